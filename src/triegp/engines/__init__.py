@@ -1,0 +1,8 @@
+"""Engines: the stages from packed codes to posterior, behind one small protocol."""
+
+from __future__ import annotations
+
+from triegp.engines.cpu import CpuEngine
+from triegp.engines.protocol import Engine, Links, Located, Sums
+
+__all__ = ["CpuEngine", "Engine", "Links", "Located", "Sums"]

@@ -1,0 +1,369 @@
+"""The CPU engine: numba kernels on threads of our own.
+
+Results do not depend on the number of threads: work is cut by the number of rows alone, and sums
+over the pieces are taken in their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from triegp.engines.cpu import columns, contraction, linking, rows, search, sweeps
+from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
+from triegp.engines.protocol import (
+    Array,
+    Bytes,
+    Engine,
+    Floats,
+    Ids,
+    Ints,
+    Links,
+    Located,
+    Sums,
+    Words,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class CpuEngine:
+    """The CPU engine.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads to use; 0 means all cores this process may run on.
+    """
+
+    n_threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_threads < 0:
+            raise ValueError(f"n_threads must not be negative, got {self.n_threads}")
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return "cpu"
+
+    # Rows to sorted keys
+
+    def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
+        """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
+        return rows.sort_rows(packed, bits, self._threads)
+
+    def resort_rows(
+        self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
+    ) -> tuple[Ids, Ids]:
+        """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix."""
+        return rows.resort_rows(packed, bits, row_idx, lcp, first_change, self._threads)
+
+    def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+        return rows.fill_keys(packed, bits, row_idx, self._threads)
+
+    def merge_keys(
+        self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
+    ) -> tuple[Ints, Ids]:
+        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+        total = len(keys) + len(added)
+        source, out = np.empty(total, np.int64), np.empty(total, np.int32)
+        positions = self._upper_bounds(keys, added)
+        search.merge_sorted(keys, added, positions, lcp, added_lcp, source, out, n_levels)
+        out[0] = -1
+        return source, out
+
+    # The trie
+
+    def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
+        """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
+        n = lcp.size
+        depth = np.empty(2 * n, np.int32)
+        depth[:n] = n_levels
+        depth[n:] = lcp
+        lcp = depth[n:]
+        left, right, order = (np.zeros(n, np.int32) for _ in range(3))
+        ends = np.append(cuts[1:], n)
+        last = -1 if cuts.size == 1 else n_levels
+
+        def link_shard(k: int) -> tuple[int, Ids, Ids]:
+            lo, hi = int(cuts[k]), int(ends[k])
+            leaves = np.arange(lo, hi, dtype=np.int32)
+            merged, items, seps = _link(
+                leaves, leaves, last, lcp, order[lo:hi], left, right, n_levels
+            )
+            return lo + merged, items, seps
+
+        stops, items, seps = zip(*self._run(link_shard, range(cuts.size)), strict=True)
+        tops, spine = items[0], order[:0]
+        if cuts.size > 1:
+            tops, between = np.concatenate(items), np.concatenate(seps)
+            spine = np.empty(tops.size, np.int32)
+            merged, tops, _ = _link(tops, between, -1, lcp, spine, left, right, n_levels)
+            spine = spine[:merged]
+        stop = np.array(stops, np.int64)
+        return Links(depth, left, right, order, cuts, stop, spine, int(tops[0]))
+
+    # Likelihood
+
+    def leaves(
+        self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
+    ) -> tuple[Array, Array]:
+        """Messages (m, s), (2n,): leaves filled from rows, nodes empty."""
+        n = row_idx.size
+        m, s = np.empty(2 * n, dtype), np.empty(2 * n, dtype)
+        self._run(lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), row_blocks(n))
+        return m, s
+
+    def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
+        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+        parts = self._up(
+            links,
+            lambda nodes, _: sweeps.inside(
+                nodes, links.left, links.right, links.depth, levels, m, s
+            ),
+        )
+        log_det, square = math.fsum(p[0] for p in parts), math.fsum(p[1] for p in parts)
+        count = sum(p[2] for p in parts)
+        mean, var = float(m[links.root]), _lifted_root(links, levels, s)
+        if var == math.inf:  # no row says anything
+            return Sums(0.0, 0.0, 0)
+        return Sums(log_det + math.log(var), square + mean * (mean / var), count + 1)
+
+    def adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
+        """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
+        root = links.root
+        by_level = np.zeros((links.starts.size + 1, levels.size))
+        inv = 1.0 / _lifted_root(links, levels, s)
+        t = float(m[root]) * inv
+        m[root], s[root] = t, 0.5 * (inv - t * t)
+        by_level[-1, links.depth[root]] += s[root]
+        by_level[-1, 0] -= s[root]
+        self._down(
+            links,
+            lambda nodes, k: sweeps.adjoint(
+                nodes, links.left, links.right, links.depth, levels, m, s, by_level[k]
+            ),
+        )
+        total: Floats = by_level.sum(axis=0)
+        return total
+
+    # Posterior
+
+    def outside(self, links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
+        """Outside messages (mo, so) of all ids and the depth at which each is held."""
+        mo, so = np.zeros_like(m), np.zeros_like(s)
+        above = np.zeros(m.size, np.int32)
+        self._down(
+            links,
+            lambda nodes, _: sweeps.outside(
+                nodes, links.left, links.right, links.depth, levels, m, s, mo, so, above
+            ),
+        )
+        return mo, so, above
+
+    def leave_out(
+        self, links: Links, levels: Floats, mo: Array, so: Array, above: Ids
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of f at each leaf given all others, in key order."""
+        mean, var = np.empty(links.n_rows), np.empty(links.n_rows)
+        self._run(
+            lambda b: sweeps.leave_out(links.depth, levels, mo, so, above, mean, var, *b),
+            row_blocks(links.n_rows),
+        )
+        return mean, var
+
+    def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
+        """Where sorted query keys leave the trie."""
+        positions = self._upper_bounds(keys, query)
+        node, above, leaves_at = (np.empty(len(query), np.int32) for _ in range(3))
+        head = (keys, query, positions, links.depth, links.left, links.right)
+        self._run(
+            lambda b: search.locate(*head, links.root, links.n_levels, *b, node, above, leaves_at),
+            row_blocks(len(query)),
+        )
+        return Located(row_idx, node, above, leaves_at)
+
+    def predict(
+        self,
+        links: Links,
+        levels: Floats,
+        located: Located,
+        inside: tuple[Array, Array],
+        outside: tuple[Array, Array],
+        with_var: bool,
+    ) -> tuple[Floats, Floats | None]:
+        """Mean and variance of f at located keys, in the order of their rows."""
+        n_new = located.node.size
+        where = (located.row_idx, located.node, located.above, located.leaves_at)
+        known = (links.depth, levels, *inside, *outside)
+        mean = np.empty(n_new)
+        if not with_var:
+            self._run(
+                lambda b: search.predict_mean(*where, *known, mean, *b),
+                row_blocks(n_new),
+            )
+            return mean, None
+        var = np.empty(n_new)
+        self._run(
+            lambda b: search.predict(*where, *known, mean, var, *b),
+            row_blocks(n_new),
+        )
+        return mean, var
+
+    # Operators
+
+    def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
+        """K x for x (n, k) in key order."""
+        x = _with_nodes(x)
+        tree = (links.left, links.right)
+        self._up(links, lambda nodes, _: columns.sum_up(nodes, *tree, x))
+        x[links.root] *= levels[0] - levels[links.depth[links.root]]
+        tail = (*tree, links.depth, levels, x)
+        self._down(links, lambda nodes, _: columns.spread_down(nodes, *tail))
+        return x[: links.n_rows]
+
+    def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+        x = _with_nodes(x)
+        tail = (links.left, links.right, links.depth, levels, s, x)
+        self._up(links, lambda nodes, _: columns.mean_up(nodes, *tail))
+        x[links.root] /= _lifted_root(links, levels, s)
+        self._down(links, lambda nodes, _: columns.solve_down(nodes, *tail))
+        return x[: links.n_rows]
+
+    def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+        out = np.empty_like(x)
+        x = _with_nodes(x)
+        tail = (links.left, links.right, links.depth, levels, s, x)
+        self._up(links, lambda nodes, _: columns.mean_up(nodes, *tail))
+        self._up(links, lambda nodes, _: columns.whiten_nodes(nodes, *tail, out))
+        out[0] = x[links.root] / math.sqrt(_lifted_root(links, levels, s))
+        return out
+
+    def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
+        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+        parts = np.zeros((links.starts.size + 1, links.n_levels + 1, x.shape[1]))
+        x, z = _with_nodes(x), _with_nodes(z)
+        tree = (links.left, links.right)
+
+        def meet(nodes: Ids, k: int) -> None:
+            columns.sum_up(nodes, *tree, x)
+            columns.sum_up(nodes, *tree, z)
+            columns.cross_products(nodes, *tree, links.depth, x, z, parts[k])
+
+        self._up(links, meet)
+        by_level = parts.sum(axis=0)
+        by_level[-1] += (x[: links.n_rows] * z[: links.n_rows]).sum(axis=0)
+        total: Floats = np.cumsum(by_level[::-1], axis=0)[::-1]
+        return total
+
+    # The joint distribution of f at chosen leaves
+
+    def contract(
+        self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
+    ) -> Floats:
+        """Edges of the tree over the chosen leaves: (gain, shift, var), float64 (2k, 3)."""
+        n = links.n_rows
+        first, stands_for = (np.empty(2 * n, np.int32) for _ in range(2))
+        first[:n] = stands_for[:n] = chosen
+        path = np.empty((2 * n, 3))
+        path[:n] = (1.0, 0.0, 0.0)
+        out = np.zeros((2 * n_chosen, 3))
+        tail = (levels, m, s, first, stands_for, path, out)
+        tree = (links.left, links.right, links.depth)
+        self._up(links, lambda nodes, _: contraction.contract(nodes, *tree, *tail))
+        root = links.root
+        edge = float(levels[0] - levels[links.depth[root]])
+        out[stands_for[root]] = contraction.compose(m, s, edge, path, root)
+        return out
+
+    def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
+        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+        x = _with_nodes(x)
+        gain, _, var = (np.ascontiguousarray(column) for column in edges.T)
+        tree = (links.left, links.right)
+        self._up(links, lambda nodes, _: columns.gain_up(nodes, *tree, gain, x))
+        x[links.root] *= var[links.root]
+        self._down(links, lambda nodes, _: columns.gain_down(nodes, *tree, gain, var, x))
+        return x[: links.n_rows]
+
+    def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
+        """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+        gain, shift, var = (np.ascontiguousarray(column) for column in edges.T)
+        root = links.root
+        normals[root] = shift[root] + math.sqrt(var[root]) * normals[root]
+        tail = (links.left, links.right, gain, shift, var, normals)
+        self._down(links, lambda nodes, _: columns.draw_down(nodes, *tail))
+        return normals[: links.n_rows]
+
+    # Many jobs at once
+
+    def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
+        """work(engine, item) for all items side by side, each with an engine of one thread."""
+        alone = CpuEngine(n_threads=1)
+        return self._run(lambda item: work(alone, item), items)
+
+    # How work is spread
+
+    @property
+    def _threads(self) -> int:
+        return self.n_threads or available_cores()
+
+    def _run(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        return run_each(work, items, self._threads)
+
+    def _up(self, links: Links, work: Callable[[Ids, int], Result]) -> list[Result]:
+        """work(nodes, piece) for all shards side by side, then for the spine."""
+        results = self._run(lambda k: work(_shard(links, k), k), range(links.starts.size))
+        if links.spine.size:
+            results.append(work(links.spine, links.starts.size))
+        return results
+
+    def _down(self, links: Links, work: Callable[[Ids, int], None]) -> None:
+        """work(nodes, piece) for the spine, then for all shards side by side."""
+        if links.spine.size:
+            work(links.spine, links.starts.size)
+        self._run(lambda k: work(_shard(links, k), k), range(links.starts.size))
+
+    def _upper_bounds(self, keys: Words, query: Words) -> Ints:
+        positions = np.empty(len(query), np.int64)
+        self._run(lambda b: search.upper_bounds(keys, query, *b, positions), row_blocks(len(query)))
+        return positions
+
+
+def _shard(links: Links, k: int) -> Ids:
+    """Nodes of shard k, children first."""
+    return links.order[links.starts[k] : links.stops[k]]
+
+
+def _link(
+    items: Ids, seps: Ids, outer: int, lcp: Ids, order: Ids, left: Ids, right: Ids, n_levels: int
+) -> tuple[int, Ids, Ids]:
+    """Merge adjacent subtrees; return how many nodes that made, and what stays open."""
+    room = min(items.size, 2 * n_levels + 4)
+    open_items, open_seps = np.empty(room, np.int32), np.empty(room, np.int32)
+    merged, n_open = linking.link(
+        items, seps, outer, lcp, order, left, right, open_items, open_seps
+    )
+    return merged, open_items[:n_open], open_seps[:n_open]
+
+
+def _lifted_root(links: Links, levels: Floats, s: Array) -> float:
+    """Variance of the root's message, lifted to depth 0."""
+    return float(s[links.root] + (levels[0] - levels[links.depth[links.root]]))
+
+
+def _with_nodes(x: Floats) -> Floats:
+    """Leaf values x (n, k) with room for the nodes, (2n, k)."""
+    out = np.empty((2 * x.shape[0], x.shape[1]))
+    out[: x.shape[0]] = x
+    return out

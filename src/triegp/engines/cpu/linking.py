@@ -1,0 +1,45 @@
+"""From lcp to trie: which subtrees merge, and in which order, for any cut of the sorted rows.
+
+Leaf i is the i-th row in key order. Node i, 0 < i < n, is named after the separator it stands for,
+the one between leaves i - 1 and i; its depth is lcp[i]. As an id, leaf i is i and node i is n + i.
+Rows with identical keys have separators of full depth D and merge there, over edges of length 0:
+together they are one leaf of the tree.
+"""
+
+from __future__ import annotations
+
+from triegp.engines.cpu.compiler import jit
+
+
+@jit
+def link(items, seps, outer, lcp, order, left, right, open_items, open_seps):
+    """Merge neighbouring subtrees as far as they are known to be complete.
+
+    items: int32 (k,), ids of adjacent subtrees from left to right; seps: int32 (k,), the separator
+    in front of each (seps[0] is not read). outer: depth assumed beyond both ends, D where a
+    neighbour may still join and -1 at the ends of the data. Writes left, right and, in `order`,
+    the merged nodes, children first. What stays open goes to open_items and open_seps, with
+    separators that first fall and then rise: at most 2 D + 3 of them. Returns (merged, open).
+    """
+    n_leaves = left.size
+    n_open = 0
+    n_merged = 0
+    for i in range(items.size + 1):
+        here = outer if i == items.size else lcp[seps[i]]
+        while n_open > 1:
+            top = lcp[open_seps[n_open - 1]]
+            below = lcp[open_seps[n_open - 2]] if n_open > 2 else outer
+            if top < here or top < below:
+                break
+            node = open_seps[n_open - 1]
+            left[node] = open_items[n_open - 2]
+            right[node] = open_items[n_open - 1]
+            order[n_merged] = node
+            n_merged += 1
+            n_open -= 1
+            open_items[n_open - 1] = n_leaves + node
+        if i < items.size:
+            open_items[n_open] = items[i]
+            open_seps[n_open] = seps[i]
+            n_open += 1
+    return n_merged, n_open

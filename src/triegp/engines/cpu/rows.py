@@ -1,0 +1,159 @@
+"""From packed codes to rows in key order: the sort, cut into pieces for threads."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from triegp.engines.cpu import sorting
+from triegp.engines.cpu.threads import row_blocks, run_each
+from triegp.engines.protocol import Bytes, Ids, Ints, Words
+
+ONE_GO = 1 << 15  # fewer rows than this are sorted without a pass over a wide digit
+
+
+class Chunks:
+    """The key cut into chunks of `width` bits; `load` makes one chunk's byte tables current."""
+
+    def __init__(self, packed: Bytes, bits: Ints, width: int) -> None:
+        self.packed, self.bits, self.width = packed, bits, width
+        self._columns = np.empty(width, np.int64)
+        self._tables = np.empty((width, 256), np.uint64)
+
+    @property
+    def n_levels(self) -> int:
+        """Length of a key."""
+        return int(self.bits.size)
+
+    @property
+    def row_bits(self) -> int:
+        """Bits of a word below the chunk, free for the row number."""
+        return 64 - self.width
+
+    def load(self, level: int) -> tuple[Ints, Words, int]:
+        """Byte columns and tables of key bits level * width, ..., and how many there are."""
+        start = level * self.width
+        stop = min(start + self.width, self.bits.size)
+        count = sorting.chunk_tables(self.bits, start, stop, self._columns, self._tables)
+        return self._columns, self._tables, count
+
+
+def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
+    """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
+    n = packed.shape[0]
+    chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
+    tables = chunks.load(0)
+    words, tmp = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    spreads = run_each(
+        lambda b: sorting.fill_words(packed, *tables, words, *b), row_blocks(n), n_threads
+    )
+    spread = int(np.bitwise_or.reduce(np.array(spreads, np.uint64)))
+    lcp = np.empty(n, np.int32)
+    if n < ONE_GO or spread == 0:
+        sorting.sort_words(words, tmp, 0, n)
+        ties = sorting.neighbour_lcp(words, lcp, 0, n, 0, chunks.row_bits, bits.size)
+    else:
+        ties = _sort_buckets(words, tmp, lcp, spread, chunks, n_threads)
+        words, tmp = tmp, words
+    _refine(chunks, words, tmp, lcp, 1, ties, n_threads)
+    lcp[0] = -1
+    return _row_idx(words, chunks), lcp
+
+
+def resort_rows(
+    packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int, n_threads: int
+) -> tuple[Ids, Ids]:
+    """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix.
+
+    Only rows that share their first `first_change` bits are sorted again.
+    """
+    n = packed.shape[0]
+    if first_change >= bits.size:
+        return row_idx, lcp
+    if np.count_nonzero(lcp >= first_change) > n // 4:  # then a sort that reads rows in turn wins
+        return sort_rows(packed, bits, n_threads)
+    chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
+    words, tmp = row_idx.astype(np.uint64), np.empty(n, np.uint64)
+    lcp = lcp.copy()
+    level = first_change // chunks.width
+    ties = _refine_level(chunks, words, tmp, lcp, level, first_change, n_threads)
+    _refine(chunks, words, tmp, lcp, level + 1, ties, n_threads)
+    return _row_idx(words, chunks), lcp
+
+
+def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
+    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+    n_words = max(-(-bits.size // 64), 1)
+    keys = np.zeros((row_idx.size, n_words), np.uint64)
+    chunks = Chunks(packed, bits, 64)
+    for word in range(n_words):
+        fill = partial(sorting.fill_keys, packed, row_idx, *chunks.load(word), keys, word)
+        run_each(fill, row_blocks(row_idx.size), n_threads)
+    return keys
+
+
+def _sort_buckets(
+    words: Words, tmp: Words, lcp: Ids, spread: int, chunks: Chunks, n_threads: int
+) -> int:
+    """Sort words into tmp by one pass over a wide digit, then bucket by bucket; return the ties."""
+    blocks = row_blocks(words.size)
+    shift = max(spread.bit_length() - sorting.TOP_DIGIT, 0)
+    size = 1 << sorting.TOP_DIGIT
+    counts = np.zeros((len(blocks), size), np.int64)
+    run_each(
+        lambda k: sorting.digit_counts(words, shift, size - 1, counts[k], *blocks[k]),
+        range(len(blocks)),
+        n_threads,
+    )
+    # Buckets one after the other, in each bucket block after block.
+    ends = np.cumsum(counts.T).reshape(size, -1)
+    offsets = np.ascontiguousarray((ends - counts.T).T)
+    bounds = np.append(0, ends[:, -1])
+    run_each(
+        lambda k: sorting.scatter(words, tmp, shift, size - 1, offsets[k], *blocks[k]),
+        range(len(blocks)),
+        n_threads,
+    )
+    tail = (0, chunks.row_bits, chunks.n_levels)
+
+    def finish(buckets: tuple[int, int]) -> int:
+        sorting.sort_buckets(tmp, words, bounds, *buckets)
+        lo, hi = int(bounds[buckets[0]]), int(bounds[buckets[1]])
+        return int(sorting.neighbour_lcp(tmp, lcp, lo, hi, *tail))
+
+    cuts = np.unique(np.searchsorted(bounds, [lo for lo, _ in blocks] + [words.size]))
+    ranges = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    ties = run_each(finish, ranges, n_threads)
+    for seam in bounds[cuts[1:-1]].tolist():
+        ties.append(sorting.neighbour_lcp(tmp, lcp, seam - 1, seam + 1, *tail))
+    return sum(ties)
+
+
+def _refine(
+    chunks: Chunks, words: Words, tmp: Words, lcp: Ids, level: int, ties: int, n_threads: int
+) -> None:
+    """Sort what still ties, chunk after chunk."""
+    while ties and level * chunks.width < chunks.n_levels:
+        start = level * chunks.width
+        ties = _refine_level(chunks, words, tmp, lcp, level, start, n_threads)
+        level += 1
+
+
+def _refine_level(
+    chunks: Chunks, words: Words, tmp: Words, lcp: Ids, level: int, threshold: int, n_threads: int
+) -> int:
+    """Sort the runs with lcp >= threshold by chunk `level`; return the ties."""
+    tables = chunks.load(level)
+    tail = (threshold, level * chunks.width, chunks.row_bits, chunks.n_levels)
+    return sum(
+        run_each(
+            lambda b: sorting.refine(chunks.packed, *tables, words, tmp, lcp, *b, *tail),
+            row_blocks(words.size),
+            n_threads,
+        )
+    )
+
+
+def _row_idx(words: Words, chunks: Chunks) -> Ids:
+    return (words & np.uint64((1 << chunks.row_bits) - 1)).astype(np.int32)

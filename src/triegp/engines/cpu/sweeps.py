@@ -1,0 +1,125 @@
+"""Sweeps over the trie: messages up, adjoints and outside messages down.
+
+Every kernel walks `order`, a slice of the merge order (children first), forwards to go up and
+backwards to go down. Arrays of length 2n are indexed by id (see `linking`). levels is R(0..D), the
+variance that remains below each depth; an edge from depth a down to b carries R(a) - R(b).
+A message lives at its own id's depth. Arithmetic is float64 whatever the arrays hold.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from triegp.engines import messages
+from triegp.engines.cpu.compiler import inline, jit
+
+INF = math.inf
+SMALL, LARGE = 1e-100, 1e100  # a product of two numbers in this range is a normal float64
+
+merge = inline(messages.merge)
+merge_adjoint = inline(messages.merge_adjoint)
+
+
+@jit
+def gather(row_idx, y, variance, m, s, lo, hi):
+    """Messages of leaves lo..hi: the rows' targets and variances (one, or one a row)."""
+    for i in range(lo, hi):
+        row = row_idx[i]
+        m[i] = y[row]
+        s[i] = variance[row if variance.size > 1 else 0]
+
+
+@jit
+def inside(order, left, right, depth, levels, m, s):
+    """Merge the messages (m, s) up: return the sums of log v and e^2/v and the number of terms.
+
+    Terms with v = inf say nothing and are not counted. m, s: float (2n,), leaves given, nodes
+    written. Logarithms are taken of products of several v at a time.
+    """
+    n = left.size
+    log_sum, square, product = 0.0, 0.0, 1.0
+    count = 0
+    for k in range(order.size):
+        node = order[k]
+        c1, c2 = left[node], right[node]
+        at = levels[depth[n + node]]
+        s1 = s[c1] + (at - levels[depth[c1]])
+        s2 = s[c2] + (at - levels[depth[c2]])
+        m1, m2 = np.float64(m[c1]), np.float64(m[c2])
+        m0, s0, _, _ = merge(m1, s1, m2, s2)
+        m[n + node] = m0
+        s[n + node] = s0
+        v = s1 + s2
+        if v < INF:
+            e = m1 - m2
+            square += e * (e / v)
+            count += 1
+            if SMALL < v < LARGE:
+                product *= v
+                if not SMALL < product < LARGE:
+                    log_sum += math.log(product)
+                    product = 1.0
+            else:
+                log_sum += math.log(v)
+    return log_sum + math.log(product), square, count
+
+
+@jit
+def adjoint(order, left, right, depth, levels, m, s, by_level):
+    """Adjoints of all messages, top down, in place; d nll / d W(l) is added to by_level.
+
+    m, s: float (2n,), the inside messages below and the adjoints (gm, gs) at the tops of the walk.
+    Every message read is overwritten by its adjoint. by_level: float64 (D + 1,).
+    """
+    n = left.size
+    for k in range(order.size - 1, -1, -1):
+        node = order[k]
+        c1, c2 = left[node], right[node]
+        d0, d1, d2 = depth[n + node], depth[c1], depth[c2]
+        at = levels[d0]
+        s1 = s[c1] + (at - levels[d1])
+        s2 = s[c2] + (at - levels[d2])
+        m1, m2 = np.float64(m[c1]), np.float64(m[c2])
+        _, _, r1, r2 = merge(m1, s1, m2, s2)
+        gm, gs = np.float64(m[n + node]), np.float64(s[n + node])
+        gm1, gs1, gm2, gs2 = merge_adjoint(m1 - m2, s1 + s2, r1, r2, gm, gs)
+        m[c1] = gm1
+        s[c1] = gs1
+        m[c2] = gm2
+        s[c2] = gs2
+        by_level[d1] += gs1
+        by_level[d2] += gs2
+        by_level[d0] -= gs1 + gs2
+
+
+@jit
+def outside(order, left, right, depth, levels, m, s, mo, so, above):
+    """Outside messages, top down: (mo, so) of a child is held at its parent's depth, `above`.
+
+    m, s: float (2n,), inside messages. mo, so: float (2n,), above: int32 (2n,), given at the tops
+    of the walk, written below.
+    """
+    n = left.size
+    for k in range(order.size - 1, -1, -1):
+        node = order[k]
+        c1, c2 = left[node], right[node]
+        d0 = depth[n + node]
+        at = levels[d0]
+        s1 = s[c1] + (at - levels[depth[c1]])
+        s2 = s[c2] + (at - levels[depth[c2]])
+        m0 = np.float64(mo[n + node])
+        s0 = so[n + node] + (levels[above[n + node]] - at)
+        mo[c1], so[c1], _, _ = merge(m0, s0, np.float64(m[c2]), s2)
+        mo[c2], so[c2], _, _ = merge(m0, s0, np.float64(m[c1]), s1)
+        above[c1] = d0
+        above[c2] = d0
+
+
+@jit
+def leave_out(depth, levels, mo, so, above, mean, var, lo, hi):
+    """Outside messages of leaves lo..hi lowered to the leaves: what all other rows say of f."""
+    for i in range(lo, hi):
+        mean[i] = mo[i]
+        var[i] = so[i] + (levels[above[i]] - levels[depth[i]])

@@ -1,0 +1,187 @@
+"""What an engine does: the stages from packed codes to posterior, over flat arrays.
+
+Arrays named m, s, mo, so have 2n entries, one an id: leaf i, the i-th row in key order, is id i;
+node i, the one between leaves i - 1 and i, is id n + i; id n is not used. levels is R(0..D), never
+rising: the engines take any such levels, so that a sum of trees can use them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Ids = npt.NDArray[np.int32]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Who meets whom, and where: the compressed trie over n sorted keys of D bits.
+
+    Attributes
+    ----------
+    depth : int32 (2n,)
+        Depth of every id; D for leaves, the lcp of its two neighbours for a node.
+    left, right : int32 (n,)
+        The children of node i, as ids; entry 0 is not used.
+    order : int32 (n,)
+        The nodes of shard k, children first, are order[starts[k]:stops[k]].
+    starts, stops : int64 (n_shards,)
+        See order; starts are also the first leaves of the shards.
+    spine : int32 (n_spine,)
+        The nodes whose subtrees cross a cut, children first, after all shards.
+    root : int
+        Id of the root.
+    """
+
+    depth: Ids
+    left: Ids
+    right: Ids
+    order: Ids
+    starts: Ints
+    stops: Ints
+    spine: Ids
+    root: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of leaves, n."""
+        return int(self.left.size)
+
+    @property
+    def lcp(self) -> Ids:
+        """The lcp of leaves i - 1 and i, int32 (n,); entry 0 is -1."""
+        return self.depth[self.n_rows :]
+
+    @property
+    def n_levels(self) -> int:
+        """Length of a key, D."""
+        return int(self.depth[0])
+
+
+class Sums(NamedTuple):
+    """What a likelihood is made of: 2 nll = log_det + square + n_terms log(2 pi)."""
+
+    log_det: float
+    square: float
+    n_terms: int
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where m new keys leave the trie, in key order.
+
+    Attributes
+    ----------
+    row_idx : int32 (m,)
+        Which row each entry belongs to.
+    node : int32 (m,)
+        The id on the edge above which the key leaves (or the leaf it ends on).
+    above, leaves_at : int32 (m,)
+        Depth at which that edge begins, and at which the key leaves it.
+    """
+
+    row_idx: Ids
+    node: Ids
+    above: Ids
+    leaves_at: Ids
+
+
+class Engine(Protocol):
+    """The contract. An engine never changes what it is given, unless the docstring says so."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+
+    def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
+        """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
+
+    def resort_rows(
+        self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
+    ) -> tuple[Ids, Ids]:
+        """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix."""
+
+    def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+
+    def merge_keys(
+        self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
+    ) -> tuple[Ints, Ids]:
+        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+
+    def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
+        """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
+
+    def leaves(
+        self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
+    ) -> tuple[Array, Array]:
+        """Messages (m, s), (2n,): leaves filled from rows, nodes empty; variance (n,) or (1,)."""
+
+    def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
+        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+
+    def adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
+        """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
+
+    def outside(self, links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
+        """Outside messages (mo, so) of all ids and the depth at which each is held."""
+
+    def leave_out(
+        self, links: Links, levels: Floats, mo: Array, so: Array, above: Ids
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of f at each leaf given all others, in key order."""
+
+    def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
+        """Where sorted query keys leave the trie."""
+
+    def predict(
+        self,
+        links: Links,
+        levels: Floats,
+        located: Located,
+        inside: tuple[Array, Array],
+        outside: tuple[Array, Array],
+        with_var: bool,
+    ) -> tuple[Floats, Floats | None]:
+        """Mean and variance of f at located keys, in the order of their rows."""
+
+    def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
+        """K x for x (n, k) in key order."""
+
+    def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+
+    def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+
+    def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
+        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+
+    def contract(
+        self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
+    ) -> Floats:
+        """Edges of the tree over the chosen leaves: (gain, shift, var), float64 (2k, 3), by id.
+
+        chosen: int32 (n,), the number 0..k-1 of a chosen leaf, rising, or -1. Along an edge,
+        f_low | f_up ~ N(gain f_up + shift, var); above the root f is 0.
+        """
+
+    def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
+        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+
+    def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
+        """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+
+    def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
+        """work(engine, item) for all items, side by side where this engine can."""
