@@ -1,0 +1,124 @@
+"""What is observed at each row: a target, and the variance with which it tells of f."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.order import BitOrder
+from triegp.validation import finite_vector, non_negative_vector, positive_number
+
+MAX_TARGET = 1e150
+NOISE_RANGE = (1e-300, 1e300)
+RANGES = {
+    # dtype: (smallest noise, largest noise, largest |target|) that its messages can hold
+    np.dtype(np.float64): (1e-300, 1e300, 1e150),
+    np.dtype(np.float32): (1e-30, 1e30, 1e15),
+}
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Targets with their noise, one entry a row (or one for all).
+
+    Attributes
+    ----------
+    y : float64 (n,)
+        Targets.
+    noise : float64 (n,) or (1,)
+        Variance of a new observation at each row: noise + nugget + known noise.
+    weight : float64 (n,) or None
+        How often each row counts; None is once.
+    """
+
+    y: Floats
+    noise: Floats
+    weight: Floats | None
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of each row's message, noise / weight, (n,) or (1,); inf where weight is 0."""
+        if self.weight is None:
+            return self.noise
+        with np.errstate(divide="ignore"):
+            return self.noise / self.weight
+
+    @property
+    def constant(self) -> float:
+        """What tempering by the weights adds to the nll."""
+        if self.weight is None:
+            return 0.0
+        counts = self.weight > 0
+        c, noise = self.weight[counts], np.broadcast_to(self.noise, self.y.shape)[counts]
+        terms = (c - 1.0) * (math.log(2.0 * math.pi) + np.log(noise)) + np.log(c)
+        return 0.5 * float(terms.sum())
+
+    def noise_gradient(self, by_variance: Floats) -> Floats:
+        """d nll / d noise of every row, (n,), given d nll / d variance of its message, (n,)."""
+        if self.weight is None:
+            return by_variance
+        c = self.weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gradient = by_variance / c + (c - 1.0) / (2.0 * self.noise)
+        return np.where(c > 0, gradient, 0.0)
+
+
+def observe(
+    order: BitOrder,
+    y: Any,
+    noise: float,
+    *,
+    n_rows: int,
+    known_noise: Any = None,
+    sample_weight: Any = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Observations:
+    """Check and combine what is known of the rows' targets.
+
+    Parameters
+    ----------
+    order : BitOrder
+        Its nugget adds to the noise.
+    y : array (n_rows,)
+        Targets, finite, at most 1e150 in size.
+    noise : float
+        Noise variance (or the floor of it), 1e-300 to 1e300.
+    known_noise : array (n_rows,), optional
+        Known variances of the rows; they add to the noise.
+    sample_weight : array (n_rows,), optional
+        Weights >= 0: an integer weight is that many copies of the row, 0 drops it.
+    dtype : float64 or float32
+        What the messages will be held in; float32 narrows the ranges.
+    """
+    smallest, largest, furthest = RANGES[check_dtype(dtype)]
+    targets = finite_vector("y", y, n_rows)
+    if n_rows and max(targets.max(), -targets.min()) > furthest:
+        i = int(np.argmax(np.abs(targets)))
+        raise ValueError(f"y must be at most {furthest:g} in size, got {targets[i]} at row {i}")
+    level = positive_number("noise", noise)
+    if not smallest <= level <= largest:
+        raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
+    variance = np.array([level + order.nugget_variance])
+    if known_noise is not None:
+        variance = variance + non_negative_vector("known_noise", known_noise, n_rows)
+        if variance.max() > largest:
+            raise ValueError(f"known_noise must be at most {largest:g}, got {variance.max()}")
+    weight = None
+    if sample_weight is not None:
+        weight = non_negative_vector("sample_weight", sample_weight, n_rows)
+        if not weight.any():
+            raise ValueError("sample_weight must not be zero for all rows")
+    return Observations(targets, variance, weight)
+
+
+def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return `dtype` if messages can be held in it."""
+    if np.dtype(dtype) not in RANGES:
+        raise ValueError(f"dtype must be float64 or float32, got {np.dtype(dtype)}")
+    return np.dtype(dtype)

@@ -1,0 +1,212 @@
+"""The trie: rows sorted by key, and where their keys part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.codes import Codes
+from triegp.engines import CpuEngine, Engine, Links
+from triegp.order import BitOrder
+
+MAX_ROWS = 2**30  # ids are int32, two a row
+SHARD_ROWS = 1 << 14
+MAX_SHARDS = 64
+
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Trie:
+    """Compressed binary trie over the keys of n rows.
+
+    Attributes
+    ----------
+    bits : int64 (D,)
+        The canonical bits that make a key, first bit first.
+    row_idx : int32 (n,)
+        Rows in key order; rows with the same key in their own order.
+    links : Links
+        The tree over them.
+    engine : Engine
+        Who built it and works on it.
+    """
+
+    bits: Ints
+    row_idx: Ids
+    links: Links
+    engine: Engine
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return int(self.row_idx.size)
+
+    @property
+    def n_levels(self) -> int:
+        """Length of a key, D."""
+        return int(self.bits.size)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of distinct keys."""
+        return int(np.count_nonzero(self.links.lcp < self.n_levels))
+
+    def sort(self, values: Any) -> Any:
+        """Bring row values (n, ...) into key order."""
+        return np.take(values, self.row_idx, axis=0)
+
+    def unsort(self, values: Any) -> Any:
+        """Bring values in key order back into row order."""
+        out = np.empty_like(values)
+        out[self.row_idx] = values
+        return out
+
+
+def build_trie(
+    codes: Codes, order: BitOrder, *, cuts: Any = None, engine: Engine | None = None
+) -> Trie:
+    """Sort rows by their keys and link them into a trie.
+
+    Parameters
+    ----------
+    codes : Codes
+        The rows, none of them outside the box.
+    order : BitOrder
+        Which bits make the key, in which order.
+    cuts : integer array, optional
+        First leaves of the shards, in key order, beginning with 0. By default they depend on the
+        number of rows alone. The tree is the same for any cut, likelihoods are to rounding.
+    engine : Engine, optional
+        By default the CPU engine, on all cores.
+
+    Returns
+    -------
+    Trie
+
+    Examples
+    --------
+    >>> from triegp.codes import pack_codes
+    >>> order = BitOrder.from_weights([0, 1, 2], [0.5, 0.3, 0.2], nugget="bit")
+    >>> trie = build_trie(pack_codes([[6], [1], [7], [6]], precision=3), order)
+    >>> trie.row_idx
+    array([1, 0, 3, 2], dtype=int32)
+    >>> trie.links.lcp
+    array([-1,  0,  3,  2], dtype=int32)
+
+    Notes
+    -----
+    O(n q / 8) for the first chunk of the keys, O(n) for a radix sort that reads as many bits as it
+    takes to tell the rows apart, O(n) for the links; about 45 bytes a row.
+    """
+    _check(codes, order)
+    engine = engine or CpuEngine()
+    row_idx, lcp = engine.sort_rows(codes.packed, order.key_bits)
+    return _link(order.key_bits, row_idx, lcp, cuts, engine)
+
+
+def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
+    """Return the trie of the same rows for another order, sorting only below the first change.
+
+    Equal to `build_trie(codes, order)`. Where nothing that the key reads has changed, the trie
+    itself is returned; where only deep bits have, O(n) with a small factor.
+    """
+    _check(codes, order)
+    if codes.n_rows != trie.n_rows or order.n_levels != trie.n_levels:
+        raise ValueError(
+            f"codes and order must have {trie.n_rows} rows and {trie.n_levels} key bits as the "
+            f"trie has, got {codes.n_rows} and {order.n_levels}"
+        )
+    differ = np.flatnonzero(order.key_bits != trie.bits)
+    if not differ.size:
+        return trie
+    row_idx, lcp = trie.engine.resort_rows(
+        codes.packed, order.key_bits, trie.row_idx, trie.links.lcp, int(differ[0])
+    )
+    return _link(order.key_bits, row_idx, lcp, None, trie.engine)
+
+
+def cut_trie(trie: Trie, cuts: Any) -> Trie:
+    """Return the same trie with its shards cut elsewhere. O(n)."""
+    return _link(trie.bits, trie.row_idx, trie.links.lcp, cuts, trie.engine)
+
+
+def trie_keys(trie: Trie, codes: Codes) -> Words:
+    """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q)."""
+    return trie.engine.keys(codes.packed, trie.bits, trie.row_idx)
+
+
+def sorted_keys(trie: Trie, codes: Codes) -> tuple[Ids, Ids, Words]:
+    """New rows as the trie reads them: their order, lcp and keys, sorted."""
+    row_idx, lcp = trie.engine.sort_rows(codes.packed, trie.bits)
+    return row_idx, lcp, trie.engine.keys(codes.packed, trie.bits, row_idx)
+
+
+def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
+    """Put new rows into a trie: the trie and the keys of all rows, new ones numbered from n on.
+
+    Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
+    sorted arrays and the relinking.
+    """
+    if codes.n_bits != 0 and trie.bits.size and trie.bits.max() >= codes.n_bits:
+        raise ValueError(
+            f"codes must have the trie's bits, got {codes.n_bits} bits and key bit "
+            f"{trie.bits.max()}"
+        )
+    if codes.n_rows == 0:
+        return trie, keys
+    row_idx, lcp, added = sorted_keys(trie, codes)
+    engine = trie.engine
+    source, out_lcp = engine.merge_keys(keys, trie.links.lcp, added, lcp, trie.n_levels)
+    old = source >= 0
+    merged_rows = np.empty(source.size, np.int32)
+    merged_rows[old] = trie.row_idx
+    merged_rows[~old] = row_idx + trie.n_rows
+    merged_keys = np.empty((source.size, keys.shape[1]), np.uint64)
+    merged_keys[old], merged_keys[~old] = keys, added
+    return _link(trie.bits, merged_rows, out_lcp, None, engine), merged_keys
+
+
+def default_cuts(n_rows: int) -> Ints:
+    """First leaves of the shards, int64; they depend on n_rows alone."""
+    return np.arange(0, n_rows, max(SHARD_ROWS, -(-n_rows // MAX_SHARDS)), dtype=np.int64)
+
+
+def with_engine(trie: Trie, engine: Engine) -> Trie:
+    """Return the same trie in the hands of another engine of the same kind."""
+    return replace(trie, engine=engine)
+
+
+def _link(bits: Ints, row_idx: Ids, lcp: Ids, cuts: Any, engine: Engine) -> Trie:
+    n_rows = row_idx.size
+    first = default_cuts(n_rows) if cuts is None else np.asarray(cuts)
+    if (
+        first.ndim != 1
+        or first.dtype.kind not in "iu"
+        or first.size == 0
+        or first[0] != 0
+        or (np.diff(first) <= 0).any()
+        or first[-1] >= n_rows
+    ):
+        raise ValueError(
+            f"cuts must be rising integers from 0 to at most {n_rows - 1}, got {cuts!r}"
+        )
+    links = engine.link(lcp, int(bits.size), first.astype(np.int64))
+    return Trie(bits, row_idx, links, engine)
+
+
+def _check(codes: Codes, order: BitOrder) -> None:
+    if codes.n_rows == 0:
+        raise ValueError("codes must have at least one row, got none")
+    if codes.n_rows > MAX_ROWS:
+        raise ValueError(f"codes must have at most {MAX_ROWS} rows, got {codes.n_rows}")
+    if codes.n_bits != order.n_bits:
+        raise ValueError(f"order must have {codes.n_bits} bits as the codes do, got {order.n_bits}")
+    if codes.outside is not None and codes.outside.any():
+        row = int(np.argmax(codes.outside))
+        raise ValueError(f"codes of a trie must lie inside the box, row {row} does not")
