@@ -1,0 +1,262 @@
+"""The posterior: O(n) once, then one search a point. The training rows are not needed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.codes import Codes
+from triegp.likelihood import check_order, leaf_messages
+from triegp.observations import Observations, observe
+from triegp.order import BitOrder
+from triegp.trie import Trie, insert_rows, sorted_keys, trie_keys
+
+Floats = npt.NDArray[np.float64]
+Messages = npt.NDArray[Any]
+
+
+class Prediction(NamedTuple):
+    """Mean and variance of the function f, (m,) each; var is None where it was not asked for."""
+
+    mean: Floats
+    var: Floats | None
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """All that is known of f after the data.
+
+    Attributes
+    ----------
+    trie : Trie
+        The training rows' trie.
+    keys : uint64 (n, ceil(D / 64))
+        Their keys, sorted.
+    order : BitOrder
+        Bit order and levels.
+    noise : float
+        Noise that all rows share, nugget not included.
+    rows : Observations
+        Targets, noise and weights, in the order of the rows.
+    inside, outside : pairs of float (2n,)
+        Messages from below and from the rest of the tree, by id.
+    above : int32 (2n,)
+        Depth at which each outside message is held.
+    """
+
+    trie: Trie
+    keys: npt.NDArray[np.uint64]
+    order: BitOrder
+    noise: float
+    rows: Observations
+    inside: tuple[Messages, Messages]
+    outside: tuple[Messages, Messages]
+    above: npt.NDArray[np.int32]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return self.trie.n_rows
+
+    @property
+    def new_noise(self) -> float:
+        """Variance that a new observation has on top of f's: noise and nugget."""
+        return self.noise + self.order.nugget_variance
+
+
+def condition(
+    trie: Trie,
+    codes: Codes,
+    order: BitOrder,
+    y: Any,
+    noise: float,
+    *,
+    known_noise: Any = None,
+    sample_weight: Any = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> Posterior:
+    """Condition f on the data.
+
+    Parameters
+    ----------
+    trie : Trie
+        Made by `build_trie(codes, order)`.
+    codes : Codes
+        The training rows; not needed after this.
+    order, y, noise, known_noise, sample_weight, dtype
+        As for `likelihood`.
+
+    Returns
+    -------
+    Posterior
+
+    Notes
+    -----
+    O(n q / 8) for the keys, O(n) for one sweep up and one down.
+    """
+    check_order(trie, order)
+    if codes.n_rows != trie.n_rows:
+        raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
+    rows = observe(
+        order,
+        y,
+        noise,
+        n_rows=trie.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        dtype=dtype,
+    )
+    return _sweep(trie, trie_keys(trie, codes), order, noise, rows, dtype)
+
+
+def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Prediction:
+    """Mean and variance of f at new rows.
+
+    A new observation has the variance `posterior.new_noise` more. Rows outside the box are
+    unrelated to the data: mean 0 and the prior variance.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        What is known.
+    codes : Codes
+        The new rows, made by the same encoder.
+    var : bool
+        Whether the variance is wanted; without it no work is done for it.
+
+    Returns
+    -------
+    Prediction
+
+    Notes
+    -----
+    O(m (q / 8 + log n)) at most for m rows; the new rows are sorted first, which makes the searches
+    short.
+    """
+    _check_codes(posterior, codes)
+    mean = np.zeros(codes.n_rows)
+    spread = np.full(codes.n_rows, posterior.order.prior_variance) if var else None
+    near = np.flatnonzero(~codes.outside) if codes.outside is not None else None
+    inner = codes if near is None else select_codes(codes, near)
+    if inner.n_rows:
+        trie = posterior.trie
+        row_idx, _, query = sorted_keys(trie, inner)
+        located = trie.engine.locate(trie.links, posterior.keys, query, row_idx)
+        inner_mean, inner_var = trie.engine.predict(
+            trie.links,
+            posterior.order.levels,
+            located,
+            posterior.inside,
+            posterior.outside,
+            with_var=var,
+        )
+        where = slice(None) if near is None else near
+        mean[where] = inner_mean
+        if spread is not None:
+            spread[where] = inner_var
+    return Prediction(mean, spread)
+
+
+def leave_one_out(posterior: Posterior) -> Prediction:
+    """Mean and variance of f at every training row, given all other rows.
+
+    A row of weight c > 1 loses one of its c copies: it stays with weight c - 1. An observation has
+    the variance `posterior.rows.noise` more. O(n), no refit.
+    """
+    trie, rows = posterior.trie, posterior.rows
+    mean, var = trie.engine.leave_out(
+        trie.links, posterior.order.levels, *posterior.outside, posterior.above
+    )
+    mean, var = trie.unsort(mean), trie.unsort(var)
+    if rows.weight is not None:
+        copies = np.maximum(rows.weight - 1.0, 0.0)
+        share = var * copies / (rows.noise + var * copies)  # of the copies that stay
+        mean, var = mean + share * (rows.y - mean), var * (1.0 - share)
+    return Prediction(mean, var)
+
+
+def insert(
+    posterior: Posterior,
+    codes: Codes,
+    y: Any,
+    *,
+    known_noise: Any = None,
+    sample_weight: Any = None,
+) -> Posterior:
+    """Add rows to the data: the same bits as `condition` gives on all rows.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        What is known so far; it is not changed.
+    codes : Codes
+        The new rows, made by the same encoder, inside the box.
+    y, known_noise, sample_weight
+        Their targets and, optionally, known noise and weights.
+
+    Notes
+    -----
+    O(k log k + n) for k new rows: the old rows are neither encoded nor sorted again.
+    """
+    _check_codes(posterior, codes)
+    if codes.outside is not None and codes.outside.any():
+        row = int(np.argmax(codes.outside))
+        raise ValueError(f"codes of added rows must lie inside the box, row {row} does not")
+    dtype = posterior.inside[0].dtype
+    added = observe(
+        posterior.order,
+        y,
+        posterior.noise,
+        n_rows=codes.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight if codes.n_rows else None,
+        dtype=dtype,
+    )
+    if codes.n_rows == 0:
+        return posterior
+    trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
+    rows = _join(posterior.rows, added)
+    return _sweep(trie, keys, posterior.order, posterior.noise, rows, dtype)
+
+
+def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
+    """The given rows of the codes, all of them inside the box."""
+    return Codes(codes.packed[rows], codes.precision)
+
+
+def _sweep(
+    trie: Trie,
+    keys: npt.NDArray[np.uint64],
+    order: BitOrder,
+    noise: float,
+    rows: Observations,
+    dtype: npt.DTypeLike,
+) -> Posterior:
+    m, s = leaf_messages(trie, rows, dtype)
+    trie.engine.inside(trie.links, order.levels, m, s)
+    mo, so, above = trie.engine.outside(trie.links, order.levels, m, s)
+    return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
+
+
+def _join(old: Observations, new: Observations) -> Observations:
+    y = np.concatenate([old.y, new.y])
+    noise = old.noise
+    if old.noise.size > 1 or new.noise.size > 1 or not np.array_equal(old.noise, new.noise):
+        parts = [np.broadcast_to(rows.noise, rows.y.shape) for rows in (old, new)]
+        noise = np.concatenate(parts)
+    weight = None
+    if old.weight is not None or new.weight is not None:
+        counts = [np.ones(r.y.size) if r.weight is None else r.weight for r in (old, new)]
+        weight = np.concatenate(counts)
+    return Observations(y, noise, weight)
+
+
+def _check_codes(posterior: Posterior, codes: Codes) -> None:
+    if codes.n_bits != posterior.order.n_bits:
+        raise ValueError(
+            f"codes must have {posterior.order.n_bits} bits as the posterior does, "
+            f"got {codes.n_bits}"
+        )
