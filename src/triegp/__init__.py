@@ -1,3 +1,31 @@
-"""triegp: exact Gaussian-process regression with binary tree kernels."""
+"""triegp: exact Gaussian-process regression with binary tree kernels, in linear time."""
+
+from triegp.codes import Codes, pack_codes
+from triegp.engines import CpuEngine
+from triegp.joint import (
+    Joint,
+    covariance_operator,
+    covariance_product,
+    dense_covariance,
+    draw_samples,
+    joint_mean,
+    joint_posterior,
+    joint_prior,
+)
+from triegp.likelihood import Gradient, Likelihood, evaluate_orders, likelihood
+from triegp.operators import (
+    Factor,
+    factorize,
+    inverse_diagonal,
+    inverse_operator,
+    kernel_operator,
+    level_products,
+    product,
+    solve,
+    whiten,
+)
+from triegp.order import BitOrder, random_bits, uniform_weights
+from triegp.posterior import Posterior, Prediction, condition, insert, leave_one_out, predict
+from triegp.trie import Trie, build_trie, cut_trie, insert_rows, rebuild_trie, trie_keys
 
 __version__ = "0.1.0.dev0"

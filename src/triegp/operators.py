@@ -1,0 +1,157 @@
+"""Linear algebra with the kernel matrix of a trie: every operation one sweep up and one down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import LinearOperator
+
+from triegp.likelihood import check_order, leaf_messages
+from triegp.observations import Observations, observe
+from triegp.order import BitOrder
+from triegp.trie import Trie
+from triegp.validation import finite_columns
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """K + noise in a form that solves: the merged variances of the trie.
+
+    Attributes
+    ----------
+    trie : Trie
+        The rows' trie.
+    levels : float64 (D + 1,)
+        Remaining variance by depth.
+    s : float64 (2n,)
+        Inside variances by id.
+    log_det : float
+        log det(K + noise), over the rows whose weight is not 0.
+    """
+
+    trie: Trie
+    levels: Floats
+    s: Floats
+    log_det: float
+
+
+def factorize(
+    trie: Trie, order: BitOrder, noise: float, *, known_noise: Any = None, sample_weight: Any = None
+) -> Factor:
+    """Factorize K + noise, for solves and log det. O(n).
+
+    The noise matrix is diagonal: (noise + nugget + known_noise) / sample_weight. A row of weight 0
+    has infinite noise: solves give 0 there, and log det is that of the other rows.
+    """
+    check_order(trie, order)
+    rows = observe(
+        order,
+        np.zeros(trie.n_rows),
+        noise,
+        n_rows=trie.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+    )
+    return factorize_rows(trie, order.levels, rows)
+
+
+def factorize_rows(trie: Trie, levels: Floats, rows: Observations) -> Factor:
+    """Factorize K + noise for any levels R(0..D) that never rise, and any rows' noise."""
+    m, s = leaf_messages(trie, rows, np.float64)
+    m[: trie.n_rows] = 0.0
+    sums = trie.engine.inside(trie.links, levels, m, s)
+    return Factor(trie, levels, s, sums.log_det)
+
+
+def product(trie: Trie, levels: Any, x: Any) -> Floats:
+    """K x for x (n,) or (n, k), in the order of the rows. O(n k).
+
+    levels: R(0..D), `BitOrder.levels` or any sequence that never rises.
+    """
+    levels = check_levels(trie, levels)
+    columns, shape = _columns(trie, x)
+    return _rows(trie, trie.engine.product(trie.links, levels, columns), shape)
+
+
+def solve(factor: Factor, x: Any) -> Floats:
+    """(K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k)."""
+    trie = factor.trie
+    columns, shape = _columns(trie, x)
+    return _rows(trie, trie.engine.solve(trie.links, factor.levels, factor.s, columns), shape)
+
+
+def whiten(factor: Factor, x: Any) -> Floats:
+    """T x with T'T = (K + noise)^-1, for x (n,) or (n, k). O(n k).
+
+    Entry i > 0 is the innovation where the i-th and the one before, in key order, part; entry 0
+    that at the root. Under the model, whiten(factor, y) are n independent standard normals.
+    """
+    trie = factor.trie
+    columns, shape = _columns(trie, x)
+    return trie.engine.whiten(trie.links, factor.levels, factor.s, columns).reshape(shape)
+
+
+def inverse_diagonal(factor: Factor) -> Floats:
+    """Diagonal of (K + noise)^-1, (n,): one over the leave-one-out variances. O(n)."""
+    trie, engine = factor.trie, factor.trie.engine
+    zeros = np.zeros_like(factor.s)
+    mo, so, above = engine.outside(trie.links, factor.levels, zeros, factor.s)
+    _, var = engine.leave_out(trie.links, factor.levels, mo, so, above)
+    out: Floats = trie.unsort(1.0 / (var + factor.s[: trie.n_rows]))
+    return out
+
+
+def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
+    """Quadratic forms by depth: x' K_l z for l = 0..D, (D + 1,) or (D + 1, k). O(n k).
+
+    K_l is 1 where two rows share their first l bits; z is x if not given. With weights w, x' K x is
+    the sum over l >= 1 of w_l x' K_l x.
+    """
+    columns, shape = _columns(trie, x)
+    others = columns if z is None else _columns(trie, z)[0]
+    if others.shape != columns.shape:
+        raise ValueError(f"z must have the shape of x, {shape}, got {np.shape(z)}")
+    by_level = trie.engine.level_products(trie.links, columns, others)
+    return by_level[:, 0] if len(shape) == 1 else by_level
+
+
+def kernel_operator(trie: Trie, levels: Any) -> LinearOperator:
+    """K as a symmetric scipy LinearOperator (n, n)."""
+    levels = check_levels(trie, levels)
+    return _symmetric(trie, lambda x: product(trie, levels, x))
+
+
+def inverse_operator(factor: Factor) -> LinearOperator:
+    """(K + noise)^-1 as a symmetric scipy LinearOperator (n, n)."""
+    return _symmetric(factor.trie, lambda x: solve(factor, x))
+
+
+def check_levels(trie: Trie, levels: Any) -> Floats:
+    """Return levels as R(0..D), finite and never rising."""
+    out = finite_columns("levels", levels, trie.n_levels + 1)
+    if out.ndim != 1 or (np.diff(out) > 0).any():
+        raise ValueError(f"levels must be {trie.n_levels + 1} numbers that never rise")
+    return out
+
+
+def _symmetric(trie: Trie, multiply: Any) -> LinearOperator:
+    shape = (trie.n_rows, trie.n_rows)
+    return LinearOperator(
+        shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply, dtype=float
+    )
+
+
+def _columns(trie: Trie, x: Any) -> tuple[Floats, tuple[int, ...]]:
+    """x as columns in key order, (n, k), and the shape it came in."""
+    array = finite_columns("x", x, trie.n_rows)
+    return trie.sort(array.reshape(trie.n_rows, -1)), array.shape
+
+
+def _rows(trie: Trie, columns: Floats, shape: tuple[int, ...]) -> Floats:
+    out: Floats = trie.unsort(columns).reshape(shape)
+    return out
