@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.codes import Codes
-from triegp.engines import CpuEngine, Engine
+from triegp.engines import Adjoints, CpuEngine, Engine
 from triegp.observations import Observations, check_dtype, observe
 from triegp.order import BitOrder
 from triegp.trie import Trie, build_trie
@@ -117,16 +117,22 @@ def likelihood(
         sample_weight=sample_weight,
         dtype=dtype,
     )
-    m, s = leaf_messages(trie, rows, dtype)
-    sums = trie.engine.inside(trie.links, order.levels, m, s)
-    nll = 0.5 * (sums.log_det + sums.square + sums.n_terms * math.log(2.0 * math.pi)) + rows.constant
+    sums, adjoints = trie.engine.evaluate(
+        trie.links,
+        order.levels,
+        trie.row_idx,
+        rows.y,
+        rows.variance,
+        check_dtype(dtype),
+        gradient or row_gradients,
+    )
+    nll = 0.5 * (sums.log_det + sums.square + sums.n_terms * math.log(2.0 * math.pi))
+    nll += rows.constant
     if not (gradient or row_gradients):
         return Likelihood(nll)
-    if nll == math.inf:
-        raise OverflowError(
-            "the nll exceeds float64, so it has no gradient: scale y or raise noise"
-        )
-    return Likelihood(nll, _gradient(trie, order, rows, m, s, row_gradients))
+    if adjoints is None:
+        raise OverflowError("the nll exceeds float64 and has no gradient: scale y or raise noise")
+    return Likelihood(nll, _gradient(trie, rows, adjoints, row_gradients))
 
 
 def evaluate_orders(
@@ -175,23 +181,16 @@ def check_order(trie: Trie, order: BitOrder) -> None:
         raise ValueError("order must be the one the trie was built with: its key bits differ")
 
 
-def _gradient(
-    trie: Trie,
-    order: BitOrder,
-    rows: Observations,
-    m: npt.NDArray[Any],
-    s: npt.NDArray[Any],
-    row_gradients: bool,
-) -> Gradient:
-    by_level = trie.engine.adjoint(trie.links, order.levels, m, s)
-    n = trie.n_rows
-    if rows.weight is None and not row_gradients:
-        by_noise, by_row_noise = float(s[:n].sum(dtype=np.float64)), None
-    else:
-        by_row_noise = rows.noise_gradient(trie.unsort(s[:n].astype(np.float64)))
-        by_noise = float(by_row_noise.sum())
+def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients: bool) -> Gradient:
+    by_level, by_mean, by_var = adjoints
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is looked for below
+        if rows.weight is None and not row_gradients:
+            by_noise, by_row_noise = float(by_var.sum(dtype=np.float64)), None
+        else:
+            by_row_noise = rows.noise_gradient(trie.unsort(by_var.astype(np.float64)))
+            by_noise = float(by_row_noise.sum())
     if not (np.isfinite(by_level).all() and math.isfinite(by_noise)):
-        raise OverflowError("the gradient exceeds float64: scale y or raise noise")
+        raise OverflowError(f"the gradient exceeds {by_var.dtype}: scale y or raise noise")
     if not row_gradients:
         return Gradient(by_level, by_noise)
-    return Gradient(by_level, by_noise, by_row_noise, trie.unsort(m[:n].astype(np.float64)))
+    return Gradient(by_level, by_noise, by_row_noise, trie.unsort(by_mean.astype(np.float64)))

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from triegp.order import BitOrder
 from triegp.validation import finite_vector, non_negative_vector, positive_number
 
-MAX_TARGET = 1e150
-NOISE_RANGE = (1e-300, 1e300)
 RANGES = {
     # dtype: (smallest noise, largest noise, largest |target|) that its messages can hold
     np.dtype(np.float64): (1e-300, 1e300, 1e150),

@@ -153,10 +153,10 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
     sorted arrays and the relinking.
     """
-    if codes.n_bits != 0 and trie.bits.size and trie.bits.max() >= codes.n_bits:
+    if trie.bits.size and trie.bits.max() >= codes.n_bits:
         raise ValueError(
-            f"codes must have the trie's bits, got {codes.n_bits} bits and key bit "
-            f"{trie.bits.max()}"
+            f"codes must have the bits that the trie reads, up to bit {trie.bits.max()}, "
+            f"got {codes.n_bits} bits"
         )
     if codes.n_rows == 0:
         return trie, keys

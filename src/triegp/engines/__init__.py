@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from triegp.engines.cpu import CpuEngine
-from triegp.engines.protocol import Engine, Links, Located, Sums
+from triegp.engines.protocol import Adjoints, Engine, Links, Located, Sums
 
-__all__ = ["CpuEngine", "Engine", "Links", "Located", "Sums"]
+__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums"]

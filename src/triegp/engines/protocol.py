@@ -77,6 +77,17 @@ class Sums(NamedTuple):
     n_terms: int
 
 
+class Adjoints(NamedTuple):
+    """Derivatives of the nll: by W(0..D), and by the mean and variance of every leaf's message.
+
+    The last two, (n,) in key order, may live in the engine's own memory: copy what you keep.
+    """
+
+    by_level: Floats
+    by_mean: Array
+    by_var: Array
+
+
 @dataclass(frozen=True)
 class Located:
     """Where m new keys leave the trie, in key order.
@@ -122,6 +133,18 @@ class Engine(Protocol):
 
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
         """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
+
+    def evaluate(
+        self,
+        links: Links,
+        levels: Floats,
+        row_idx: Ids,
+        y: Floats,
+        variance: Floats,
+        dtype: np.dtype[Any],
+        gradient: bool,
+    ) -> tuple[Sums, Adjoints | None]:
+        """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
 
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]

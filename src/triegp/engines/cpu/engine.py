@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.engines.cpu import columns, contraction, linking, rows, search, sweeps
+from triegp.engines.cpu import columns, contraction, linking, rows, scratch, search, sweeps
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
 from triegp.engines.protocol import (
+    Adjoints,
     Array,
     Bytes,
     Engine,
@@ -89,7 +90,8 @@ class CpuEngine:
         depth[:n] = n_levels
         depth[n:] = lcp
         lcp = depth[n:]
-        left, right, order = (np.zeros(n, np.int32) for _ in range(3))
+        left, right, order = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
+        left[0] = right[0] = 0
         ends = np.append(cuts[1:], n)
         last = -1 if cuts.size == 1 else n_levels
 
@@ -113,14 +115,36 @@ class CpuEngine:
 
     # Likelihood
 
+    def evaluate(
+        self,
+        links: Links,
+        levels: Floats,
+        row_idx: Ids,
+        y: Floats,
+        variance: Floats,
+        dtype: np.dtype[Any],
+        gradient: bool,
+    ) -> tuple[Sums, Adjoints | None]:
+        """Sums of the likelihood and, if wanted, its derivatives."""
+        n = row_idx.size
+        m, s = scratch.borrow("m", 2 * n, dtype), scratch.borrow("s", 2 * n, dtype)
+        self._gather(row_idx, y, variance, m, s)
+        sums = self.inside(links, levels, m, s)
+        if not gradient or math.isinf(sums.square):
+            return sums, None
+        by_level = self.adjoint(links, levels, m, s)
+        return sums, Adjoints(by_level, m[:n], s[:n])
+
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
     ) -> tuple[Array, Array]:
         """Messages (m, s), (2n,): leaves filled from rows, nodes empty."""
-        n = row_idx.size
-        m, s = np.empty(2 * n, dtype), np.empty(2 * n, dtype)
-        self._run(lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), row_blocks(n))
+        m, s = np.empty(2 * row_idx.size, dtype), np.empty(2 * row_idx.size, dtype)
+        self._gather(row_idx, y, variance, m, s)
         return m, s
+
+    def _gather(self, row_idx: Ids, y: Floats, variance: Floats, m: Array, s: Array) -> None:
+        self._run(lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), row_blocks(row_idx.size))
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
         """Merge messages up; the leaves of m and s are given, the nodes are written."""
@@ -130,8 +154,7 @@ class CpuEngine:
                 nodes, links.left, links.right, links.depth, levels, m, s
             ),
         )
-        log_det, square = math.fsum(p[0] for p in parts), math.fsum(p[1] for p in parts)
-        count = sum(p[2] for p in parts)
+        log_det, square, count = (sum(column) for column in zip(*parts, strict=True))
         mean, var = float(m[links.root]), _lifted_root(links, levels, s)
         if var == math.inf:  # no row says anything
             return Sums(0.0, 0.0, 0)
@@ -152,7 +175,8 @@ class CpuEngine:
                 nodes, links.left, links.right, links.depth, levels, m, s, by_level[k]
             ),
         )
-        total: Floats = by_level.sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks for overflow
+            total: Floats = by_level.sum(axis=0)
         return total
 
     # Posterior
@@ -350,9 +374,9 @@ def _link(
 ) -> tuple[int, Ids, Ids]:
     """Merge adjacent subtrees; return how many nodes that made, and what stays open."""
     room = min(items.size, 2 * n_levels + 4)
-    open_items, open_seps = np.empty(room, np.int32), np.empty(room, np.int32)
+    open_items, open_seps, open_depths = (np.empty(room, np.int32) for _ in range(3))
     merged, n_open = linking.link(
-        items, seps, outer, lcp, order, left, right, open_items, open_seps
+        items, seps, outer, lcp, order, left, right, open_items, open_seps, open_depths
     )
     return merged, open_items[:n_open], open_seps[:n_open]
 

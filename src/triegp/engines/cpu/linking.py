@@ -12,25 +12,23 @@ from triegp.engines.cpu.compiler import jit
 
 
 @jit
-def link(items, seps, outer, lcp, order, left, right, open_items, open_seps):
+def link(items, seps, outer, lcp, order, left, right, open_items, open_seps, open_depths):
     """Merge neighbouring subtrees as far as they are known to be complete.
 
     items: int32 (k,), ids of adjacent subtrees from left to right; seps: int32 (k,), the separator
-    in front of each (seps[0] is not read). outer: depth assumed beyond both ends, D where a
+    in front of each (the first does not matter). outer: depth assumed beyond both ends, D where a
     neighbour may still join and -1 at the ends of the data. Writes left, right and, in `order`,
-    the merged nodes, children first. What stays open goes to open_items and open_seps, with
-    separators that first fall and then rise: at most 2 D + 3 of them. Returns (merged, open).
+    the merged nodes, children first. What stays open goes to open_items and open_seps (open_depths
+    is scratch), with separators that first fall and then rise: at most 2 D + 3 of them. Returns
+    (merged, open).
     """
     n_leaves = left.size
-    n_open = 0
-    n_merged = 0
+    n_open, n_merged = 0, 0
+    frozen = 0  # open items whose left neighbour may still grow into them
+    lowest = outer
     for i in range(items.size + 1):
-        here = outer if i == items.size else lcp[seps[i]]
-        while n_open > 1:
-            top = lcp[open_seps[n_open - 1]]
-            below = lcp[open_seps[n_open - 2]] if n_open > 2 else outer
-            if top < here or top < below:
-                break
+        here = outer if i == items.size or i == 0 else lcp[seps[i]]
+        while n_open > frozen + 1 and open_depths[n_open - 1] >= here:
             node = open_seps[n_open - 1]
             left[node] = open_items[n_open - 2]
             right[node] = open_items[n_open - 1]
@@ -38,8 +36,12 @@ def link(items, seps, outer, lcp, order, left, right, open_items, open_seps):
             n_merged += 1
             n_open -= 1
             open_items[n_open - 1] = n_leaves + node
+        if here < lowest:
+            lowest = here
+            frozen = n_open
         if i < items.size:
             open_items[n_open] = items[i]
             open_seps[n_open] = seps[i]
+            open_depths[n_open] = here
             n_open += 1
     return n_merged, n_open

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from triegp.engines.cpu import sorting
+from triegp.engines.cpu import scratch, sorting
 from triegp.engines.cpu.threads import row_blocks, run_each
 from triegp.engines.protocol import Bytes, Ids, Ints, Words
 
@@ -18,7 +18,7 @@ class Chunks:
 
     def __init__(self, packed: Bytes, bits: Ints, width: int) -> None:
         self.packed, self.bits, self.width = packed, bits, width
-        self._columns = np.empty(width, np.int64)
+        self._columns = np.empty(width, np.uint64)
         self._tables = np.empty((width, 256), np.uint64)
 
     @property
@@ -31,7 +31,7 @@ class Chunks:
         """Bits of a word below the chunk, free for the row number."""
         return 64 - self.width
 
-    def load(self, level: int) -> tuple[Ints, Words, int]:
+    def load(self, level: int) -> tuple[Words, Words, int]:
         """Byte columns and tables of key bits level * width, ..., and how many there are."""
         start = level * self.width
         stop = min(start + self.width, self.bits.size)
@@ -44,7 +44,7 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     n = packed.shape[0]
     chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
     tables = chunks.load(0)
-    words, tmp = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     spreads = run_each(
         lambda b: sorting.fill_words(packed, *tables, words, *b), row_blocks(n), n_threads
     )
@@ -58,7 +58,7 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
         words, tmp = tmp, words
     _refine(chunks, words, tmp, lcp, 1, ties, n_threads)
     lcp[0] = -1
-    return _row_idx(words, chunks), lcp
+    return _row_idx(words, chunks, n_threads), lcp
 
 
 def resort_rows(
@@ -74,12 +74,13 @@ def resort_rows(
     if np.count_nonzero(lcp >= first_change) > n // 4:  # then a sort that reads rows in turn wins
         return sort_rows(packed, bits, n_threads)
     chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
-    words, tmp = row_idx.astype(np.uint64), np.empty(n, np.uint64)
+    words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
+    words[:] = row_idx
     lcp = lcp.copy()
     level = first_change // chunks.width
     ties = _refine_level(chunks, words, tmp, lcp, level, first_change, n_threads)
     _refine(chunks, words, tmp, lcp, level + 1, ties, n_threads)
-    return _row_idx(words, chunks), lcp
+    return _row_idx(words, chunks, n_threads), lcp
 
 
 def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
@@ -155,5 +156,11 @@ def _refine_level(
     )
 
 
-def _row_idx(words: Words, chunks: Chunks) -> Ids:
-    return (words & np.uint64((1 << chunks.row_bits) - 1)).astype(np.int32)
+def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:
+    row_idx = np.empty(words.size, np.int32)
+    run_each(
+        lambda b: sorting.row_numbers(words, chunks.row_bits, row_idx, *b),
+        row_blocks(words.size),
+        n_threads,
+    )
+    return row_idx

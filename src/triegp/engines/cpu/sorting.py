@@ -11,22 +11,24 @@ import numpy as np
 
 from triegp.engines.cpu.compiler import jit
 
-INSERTION = 24  # ranges up to this length are insertion-sorted
-DIGIT = 8  # bits of a radix digit inside a range
-TOP_DIGIT = 11  # bits of the first digit, over all rows
+INSERTION = 16  # ranges up to this length are insertion-sorted
+DIGIT = 10  # most bits of a radix digit inside a range
+STACK = 16 << DIGIT  # a range leaves at most 2**DIGIT behind, and a digit has five bits or more
+TOP_DIGIT = 10  # bits of the first digit, over all rows
+FILL_ROWS = 512  # rows whose words are filled at a time
 
 
 @jit
 def chunk_tables(bits, start, stop, columns, tables):
     """Fill the byte tables of key bits [start, stop) and return how many bytes they read.
 
-    bits: int64 (q,), canonical bit of each key bit. columns: int64 (k,), receives the byte columns;
-    tables: uint64 (k, 256), receives the words, key bit `start` on top. k >= stop - start suffices.
+    bits: int64 (q,), canonical bit of each key bit. columns: uint64 (k,), receives the byte
+    columns; tables: uint64 (k, 256), receives the words, key bit `start` on top. k >= stop - start.
     """
     one = np.uint64(1)
     count = 0
     for i in range(start, stop):
-        byte = bits[i] >> 3
+        byte = np.uint64(bits[i] >> 3)
         place = -1
         for a in range(count):
             if columns[a] == byte:
@@ -56,13 +58,32 @@ def _word(packed, row, columns, tables, count):
 
 @jit
 def fill_words(packed, columns, tables, count, words, lo, hi):
-    """Words of rows lo..hi, row number below the chunk; return OR of their differences."""
+    """Words of rows lo..hi, row number below the chunk; return OR of their differences.
+
+    Four byte columns at a time over a block of rows that stays in the cache.
+    """
     spread = np.uint64(0)
     first = _word(packed, 0, columns, tables, count)
-    for row in range(lo, hi):
-        word = _word(packed, row, columns, tables, count)
-        spread |= word ^ first
-        words[row] = word | np.uint64(row)
+    for start in range(lo, hi, FILL_ROWS):
+        stop = min(start + FILL_ROWS, hi)
+        words[start:stop] = 0
+        a = 0
+        while a + 4 <= count:
+            c0, c1, c2, c3 = columns[a], columns[a + 1], columns[a + 2], columns[a + 3]
+            t0, t1, t2, t3 = tables[a], tables[a + 1], tables[a + 2], tables[a + 3]
+            for row in range(start, stop):
+                upper = t0[packed[row, c0]] | t1[packed[row, c1]]
+                lower = t2[packed[row, c2]] | t3[packed[row, c3]]
+                words[row] |= upper | lower
+            a += 4
+        while a < count:
+            c0, t0 = columns[a], tables[a]
+            for row in range(start, stop):
+                words[row] |= t0[packed[row, c0]]
+            a += 1
+        for row in range(start, stop):
+            spread |= words[row] ^ first
+            words[row] |= np.uint64(row)
     return spread
 
 
@@ -95,22 +116,19 @@ def _insertion_sort(a, lo, hi):
 
 @jit
 def clz(x):
-    """Leading zeros of a non-zero 64-bit word."""
-    n = 0
-    for width in (32, 16, 8, 4, 2, 1):
-        if x >> np.uint64(64 - width) == 0:
-            n += width
-            x <<= np.uint64(width)
-    return n
+    """Leading zeros of a non-zero 64-bit word, from the exponent of the word as a float64."""
+    lone = x & ~(x >> np.uint64(1))  # the top bit stays, and no rounding can carry into it
+    return 1086 - (np.float64(lone).view(np.int64) >> 52)
 
 
 @jit
-def sort_words(a, tmp, lo, hi):
-    """Sort a[lo:hi] (radix, most significant digit first); tmp[lo:hi] is overwritten."""
-    stack = [(lo, hi)]
-    counts = np.empty(1 << DIGIT, np.int64)
-    while len(stack) > 0:
-        lo, hi = stack.pop()
+def _sort_range(a, tmp, lo, hi, counts, stack):
+    """Sort a[lo:hi]; counts: int64 (2**DIGIT,), stack: int64 (STACK, 2), both scratch."""
+    stack[0, 0], stack[0, 1] = lo, hi
+    height = 1
+    while height > 0:
+        height -= 1
+        lo, hi = stack[height, 0], stack[height, 1]
         if hi - lo <= INSERTION:
             _insertion_sort(a, lo, hi)
             continue
@@ -121,31 +139,48 @@ def sort_words(a, tmp, lo, hi):
             ascending &= a[i - 1] <= a[i]
         if ascending:
             continue
-        shift = max(64 - clz(spread) - DIGIT, 0)
-        counts[:] = 0
-        digit_counts(a, shift, (1 << DIGIT) - 1, counts, lo, hi)
-        total = lo
-        for k in range(1 << DIGIT):
+        # As many digits as words: most buckets hold one or none.
+        width = min(65 - clz(np.uint64(hi - lo)), DIGIT)
+        size = 1 << width
+        shift = max(64 - clz(spread) - width, 0)
+        counts[:size] = 0
+        digit_counts(a, shift, size - 1, counts, lo, hi)
+        total, fullest = lo, 0
+        for k in range(size):
             c = counts[k]
+            fullest = max(fullest, c)
             counts[k] = total
             total += c
-        scatter(a, tmp, shift, (1 << DIGIT) - 1, counts, lo, hi)
+        scatter(a, tmp, shift, size - 1, counts, lo, hi)
         a[lo:hi] = tmp[lo:hi]
+        if fullest <= INSERTION:
+            _insertion_sort(a, lo, hi)  # nothing has far to go
+            continue
         start = lo
-        for k in range(1 << DIGIT):
-            if counts[k] - start > 1:
-                if counts[k] - start <= INSERTION:
-                    _insertion_sort(a, start, counts[k])
-                else:
-                    stack.append((start, counts[k]))
-            start = counts[k]
+        for k in range(size):
+            stop = counts[k]
+            if stop - start > 1:
+                stack[height, 0], stack[height, 1] = start, stop
+                height += 1
+            start = stop
 
 
 @jit
 def sort_buckets(a, tmp, offsets, first, last):
-    """Sort buckets first..last of a, bucket k being a[offsets[k]:offsets[k + 1]]."""
+    """Sort buckets first..last of a (radix, most significant digit first); tmp is overwritten.
+
+    Bucket k is a[offsets[k]:offsets[k + 1]].
+    """
+    counts = np.empty(1 << DIGIT, np.int64)
+    stack = np.empty((STACK, 2), np.int64)
     for k in range(first, last):
-        sort_words(a, tmp, offsets[k], offsets[k + 1])
+        _sort_range(a, tmp, offsets[k], offsets[k + 1], counts, stack)
+
+
+@jit
+def sort_words(a, tmp, lo, hi):
+    """Sort a[lo:hi]; tmp[lo:hi] is overwritten."""
+    sort_buckets(a, tmp, np.array([lo, hi]), 0, 1)
 
 
 @jit
@@ -193,6 +228,14 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
             ties += neighbour_lcp(a, lcp, i, end, base, row_bits, limit)
         i = end
     return ties
+
+
+@jit
+def row_numbers(a, row_bits, row_idx, lo, hi):
+    """The row numbers in words a[lo:hi]."""
+    rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
+    for i in range(lo, hi):
+        row_idx[i] = a[i] & rows
 
 
 @jit
