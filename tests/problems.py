@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
-import oracle
 
+import oracle
 from triegp import BitOrder, Codes, pack_codes, random_bits
 from triegp.observations import Observations
 

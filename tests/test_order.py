@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tolerances import DIFFERENCE, VALUE
 
+from tolerances import DIFFERENCE, VALUE
 from triegp import BitOrder, random_bits, uniform_weights
 
 

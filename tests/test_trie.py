@@ -1,10 +1,10 @@
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import make_problem, problems, take
 
+import oracle
+from problems import make_problem, problems, take
 from triegp import (
     BitOrder,
     Codes,

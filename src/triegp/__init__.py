@@ -1,6 +1,7 @@
 """triegp: exact Gaussian-process regression with binary tree kernels, in linear time."""
 
 from triegp.codes import Codes, pack_codes
+from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.joint import (
     Joint,
@@ -31,6 +32,7 @@ from triegp.trie import Trie, build_trie, cut_trie, insert_rows, rebuild_trie, t
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BitEncoder",
     "BitOrder",
     "Codes",
     "CpuEngine",

@@ -109,7 +109,10 @@ def _deposit(
 
 def check_precision(precision: Any, n_features: int) -> npt.NDArray[np.int64]:
     """Return `precision` as one width a feature, 1 to 32 bits each and 10**5 in all."""
-    widths = np.asarray(precision)
+    try:
+        widths = np.asarray(precision)
+    except ValueError:  # ragged
+        widths = np.empty(0)
     if widths.dtype.kind not in "iu" or widths.ndim > 1:
         raise ValueError(
             f"precision must be an integer or one integer a feature, got {precision!r}"

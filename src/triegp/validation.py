@@ -52,9 +52,9 @@ def positive_number(name: str, value: Any) -> float:
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
-    if value not in choices:
+    if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return str(value)
+    return value
 
 
 def float_array(name: str, value: Any) -> Floats:
@@ -63,7 +63,7 @@ def float_array(name: str, value: Any) -> Floats:
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError
-        return np.ascontiguousarray(array, dtype=np.float64)
+        return np.asarray(array, dtype=np.float64, order="C")
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be an array of real numbers, got {value!r:.80}") from None
 
