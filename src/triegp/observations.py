@@ -96,7 +96,7 @@ def observe(
     """
     smallest, largest, furthest = RANGES[check_dtype(dtype)]
     targets = finite_vector("y", y, n_rows)
-    if n_rows and max(targets.max(), -targets.min()) > furthest:
+    if max(targets.max(), -targets.min()) > furthest:
         i = int(np.argmax(np.abs(targets)))
         raise ValueError(f"y must be at most {furthest:g} in size, got {targets[i]} at row {i}")
     level = positive_number("noise", noise)

@@ -13,6 +13,7 @@ from triegp.likelihood import check_order, leaf_messages
 from triegp.observations import Observations, observe
 from triegp.order import BitOrder
 from triegp.trie import Trie, insert_rows, sorted_keys, trie_keys
+from triegp.validation import finite_vector
 
 Floats = npt.NDArray[np.float64]
 Messages = npt.NDArray[Any]
@@ -205,6 +206,9 @@ def insert(
     if codes.outside is not None and codes.outside.any():
         row = int(np.argmax(codes.outside))
         raise ValueError(f"codes of added rows must lie inside the box, row {row} does not")
+    if codes.n_rows == 0:
+        finite_vector("y", y, 0)
+        return posterior
     dtype = posterior.inside[0].dtype
     added = observe(
         posterior.order,
@@ -212,11 +216,9 @@ def insert(
         posterior.noise,
         n_rows=codes.n_rows,
         known_noise=known_noise,
-        sample_weight=sample_weight if codes.n_rows else None,
+        sample_weight=sample_weight,
         dtype=dtype,
     )
-    if codes.n_rows == 0:
-        return posterior
     trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
     rows = _join(posterior.rows, added)
     return _sweep(trie, keys, posterior.order, posterior.noise, rows, dtype)
