@@ -21,7 +21,7 @@ from triegp import (
 from triegp import condition as fit_posterior
 
 
-def setup(problem, **options):
+def prepare(problem, **options):
     trie = build_trie(problem.codes, problem.order)
     factor = factorize(trie, problem.order, problem.noise, known_noise=problem.known, **options)
     return trie, factor
@@ -29,7 +29,7 @@ def setup(problem, **options):
 
 @given(problems)
 def test_operators_against_dense_algebra(problem):
-    trie, factor = setup(problem)
+    trie, factor = prepare(problem)
     kernel, covariance = problem.kernel(), problem.covariance()
     inverse = np.linalg.inv(covariance)
     x = problem.rng.standard_normal((problem.n, 3))
@@ -50,7 +50,7 @@ def test_operators_against_dense_algebra(problem):
 
 @given(problems)
 def test_level_products_against_level_matrices(problem):
-    trie, _ = setup(problem)
+    trie, _ = prepare(problem)
     x, z = problem.rng.standard_normal((2, problem.n, 2))
     levels = [np.ones((problem.n, problem.n))]
     if problem.order.n_levels:
@@ -66,7 +66,7 @@ def test_level_products_against_level_matrices(problem):
 
 @given(problems)
 def test_diagonal_of_the_inverse_is_the_leave_one_out_precision(problem):
-    trie, factor = setup(problem)
+    trie, factor = prepare(problem)
     posterior = fit_posterior(
         trie, problem.codes, problem.order, problem.y, problem.noise, known_noise=problem.known
     )
@@ -79,7 +79,7 @@ def test_diagonal_of_the_inverse_is_the_leave_one_out_precision(problem):
 
 def test_innovations_of_data_from_the_model_are_standard_normal():
     problem = make_problem(3, n=400, precision=(8, 8))
-    _, factor = setup(problem)
+    _, factor = prepare(problem)
     y = np.linalg.cholesky(problem.covariance()) @ problem.rng.standard_normal((400, 50))
     z = whiten(factor, y)
     assert abs(z.mean()) < 5 / np.sqrt(z.size)
@@ -90,7 +90,7 @@ def test_rows_of_weight_zero_are_left_out_of_the_matrix():
     problem = make_problem(5, n=12)
     keep = problem.weight > 0
     assert not keep.all()
-    _, factor = setup(problem, sample_weight=problem.weight)
+    _, factor = prepare(problem, sample_weight=problem.weight)
     noise = problem.row_noise()[keep] / problem.weight[keep]
     covariance = problem.kernel()[np.ix_(keep, keep)] + np.diag(noise)
     x = problem.rng.standard_normal(12)
@@ -103,7 +103,7 @@ def test_rows_of_weight_zero_are_left_out_of_the_matrix():
 
 def test_scipy_operators():
     problem = make_problem(6, n=30)
-    trie, factor = setup(problem)
+    trie, factor = prepare(problem)
     kernel = kernel_operator(trie, problem.order.levels)
     x = problem.rng.standard_normal(30)
     np.testing.assert_allclose(kernel @ np.eye(30), problem.kernel(), **VALUE)
@@ -119,7 +119,7 @@ def test_scipy_operators():
 def test_any_levels_that_never_rise():
     """A sum of trees uses the trie with levels of its own."""
     problem = make_problem(7, nugget="bit")
-    trie, _ = setup(problem)
+    trie, _ = prepare(problem)
     levels = np.array([7.0, 7.0, 4.0, 4.0, 3.0, 3.0])
     kernel = oracle.kernel(problem.bits, problem.bits, -np.diff(levels))
     x = problem.rng.standard_normal(20)
@@ -128,7 +128,7 @@ def test_any_levels_that_never_rise():
 
 def test_bad_input_is_named():
     problem = make_problem(0, n=6)
-    trie, factor = setup(problem)
+    trie, factor = prepare(problem)
     levels = problem.order.levels
     with pytest.raises(ValueError, match=r"x must have shape \(6,\) or \(6, k\), got \(5,\)"):
         product(trie, levels, np.zeros(5))

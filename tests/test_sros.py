@@ -1,9 +1,5 @@
 """SROS algebra against dense numpy, on nested partitions that are not tries, and GP regression."""
 
-import doctest
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +7,14 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import cg
 
 import oracle
+from tolerances import DIFFERENCE, GRADIENT, VALUE
 from triegp import sros
 
-TOLERANCE = {"value": 1e-10, "gradient": 1e-8, "difference": 1e-6}
+TOLERANCE = {
+    "value": VALUE["rtol"],
+    "gradient": GRADIENT["rtol"],
+    "difference": DIFFERENCE["rtol"],
+}
 
 
 def close(actual, expected, kind="value"):
@@ -530,17 +531,3 @@ def test_not_positive_definite(invert):
         invert(symmetric([[5, 1], [5, 0], [3, 2]], [[0.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]))
     with pytest.raises(np.linalg.LinAlgError, match=message.format("inf", 0, 0)):
         invert(symmetric([[0], [0]], 1e308))
-
-
-@pytest.mark.parametrize("name", ["forms", "inversion", "operators", "partitions", "regression"])
-def test_docstring_examples(name):
-    results = doctest.testmod(importlib.import_module(f"triegp.sros.{name}"))
-    assert results.attempted > 0
-    assert results.failed == 0
-
-
-def test_page_examples():
-    page = Path(__file__).parents[1] / "docs" / "sros.md"
-    results = doctest.testfile(str(page), module_relative=False)
-    assert results.attempted > 0
-    assert results.failed == 0

@@ -1,0 +1,51 @@
+# Two commands to know: `make demo` and `make test`. Each sets up all it needs in a virtual
+# environment of its own; a machine with Python 3.11 or newer and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check lint types arrows bounds bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/python examples/million_rows.py
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+check: lint types arrows test bounds
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev
+	$(BIN)/mypy
+
+arrows: $(VENV)/.ready-dev
+	$(BIN)/lint-imports
+
+# The lower bounds of pyproject.toml, installed as exact versions.
+bounds: .venv-bounds/.ready
+	.venv-bounds/bin/python -m pytest -q
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m bench.likelihood
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+.venv-bounds/.ready: pyproject.toml tools/lower_bounds.py
+	$(PYTHON) -m venv --clear .venv-bounds
+	.venv-bounds/bin/python tools/lower_bounds.py pyproject.toml > .venv-bounds/constraints.txt
+	.venv-bounds/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint .venv-bounds/constraints.txt --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-bounds build dist .pytest_cache .mypy_cache .ruff_cache

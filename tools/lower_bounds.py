@@ -1,0 +1,17 @@
+"""Print the lower bounds of a pyproject.toml as pip constraints: `numpy>=1.26` as `numpy==1.26`."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+
+def main(path: str) -> None:
+    """Print one constraint a line, for the core and the test extra."""
+    project = tomllib.loads(Path(path).read_text())["project"]
+    for requirement in [*project["dependencies"], *project["optional-dependencies"]["test"]]:
+        name, bound = requirement.split(">=")
+        print(f"{name}=={bound}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
