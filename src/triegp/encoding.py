@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -357,6 +358,8 @@ def _place(column: int, row: int, names: Any) -> str:
 
 def _first_non_number(X: Any) -> str | None:
     """Find the first cell, column by column, that is no number: what and where it is."""
+    if issparse(X):
+        return None
     try:
         cells = np.asarray(X, dtype=object)
     except ValueError:
