@@ -46,7 +46,9 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     tables = chunks.load(0)
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     spreads = run_each(
-        lambda b: sorting.fill_words(packed, *tables, words, *b), row_blocks(n), n_threads
+        lambda b: sorting.fill_words(packed, *tables, words, tmp, *b, chunks.row_bits),
+        row_blocks(n),
+        n_threads,
     )
     spread = int(np.bitwise_or.reduce(np.array(spreads, np.uint64)))
     lcp = np.empty(n, np.int32)
@@ -56,9 +58,16 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     else:
         ties = _sort_buckets(words, tmp, lcp, spread, chunks, n_threads)
         words, tmp = tmp, words
+    home = None
+    if ties > n // 4 and chunks.width < chunks.n_levels:
+        # Many rows will be read again: lay them out in the order found so far, close together.
+        home = _row_idx(words, chunks, n_threads)
+        chunks = Chunks(_take_rows(packed, home, n_threads), bits, chunks.width)
+        words[:] = np.arange(n)
     _refine(chunks, words, tmp, lcp, 1, ties, n_threads)
     lcp[0] = -1
-    return _row_idx(words, chunks, n_threads), lcp
+    row_idx = _row_idx(words, chunks, n_threads)
+    return row_idx if home is None else home[row_idx], lcp
 
 
 def resort_rows(
@@ -154,6 +163,17 @@ def _refine_level(
             n_threads,
         )
     )
+
+
+def _take_rows(packed: Bytes, row_idx: Ids, n_threads: int) -> Bytes:
+    out = np.empty_like(packed)
+
+    def take(block: tuple[int, int]) -> None:
+        lo, hi = block
+        np.take(packed, row_idx[lo:hi], axis=0, out=out[lo:hi], mode="clip")
+
+    run_each(take, row_blocks(row_idx.size), n_threads)
+    return out
 
 
 def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:

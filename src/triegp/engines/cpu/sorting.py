@@ -57,33 +57,44 @@ def _word(packed, row, columns, tables, count):
 
 
 @jit
-def fill_words(packed, columns, tables, count, words, lo, hi):
-    """Words of rows lo..hi, row number below the chunk; return OR of their differences.
+def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
+    """Put the chunk on top of the row numbers in a[lo:hi]; tmp[lo:hi] is overwritten.
 
-    Four byte columns at a time over a block of rows that stays in the cache.
+    Four byte columns at a time; `rows` masks the row number.
     """
+    tmp[lo:hi] = 0
+    k = 0
+    while k + 4 <= count:
+        c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+        t0, t1, t2, t3 = tables[k], tables[k + 1], tables[k + 2], tables[k + 3]
+        for i in range(lo, hi):
+            row = a[i] & rows
+            upper = t0[packed[row, c0]] | t1[packed[row, c1]]
+            lower = t2[packed[row, c2]] | t3[packed[row, c3]]
+            tmp[i] |= upper | lower
+        k += 4
+    while k < count:
+        c0, t0 = columns[k], tables[k]
+        for i in range(lo, hi):
+            tmp[i] |= t0[packed[a[i] & rows, c0]]
+        k += 1
+    for i in range(lo, hi):
+        a[i] = tmp[i] | (a[i] & rows)
+
+
+@jit
+def fill_words(packed, columns, tables, count, words, tmp, lo, hi, row_bits):
+    """Words of rows lo..hi, row number below the chunk; return OR of their differences."""
+    rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
     spread = np.uint64(0)
     first = _word(packed, 0, columns, tables, count)
-    for start in range(lo, hi, FILL_ROWS):
+    for start in range(lo, hi, FILL_ROWS):  # a block that stays in the cache
         stop = min(start + FILL_ROWS, hi)
-        words[start:stop] = 0
-        a = 0
-        while a + 4 <= count:
-            c0, c1, c2, c3 = columns[a], columns[a + 1], columns[a + 2], columns[a + 3]
-            t0, t1, t2, t3 = tables[a], tables[a + 1], tables[a + 2], tables[a + 3]
-            for row in range(start, stop):
-                upper = t0[packed[row, c0]] | t1[packed[row, c1]]
-                lower = t2[packed[row, c2]] | t3[packed[row, c3]]
-                words[row] |= upper | lower
-            a += 4
-        while a < count:
-            c0, t0 = columns[a], tables[a]
-            for row in range(start, stop):
-                words[row] |= t0[packed[row, c0]]
-            a += 1
-        for row in range(start, stop):
-            spread |= words[row] ^ first
-            words[row] |= np.uint64(row)
+        for i in range(start, stop):
+            words[i] = i
+        _load_chunk(packed, columns, tables, count, words, tmp, start, stop, rows)
+        for i in range(start, stop):
+            spread |= (words[i] & ~rows) ^ first
     return spread
 
 
@@ -218,9 +229,7 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
         while end < n and lcp[end] >= threshold:
             end += 1
         if end - i > 1:
-            for j in range(i, end):
-                row = a[j] & rows
-                a[j] = _word(packed, np.int64(row), columns, tables, count) | row
+            _load_chunk(packed, columns, tables, count, a, tmp, i, end, rows)
             if end - i <= INSERTION:
                 _insertion_sort(a, i, end)
             else:
