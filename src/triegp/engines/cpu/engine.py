@@ -86,11 +86,11 @@ class CpuEngine:
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
         """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
         n = lcp.size
-        depth = np.empty(2 * n, np.int32)
+        # One piece of memory: the allocator then keeps it for the next trie.
+        depth, left, right, order = np.split(np.empty(5 * n, np.int32), [2 * n, 3 * n, 4 * n])
         depth[:n] = n_levels
         depth[n:] = lcp
         lcp = depth[n:]
-        left, right, order = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
         left[0] = right[0] = 0
         ends = np.append(cuts[1:], n)
         last = -1 if cuts.size == 1 else n_levels
@@ -101,6 +101,7 @@ class CpuEngine:
             merged, items, seps = _link(
                 leaves, leaves, last, lcp, order[lo:hi], left, right, n_levels
             )
+            order[lo + merged : hi] = 0
             return lo + merged, items, seps
 
         stops, items, seps = zip(*self._run(link_shard, range(cuts.size)), strict=True)

@@ -23,25 +23,28 @@ def link(items, seps, outer, lcp, order, left, right, open_items, open_seps, ope
     (merged, open).
     """
     n_leaves = left.size
-    n_open, n_merged = 0, 0
+    n_open, n_merged = 0, 0  # open_items[k] waits for what comes after separator open_seps[k + 1]
     frozen = 0  # open items whose left neighbour may still grow into them
     lowest = outer
-    for i in range(items.size + 1):
-        here = outer if i == items.size or i == 0 else lcp[seps[i]]
-        while n_open > frozen + 1 and open_depths[n_open - 1] >= here:
-            node = open_seps[n_open - 1]
-            left[node] = open_items[n_open - 2]
-            right[node] = open_items[n_open - 1]
+    current = items[0]
+    for i in range(1, items.size + 1):
+        here = outer if i == items.size else lcp[seps[i]]
+        while n_open > frozen and open_depths[n_open] >= here:
+            node = open_seps[n_open]
+            n_open -= 1
+            left[node] = open_items[n_open]
+            right[node] = current
             order[n_merged] = node
             n_merged += 1
-            n_open -= 1
-            open_items[n_open - 1] = n_leaves + node
+            current = n_leaves + node
         if here < lowest:
             lowest = here
-            frozen = n_open
+            frozen = n_open + 1
+        open_items[n_open] = current
+        n_open += 1
         if i < items.size:
-            open_items[n_open] = items[i]
             open_seps[n_open] = seps[i]
             open_depths[n_open] = here
-            n_open += 1
+            current = items[i]
+    open_seps[0] = seps[0]
     return n_merged, n_open

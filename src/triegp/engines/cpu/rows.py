@@ -46,9 +46,7 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     tables = chunks.load(0)
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     spreads = run_each(
-        lambda b: sorting.fill_words(packed, *tables, words, tmp, *b, chunks.row_bits),
-        row_blocks(n),
-        n_threads,
+        lambda b: sorting.fill_words(packed, *tables, words, *b), _blocks(n, n_threads), n_threads
     )
     spread = int(np.bitwise_or.reduce(np.array(spreads, np.uint64)))
     lcp = np.empty(n, np.int32)
@@ -99,7 +97,7 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
     chunks = Chunks(packed, bits, 64)
     for word in range(n_words):
         fill = partial(sorting.fill_keys, packed, row_idx, *chunks.load(word), keys, word)
-        run_each(fill, row_blocks(row_idx.size), n_threads)
+        run_each(fill, _blocks(row_idx.size, n_threads), n_threads)
     return keys
 
 
@@ -107,7 +105,7 @@ def _sort_buckets(
     words: Words, tmp: Words, lcp: Ids, spread: int, chunks: Chunks, n_threads: int
 ) -> int:
     """Sort words into tmp by one pass over a wide digit, then bucket by bucket; return the ties."""
-    blocks = row_blocks(words.size)
+    blocks = _blocks(words.size, n_threads)
     shift = max(spread.bit_length() - sorting.TOP_DIGIT, 0)
     size = 1 << sorting.TOP_DIGIT
     counts = np.zeros((len(blocks), size), np.int64)
@@ -159,7 +157,7 @@ def _refine_level(
     return sum(
         run_each(
             lambda b: sorting.refine(chunks.packed, *tables, words, tmp, lcp, *b, *tail),
-            row_blocks(words.size),
+            _blocks(words.size, n_threads),
             n_threads,
         )
     )
@@ -172,7 +170,7 @@ def _take_rows(packed: Bytes, row_idx: Ids, n_threads: int) -> Bytes:
         lo, hi = block
         np.take(packed, row_idx[lo:hi], axis=0, out=out[lo:hi], mode="clip")
 
-    run_each(take, row_blocks(row_idx.size), n_threads)
+    run_each(take, _blocks(row_idx.size, n_threads), n_threads)
     return out
 
 
@@ -180,7 +178,12 @@ def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:
     row_idx = np.empty(words.size, np.int32)
     run_each(
         lambda b: sorting.row_numbers(words, chunks.row_bits, row_idx, *b),
-        row_blocks(words.size),
+        _blocks(words.size, n_threads),
         n_threads,
     )
     return row_idx
+
+
+def _blocks(n_rows: int, n_threads: int) -> list[tuple[int, int]]:
+    """Cut rows for threads; a sort gives the same for any cut."""
+    return row_blocks(n_rows) if n_threads > 1 else [(0, n_rows)]

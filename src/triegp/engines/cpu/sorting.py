@@ -83,18 +83,33 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
 
 
 @jit
-def fill_words(packed, columns, tables, count, words, tmp, lo, hi, row_bits):
-    """Words of rows lo..hi, row number below the chunk; return OR of their differences."""
-    rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
+def fill_words(packed, columns, tables, count, words, lo, hi):
+    """Words of rows lo..hi, row number below the chunk; return OR of their differences.
+
+    The same as `_load_chunk`, for rows in their own order and a block that stays in the cache.
+    """
     spread = np.uint64(0)
     first = _word(packed, 0, columns, tables, count)
-    for start in range(lo, hi, FILL_ROWS):  # a block that stays in the cache
+    for start in range(lo, hi, FILL_ROWS):
         stop = min(start + FILL_ROWS, hi)
-        for i in range(start, stop):
-            words[i] = i
-        _load_chunk(packed, columns, tables, count, words, tmp, start, stop, rows)
-        for i in range(start, stop):
-            spread |= (words[i] & ~rows) ^ first
+        words[start:stop] = 0
+        k = 0
+        while k + 4 <= count:
+            c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+            t0, t1, t2, t3 = tables[k], tables[k + 1], tables[k + 2], tables[k + 3]
+            for row in range(start, stop):
+                upper = t0[packed[row, c0]] | t1[packed[row, c1]]
+                lower = t2[packed[row, c2]] | t3[packed[row, c3]]
+                words[row] |= upper | lower
+            k += 4
+        while k < count:
+            c0, t0 = columns[k], tables[k]
+            for row in range(start, stop):
+                words[row] |= t0[packed[row, c0]]
+            k += 1
+        for row in range(start, stop):
+            spread |= words[row] ^ first
+            words[row] |= np.uint64(row)
     return spread
 
 
