@@ -24,7 +24,8 @@ types: $(VENV)/.ready-dev
 arrows: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
-# The lower bounds of pyproject.toml, installed as exact versions.
+# The lower bounds of pyproject.toml, installed as exact versions (they have wheels for Python 3.11
+# and 3.12; set PYTHON to one of these).
 bounds: .venv-bounds/.ready
 	.venv-bounds/bin/python -m pytest -q
 

@@ -1,4 +1,4 @@
-"""The paper's splits of tables in a local folder: first 64 % train, next 16 % validation, last 20 % test.
+"""The paper's splits of tables in a local folder: 64 % train, 16 % validation, 20 % test.
 
 Parts are loaded by name, so that code which tunes can be seen not to load the test part.
 """
@@ -25,6 +25,6 @@ def load(name, seed, *parts):
 
 
 def standardise(y_train, *others):
-    """Targets in the units in which scores are reported: training mean 0 and deviation 1 (n - 1)."""
+    """Targets in the units of all reported scores: training mean 0 and deviation 1 (n - 1)."""
     mean, sd = y_train.mean(), y_train.std(ddof=1)
     return [(y - mean) / sd for y in (y_train, *others)]

@@ -212,10 +212,14 @@ def run(quick):
         ],
         "house": stages("uniform", house, 11, 8),
         "memory": [
-            {"d": d, "p": p, "n": house, "bytes_per_row": memory("uniform", house, d, p)}
+            {"d": d, "p": p, "n": house, "kind": kind, "bytes_per_row": memory(kind, house, d, p)}
             for d, p in SHAPES
+            for kind in KINDS
         ],
-        "sros": [against_sros(10_000 if quick else 100_000, 11, 8), against_sros(10_000, 3, 16)],
+        "sros": [
+            against_sros(10_000 if quick else 100_000, 11, 8),
+            *(against_sros(10_000, d, p) for d, p in SHAPES),
+        ],
         "threads": threads(house, 11, 8),
         "after_training": after_training(100_000 if quick else 1_000_000, house),
         "compile": compile_times(),

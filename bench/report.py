@@ -64,11 +64,14 @@ def main():
         "",
         "Peak of one evaluation in a fresh process, beside packed codes and targets:",
         "",
-        "| n | (d, p) | bytes a row |",
-        "|---|---|---|",
+        "| n | (d, p) | data | bytes a row |",
+        "|---|---|---|---|",
     ]
     for row in result["memory"]:
-        lines.append(f"| {row['n']:,} | ({row['d']}, {row['p']}) | {row['bytes_per_row']:.0f} |")
+        lines.append(
+            f"| {row['n']:,} | ({row['d']}, {row['p']}) | {row['kind']} "
+            f"| {row['bytes_per_row']:.0f} |"
+        )
     first = result["compile"]
     lines += [
         "",

@@ -125,8 +125,12 @@ def test_points_outside_the_box_are_independent():
 def test_bad_input_is_named():
     problem = make_problem(0)
     joint = joint_prior(problem.new, problem.order)
-    with pytest.raises(ValueError, match="n_samples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_samples must be a positive integer, got 0"):
         draw_samples(joint, 0, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"n_samples must be a positive integer, got 2\.5"):
+        draw_samples(joint, 2.5, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"rng must be a numpy\.random\.Generator, got None"):
+        draw_samples(joint, 2, None)
     with pytest.raises(ValueError, match=r"x must have shape \(8,\) or \(8, k\), got \(7,\)"):
         covariance_product(joint, np.zeros(7))
     with pytest.raises(ValueError, match="codes must have 5 bits, got 6"):

@@ -217,6 +217,14 @@ def test_any_noise_against_extended_precision(noise, shape):
         assert abs(got.nll - nll) < EXTENDED * (abs(square) + sum(map(abs, logs))) / 2
         by_noise = (trace - spread) / 2
         assert abs(got.gradient.by_noise - by_noise) < EXTENDED * (trace + spread) / 2
+        for level, value in enumerate(weights_gradient(got.gradient), start=1):
+            together = [(i, j) for i in range(14) for j in range(14) if lcp[i, j] >= level]
+            trace = sum(inverse[i, j] for i, j in together)
+            spread = sum(alpha[i] * alpha[j] for i, j in together)
+            size = sum(abs(inverse[i, j]) + abs(alpha[i] * alpha[j]) for i, j in together)
+            # Rows with the same key: what matters is the inverse of the matrix of distinct keys.
+            size = min(size, sum(1 / v for v in mpmath.eigsy(covariance)[0] if v > 1e-3) * 14)
+            assert abs(value - (trace - spread) / 2) < EXTENDED * (1 + size)
 
 
 def test_float32_messages():
@@ -289,12 +297,17 @@ def test_an_order_the_trie_was_not_built_with_is_refused():
         ({"noise": None}, "noise must be a positive number, got None"),
         ({"noise": 1e-301}, r"noise must lie in \[1e-300, 1e\+300\], got 1e-301"),
         ({"noise": 1e-40, "dtype": np.float32}, r"noise must lie in \[1e-30, 1e\+30\]"),
-        ({"dtype": np.int64}, "dtype must be float64 or float32, got int64"),
+        ({"dtype": np.int64}, "dtype must be float64 or float32, got .*int64"),
         ({"known_noise": [1.0, -1.0, 0, 0]}, "known_noise must not be negative, got -1.0"),
         ({"known_noise": [1.0]}, "known_noise must have 4 entries, got 1"),
         ({"known_noise": [1e301, 0, 0, 0]}, r"known_noise must be at most 1e\+300"),
         ({"sample_weight": [1.0, np.inf, 1, 1]}, "sample_weight must be finite, got inf"),
         ({"sample_weight": [0.0, 0, 0, 0]}, "sample_weight must not be zero for all rows"),
+        ({"sample_weight": [1.0, 1e308, 1, 1], "noise": 1e-5}, "sample_weight must leave noise"),
+        ({"sample_weight": [1.0, 1e-320, 1, 1]}, "sample_weight must leave noise / weight in"),
+        ({"sample_weight": [1.0, 1e-32, 1, 1], "dtype": "f4"}, "got weight 1e-32 at row 1"),
+        ({"dtype": "flot"}, "dtype must be float64 or float32, got 'flot'"),
+        ({"dtype": None}, "dtype must be float64 or float32, got None"),
     ],
 )
 def test_bad_input_is_named(options, message):
@@ -303,3 +316,11 @@ def test_bad_input_is_named(options, message):
     options = {"y": [1.0, 2.0, 3.0, 4.0], "noise": 0.1, **options}
     with pytest.raises(ValueError, match=message):
         likelihood(trie, order, **options)
+
+
+def test_a_scale_beyond_the_messages_is_refused():
+    order = BitOrder.from_weights([0, 1], [0.5, 0.5], scale=1e39)
+    trie = build_trie(pack_codes([[0], [3]], 2), order)
+    assert np.isfinite(likelihood(trie, order, [1.0, 2.0], 0.1).nll)
+    with pytest.raises(ValueError, match=r"scale of order must be at most 1e\+30, got 1e\+39"):
+        likelihood(trie, order, [1.0, 2.0], 0.1, dtype=np.float32)

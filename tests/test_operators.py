@@ -134,8 +134,12 @@ def test_bad_input_is_named():
         product(trie, levels, np.zeros(5))
     with pytest.raises(ValueError, match=r"x must be finite, got nan at position \(0, 1\)"):
         solve(factor, np.array([[0.0, np.nan]] * 6))
-    with pytest.raises(ValueError, match="levels must be 5 numbers that never rise"):
-        product(trie, levels[::-1], np.zeros(6))
+    with pytest.raises(ValueError, match=r"levels must never rise, got .* at 0, 1"):
+        product(trie, np.arange(5.0), np.zeros(6))
+    with pytest.raises(ValueError, match=r"levels must span at most 1e\+150"):
+        product(trie, np.array([1e151, 0, 0, 0, 0]), np.zeros(6))
+    with pytest.raises(ValueError, match=r"x must be at most 1e\+150 in size, got 1e\+200"):
+        solve(factor, np.full(6, 1e200))
     with pytest.raises(ValueError, match=r"z must have the shape of x, \(6,\), got \(6, 2\)"):
         level_products(trie, np.zeros(6), np.zeros((6, 2)))
     with pytest.raises(ValueError, match="noise must be positive and finite, got 0"):

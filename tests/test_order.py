@@ -94,13 +94,14 @@ def test_uniform_weights():
     np.testing.assert_allclose(uniform_weights(1, last=1.0), [1.0])
 
 
-def test_first_change():
-    a = BitOrder.from_weights([0, 1, 2, 3], [0.25] * 4)
-    b = BitOrder.from_weights([0, 2, 1, 3], [0.25] * 4)
-    last = BitOrder.from_weights([1, 0, 3, 2], [0.25] * 4)
-    assert a.first_change(a) == 3  # the last bit of a row nugget is not read
-    assert a.first_change(b) == 1
-    assert a.first_change(last) == 0
+def test_orders_are_values():
+    a, b = (BitOrder.from_weights([0, 2, 1], [0.5, 0.25, 0.25]) for _ in range(2))
+    other = BitOrder.from_weights([0, 1, 2], [0.5, 0.25, 0.25])
+    bit = BitOrder.from_weights([0, 2, 1], [0.5, 0.25, 0.25], nugget="bit")
+    assert a == b
+    assert hash(a) == hash(b)
+    assert len({a, b, other, bit}) == 3
+    assert a != "an order"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +123,13 @@ def test_first_change():
         (lambda: BitOrder.from_phi([0.0], scale="x"), "scale must be a positive number, got 'x'"),
         (lambda: BitOrder.from_phi([0.0], nugget="leaf"), "nugget must be one of 'row', 'bit'"),
         (lambda: random_bits([3, 0], np.random.default_rng(0)), "precision must be positive"),
-        (lambda: uniform_weights(0), "n_bits must be at least 1, got 0"),
+        (lambda: uniform_weights(0), "n_bits must be a positive integer, got 0"),
         (lambda: uniform_weights(3, last=1.5), r"last must lie in \[0, 1\], got 1.5"),
         (lambda: uniform_weights(1, last=0.5), "last must be 1 for a single bit, got 0.5"),
         (lambda: BitOrder.from_weights([0, 1], [1.0, 0.0]).phi, "phi is not finite"),
         (
-            lambda: BitOrder.from_phi([0.0, 1.0]).first_change(BitOrder.from_phi([0.0])),
-            "other must read 1 bits",
+            lambda: BitOrder.from_phi([0.0, 1.0]).phi_gradient([1.0, 2.0, 3.0], 0.0),
+            "by_level must have 2 entries, got 3",
         ),
     ],
 )

@@ -97,8 +97,6 @@ def test_insertion_is_a_refit_to_the_last_bit(problem, split, kind):
     begun = fit(problem, first, **options)
     before = predict(begun, problem.new)
     tail = {key: value[rest] for key, value in options.items()}
-    if kind == "weight" and not problem.weight[rest].any():
-        return
     grown = insert(begun, take(problem.codes, rest), problem.y[rest], **tail)
     whole = fit(problem, **options)
     np.testing.assert_array_equal(grown.keys, whole.keys)
@@ -110,6 +108,22 @@ def test_insertion_is_a_refit_to_the_last_bit(problem, split, kind):
         np.testing.assert_array_equal(got.var, expected.var)
     again = predict(begun, problem.new)  # what was there is not changed
     np.testing.assert_array_equal(again.mean, before.mean)
+
+
+def test_the_posterior_keeps_its_own_copies():
+    problem = make_problem(3, n=12)
+    y, weight = problem.y.copy(), problem.weight.copy()
+    trie = build_trie(problem.codes, problem.order)
+    posterior = condition(
+        trie, problem.codes, problem.order, y, problem.noise, sample_weight=weight
+    )
+    grown = insert(posterior, problem.new, np.zeros(8), sample_weight=np.zeros(8))
+    y[:], weight[:] = 99.0, 7.0
+    again = insert(posterior, problem.new, np.zeros(8), sample_weight=np.zeros(8))
+    np.testing.assert_array_equal(
+        predict(again, problem.new).mean, predict(grown, problem.new).mean
+    )
+    np.testing.assert_array_equal(leave_one_out(again).var, leave_one_out(grown).var)
 
 
 def test_insertion_mixes_known_noise_and_weights():
@@ -128,6 +142,8 @@ def test_insertion_mixes_known_noise_and_weights():
     np.testing.assert_array_equal(leave_one_out(grown).mean, leave_one_out(whole).mean)
     nothing = insert(grown, take(problem.codes, slice(0, 0)), [])
     assert nothing is grown
+    with pytest.raises(ValueError, match="known_noise must have 0 entries, got 1"):
+        insert(grown, take(problem.codes, slice(0, 0)), [], known_noise=[1.0])
 
 
 def test_rows_outside_the_box_are_unrelated():

@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -88,6 +89,38 @@ def test_results_come_in_order_and_errors_get_out():
 
     with pytest.raises(KeyError, match="seven"):
         run_each(fail, range(20), 3)
+
+
+def test_after_a_failure_nothing_runs_on():
+    begun, ended = [], []
+
+    def work(k):
+        begun.append(k)
+        if k == 0:
+            raise KeyError("first")
+        ended.append(k)
+
+    with pytest.raises(KeyError, match="first"):
+        run_each(work, range(10_000), 3)
+    n_begun = len(begun)
+    assert n_begun < 10_000
+    assert len(ended) == n_begun - 1  # all that had begun have ended
+    assert run_each(lambda k: k, range(5), 3) == [0, 1, 2, 3, 4]
+    assert len(begun) == n_begun
+
+
+def test_work_inside_work_does_not_wait_for_itself():
+    def inner(k):
+        return sum(run_each(lambda j: j * k, range(10), 2))
+
+    assert run_each(inner, range(8), 2) == [45 * k for k in range(8)]
+
+
+def test_one_pool_whatever_is_asked_for():
+    for n_threads in (2, 5, 3, 4):
+        run_each(lambda k: k, range(50), n_threads)
+    names = [t.name for t in threading.enumerate() if t.name.startswith("triegp")]
+    assert len(names) <= 5 + 2  # the largest so far, and a smaller one that may be ending
 
 
 def test_tries_and_posteriors_can_be_pickled():

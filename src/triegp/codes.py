@@ -18,7 +18,7 @@ MAX_PRECISION = 32
 MAX_BITS = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Codes:
     """Quantised rows.
 
@@ -36,6 +36,20 @@ class Codes:
     packed: npt.NDArray[np.uint8]
     precision: npt.NDArray[np.int64]
     outside: npt.NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        packed, outside = self.packed, self.outside
+        width = -(-self.n_bits // 8)
+        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
+            raise ValueError(
+                f"packed must be uint8 of shape (n_rows, {width}) for {self.n_bits} bits, got "
+                f"{packed.dtype} of shape {packed.shape}"
+            )
+        if outside is not None and (outside.dtype != np.bool_ or outside.shape != packed.shape[:1]):
+            raise ValueError(
+                f"outside must be bool of shape ({packed.shape[0]},), got {outside.dtype} of shape "
+                f"{outside.shape}"
+            )
 
     @property
     def n_rows(self) -> int:

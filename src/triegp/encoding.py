@@ -7,6 +7,7 @@ operation runs along the rows of one feature.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -40,16 +41,18 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         percentile goes to k/100 for k = 0, 10, ..., 100. Where percentiles are tied the map jumps;
         the tied value itself takes the middle of its jump, but the smallest value always goes
         to 0 and the largest to 1.
-    precision : "auto", int or array-like (n_features,), default="auto"
-        Bits a feature, 1 to 32, and 10**5 in all. "auto" begins with the paper's rule
-        min(8, floor(150 / n_features) + 1), one bit for constant features, and raises single
-        features while bit strings are less unique than rows.
+    precision : "auto", "paper", int or array-like (n_features,), default="auto"
+        Bits a feature, 1 to 32, and 10**5 in all. "paper" is the paper's rule,
+        min(8, floor(150 / n_features) + 1). "auto" begins with it, one bit for constant features,
+        and raises single features while bit strings are less unique than rows.
     shift : None, "random" or array-like (n_features,), default=None
         Shift of the grid, in [0, 1): u in [0, 1] becomes (u + shift) / 2, and each feature gets
         one bit more, so that cells are as wide as without it.
     outside : {"clip", "unrelated", "error"}, default="clip"
         What becomes of values outside the training box: moved to its border, unrelated to all
         training rows (k = 0), or refused.
+    margin : float, default=0.0
+        Added to the width of the box before a feature is scaled (the paper's code adds 1e-6).
     random_state : int, RandomState or None, default=None
         Draws the random shift; not used otherwise.
 
@@ -105,12 +108,14 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         precision: Any = "auto",
         shift: Any = None,
         outside: str = "clip",
+        margin: float = 0.0,
         random_state: Any = None,
     ) -> None:
         self.scaling = scaling
         self.precision = precision
         self.shift = shift
         self.outside = outside
+        self.margin = margin
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -132,6 +137,8 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """
         one_of("scaling", self.scaling, ("minmax", "ecdf"))
         one_of("outside", self.outside, OUTSIDE)
+        if not (np.isfinite(self.margin) and self.margin >= 0):
+            raise ValueError(f"margin must be finite and not negative, got {self.margin!r}")
         data = self._check_rows(X, reset=True)
         kept, weights = _kept_rows(sample_weight, data.shape[0])
         self.low_, self.high_ = self._box(data, kept)
@@ -181,6 +188,23 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 outside[rows] = part.outside
         return Codes(packed, self.precision_.copy(), outside if outside.any() else None)
 
+    def with_shift(self, shift: Any) -> Self:
+        """Return a fitted copy on another grid: same box and percentiles, the grid shifted.
+
+        Parameters
+        ----------
+        shift : array-like (n_features,) or None
+            In [0, 1).
+        """
+        check_is_fitted(self)
+        other = copy.copy(self)
+        had = 0 if self.shift_ is None else 1
+        other.shift = shift
+        other.shift_ = _fit_shift(shift, self.n_features_in_, None)
+        other.precision_ = _add_bit(self.precision_ - had, 0 if other.shift_ is None else 1)
+        other.n_bits_ = int(other.precision_.sum())
+        return other
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # integers, whatever came in
@@ -225,9 +249,11 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         extra = 0 if self.shift_ is None else 1
         if not isinstance(self.precision, str):
             return _add_bit(check_precision(self.precision, n_features), extra)
+        if self.precision == "paper":
+            return _add_bit(check_precision(paper_precision(n_features), n_features), extra)
         if self.precision != "auto":
             raise ValueError(
-                "precision must be 'auto', an integer or one integer a feature, "
+                "precision must be 'auto', 'paper', an integer or one integer a feature, "
                 f"got {self.precision!r}"
             )
         start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
@@ -263,7 +289,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return codes
 
     def _grid(self) -> Grid:
-        return Grid(self.low_, self.high_, self.knots_, self.shift_)
+        return Grid(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
 
     def _refuse_nonfinite(self, columns: Floats, first_row: int) -> None:
         is_finite = np.isfinite(columns)

@@ -27,7 +27,7 @@ BLOCK_FLOATS = 1 << 23  # floats that a block of columns may take while a dense 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Joint:
     """f at m points, jointly.
 
@@ -107,8 +107,10 @@ def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floa
     rng : numpy.random.Generator
         Where the randomness comes from.
     """
-    if n_samples < 1:
-        raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+    if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
+        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+    if not hasattr(rng, "standard_normal"):
+        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}")
     normals = rng.standard_normal((2 * joint.inner.size, n_samples))
     samples = _fill(
         joint, lambda trie: trie.engine.draw(trie.links, joint.edges, normals), n_samples

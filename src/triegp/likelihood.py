@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import Adjoints, CpuEngine, Engine
-from triegp.observations import Observations, check_dtype, observe
+from triegp.observations import Observations, check_dtype, observe, refuse_silence
 from triegp.order import BitOrder
 from triegp.trie import Trie, build_trie
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gradient:
     """Derivatives of the nll.
 
@@ -42,7 +42,7 @@ class Gradient:
     by_target: Floats | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Likelihood:
     """Negative log likelihood of all rows, and its gradient if it was asked for."""
 
@@ -117,6 +117,7 @@ def likelihood(
         sample_weight=sample_weight,
         dtype=dtype,
     )
+    refuse_silence(rows)
     sums, adjoints = trie.engine.evaluate(
         trie.links,
         order.levels,
@@ -126,8 +127,7 @@ def likelihood(
         check_dtype(dtype),
         gradient or row_gradients,
     )
-    nll = 0.5 * (sums.log_det + sums.square + sums.n_terms * math.log(2.0 * math.pi))
-    nll += rows.constant
+    nll = sums.nll + rows.constant
     if not (gradient or row_gradients):
         return Likelihood(nll)
     if adjoints is None:
@@ -178,7 +178,10 @@ def leaf_messages(
 def check_order(trie: Trie, order: BitOrder) -> None:
     """Refuse an order that the trie was not built with."""
     if not np.array_equal(trie.bits, order.key_bits):
-        raise ValueError("order must be the one the trie was built with: its key bits differ")
+        raise ValueError(
+            "order must be the one the trie was built with, with key bits "
+            f"{trie.bits!r:.60}, got {order.key_bits!r:.60}"
+        )
 
 
 def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients: bool) -> Gradient:

@@ -21,7 +21,7 @@ RANGES = {
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Observations:
     """Targets with their noise, one entry a row (or one for all).
 
@@ -102,6 +102,8 @@ def observe(
     level = positive_number("noise", noise)
     if not smallest <= level <= largest:
         raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
+    if order.scale > largest:
+        raise ValueError(f"scale of order must be at most {largest:g}, got {order.scale}")
     variance = np.array([level + order.nugget_variance])
     if known_noise is not None:
         variance = variance + non_negative_vector("known_noise", known_noise, n_rows)
@@ -110,13 +112,36 @@ def observe(
     weight = None
     if sample_weight is not None:
         weight = non_negative_vector("sample_weight", sample_weight, n_rows)
-        if not weight.any():
-            raise ValueError("sample_weight must not be zero for all rows")
+        _refuse_extreme(variance, weight, smallest, largest)
     return Observations(targets, variance, weight)
+
+
+def refuse_silence(rows: Observations) -> None:
+    """Refuse rows that all have weight 0."""
+    if rows.weight is not None and not rows.weight.any():
+        raise ValueError("sample_weight must not be zero for all rows")
+
+
+def _refuse_extreme(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:
+    """Refuse weights that take a row's variance, noise / weight, out of range."""
+    counts = weight > 0
+    with np.errstate(over="ignore"):
+        ratio = np.broadcast_to(variance, weight.shape)[counts] / weight[counts]
+    bad = np.flatnonzero((ratio < smallest) | (ratio > largest))
+    if bad.size:
+        i = int(np.flatnonzero(counts)[bad[0]])
+        raise ValueError(
+            f"sample_weight must leave noise / weight in [{smallest:g}, {largest:g}], got weight "
+            f"{weight[i]} at row {i}, where the noise is {variance[i if variance.size > 1 else 0]}"
+        )
 
 
 def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return `dtype` if messages can be held in it."""
-    if np.dtype(dtype) not in RANGES:
-        raise ValueError(f"dtype must be float64 or float32, got {np.dtype(dtype)}")
+    try:
+        known = dtype is not None and np.dtype(dtype) in RANGES
+    except TypeError:
+        known = False
+    if not known:
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
     return np.dtype(dtype)

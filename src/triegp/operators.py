@@ -13,12 +13,14 @@ from triegp.likelihood import check_order, leaf_messages
 from triegp.observations import Observations, observe
 from triegp.order import BitOrder
 from triegp.trie import Trie
-from triegp.validation import finite_columns
+from triegp.validation import finite_columns, finite_vector
+
+MAX_SIZE = 1e150  # of levels and vectors: their products are finite
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Factor:
     """K + noise in a form that solves: the merged variances of the trie.
 
@@ -100,8 +102,9 @@ def inverse_diagonal(factor: Factor) -> Floats:
     """Diagonal of (K + noise)^-1, (n,): one over the leave-one-out variances. O(n)."""
     trie, engine = factor.trie, factor.trie.engine
     zeros = np.zeros_like(factor.s)
-    mo, so, above = engine.outside(trie.links, factor.levels, zeros, factor.s)
-    _, var = engine.leave_out(trie.links, factor.levels, mo, so, above)
+    outside = engine.outside(trie.links, factor.levels, zeros, factor.s)
+    nothing = np.array([np.inf])
+    _, var = engine.leave_out(trie.links, factor.levels, outside, zeros, nothing)
     out: Floats = trie.unsort(1.0 / (var + factor.s[: trie.n_rows]))
     return out
 
@@ -133,9 +136,13 @@ def inverse_operator(factor: Factor) -> LinearOperator:
 
 def check_levels(trie: Trie, levels: Any) -> Floats:
     """Return levels as R(0..D), finite and never rising."""
-    out = finite_columns("levels", levels, trie.n_levels + 1)
-    if out.ndim != 1 or (np.diff(out) > 0).any():
-        raise ValueError(f"levels must be {trie.n_levels + 1} numbers that never rise")
+    out = finite_vector("levels", levels, trie.n_levels + 1)
+    rises = np.flatnonzero(np.diff(out) > 0)
+    if rises.size:
+        i = int(rises[0])
+        raise ValueError(f"levels must never rise, got {out[i]}, {out[i + 1]} at {i}, {i + 1}")
+    if out[0] - out[-1] > MAX_SIZE:
+        raise ValueError(f"levels must span at most {MAX_SIZE:g}, got {out[0]} to {out[-1]}")
     return out
 
 
@@ -149,6 +156,8 @@ def _symmetric(trie: Trie, multiply: Any) -> LinearOperator:
 def _columns(trie: Trie, x: Any) -> tuple[Floats, tuple[int, ...]]:
     """x as columns in key order, (n, k), and the shape it came in."""
     array = finite_columns("x", x, trie.n_rows)
+    if array.size and max(array.max(), -array.min()) > MAX_SIZE:
+        raise ValueError(f"x must be at most {MAX_SIZE:g} in size, got {np.abs(array).max()}")
     return trie.sort(array.reshape(trie.n_rows, -1)), array.shape
 
 

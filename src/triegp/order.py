@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BitOrder:
     """Which bit comes when, and how much variance each level carries.
 
@@ -108,6 +108,18 @@ class BitOrder:
         remaining = np.append(theta * scale, 0.0)
         return cls(bits.astype(np.int64), remaining, nugget)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BitOrder):
+            return NotImplemented
+        return (
+            self.nugget == other.nugget
+            and np.array_equal(self.bits, other.bits)
+            and np.array_equal(self.remaining, other.remaining)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.nugget, self.bits.tobytes(), self.remaining.tobytes()))
+
     @property
     def n_bits(self) -> int:
         """Number of bits, q."""
@@ -181,7 +193,7 @@ class BitOrder:
             theta_(1) is 1 by definition.
         """
         ranked = np.zeros(self.n_bits)
-        by_level = np.asarray(by_level, dtype=np.float64)
+        by_level = finite_vector("by_level", by_level, self.n_levels + 1)
         ranked[1:] = -self.scale * by_level[1 : self.n_bits]
         if self.nugget == "row" and self.n_bits > 1:
             ranked[-1] += self.scale * by_noise
@@ -197,17 +209,9 @@ class BitOrder:
 
     def log_scale_gradient(self, by_level: Any, by_noise: float) -> float:
         """d nll / d log scale, orders and weights held. O(q)."""
-        by_level = np.asarray(by_level, dtype=np.float64)
+        by_level = finite_vector("by_level", by_level, self.n_levels + 1)
         nugget = by_noise * self.nugget_variance
         return float(-(by_level * self.levels).sum() + nugget)
-
-    def first_change(self, other: BitOrder) -> int:
-        """First depth at which the key bits of two orders differ; D if they are the same."""
-        mine, theirs = self.key_bits, other.key_bits
-        if mine.size != theirs.size:
-            raise ValueError(f"other must read {mine.size} bits a key, got {theirs.size}")
-        differ = np.flatnonzero(mine != theirs)
-        return int(differ[0]) if differ.size else int(mine.size)
 
 
 def random_bits(precision: Any, rng: np.random.Generator) -> Ints:
@@ -245,8 +249,8 @@ def uniform_weights(n_bits: int, last: float | None = None) -> Floats:
     >>> uniform_weights(3, last=0.5)
     array([0.25, 0.25, 0.5 ])
     """
-    if n_bits < 1:
-        raise ValueError(f"n_bits must be at least 1, got {n_bits}")
+    if isinstance(n_bits, bool) or not hasattr(n_bits, "__index__") or n_bits < 1:
+        raise ValueError(f"n_bits must be a positive integer, got {n_bits!r}")
     if last is None:
         return np.full(n_bits, 1.0 / n_bits)
     if not 0 <= last <= 1:

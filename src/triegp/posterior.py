@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.likelihood import check_order, leaf_messages
-from triegp.observations import Observations, observe
+from triegp.observations import Observations, observe, refuse_silence
 from triegp.order import BitOrder
 from triegp.trie import Trie, insert_rows, sorted_keys, trie_keys
 from triegp.validation import finite_vector
@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     var: Floats | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """All that is known of f after the data.
 
@@ -110,7 +110,8 @@ def condition(
         sample_weight=sample_weight,
         dtype=dtype,
     )
-    return _sweep(trie, trie_keys(trie, codes), order, noise, rows, dtype)
+    refuse_silence(rows)
+    return restore(trie, trie_keys(trie, codes), order, noise, _own(rows), dtype)
 
 
 def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Prediction:
@@ -168,15 +169,18 @@ def leave_one_out(posterior: Posterior) -> Prediction:
     the variance `posterior.rows.noise` more. O(n), no refit.
     """
     trie, rows = posterior.trie, posterior.rows
-    mean, var = trie.engine.leave_out(
-        trie.links, posterior.order.levels, *posterior.outside, posterior.above
-    )
-    mean, var = trie.unsort(mean), trie.unsort(var)
+    stays = np.array([np.inf])
     if rows.weight is not None:
-        copies = np.maximum(rows.weight - 1.0, 0.0)
-        share = var * copies / (rows.noise + var * copies)  # of the copies that stay
-        mean, var = mean + share * (rows.y - mean), var * (1.0 - share)
-    return Prediction(mean, var)
+        with np.errstate(divide="ignore"):
+            stays = trie.sort(rows.noise / np.maximum(rows.weight - 1.0, 0.0))
+    mean, var = trie.engine.leave_out(
+        trie.links,
+        posterior.order.levels,
+        (*posterior.outside, posterior.above),
+        posterior.inside[0],
+        stays,
+    )
+    return Prediction(trie.unsort(mean), trie.unsort(var))
 
 
 def insert(
@@ -207,7 +211,9 @@ def insert(
         row = int(np.argmax(codes.outside))
         raise ValueError(f"codes of added rows must lie inside the box, row {row} does not")
     if codes.n_rows == 0:
-        finite_vector("y", y, 0)
+        for name, given in (("y", y), ("known_noise", known_noise), ("weight", sample_weight)):
+            if given is not None:
+                finite_vector(name, given, 0)
         return posterior
     dtype = posterior.inside[0].dtype
     added = observe(
@@ -221,7 +227,7 @@ def insert(
     )
     trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
     rows = _join(posterior.rows, added)
-    return _sweep(trie, keys, posterior.order, posterior.noise, rows, dtype)
+    return restore(trie, keys, posterior.order, posterior.noise, rows, dtype)
 
 
 def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
@@ -229,7 +235,22 @@ def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
     return Codes(codes.packed[rows], codes.precision)
 
 
-def _sweep(
+def log_evidence(posterior: Posterior) -> float:
+    """Log marginal likelihood of the rows that a posterior is conditioned on. O(n)."""
+    trie, rows = posterior.trie, posterior.rows
+    sums, _ = trie.engine.evaluate(
+        trie.links,
+        posterior.order.levels,
+        trie.row_idx,
+        rows.y,
+        rows.variance,
+        np.dtype(np.float64),
+        False,
+    )
+    return -(sums.nll + rows.constant)
+
+
+def restore(
     trie: Trie,
     keys: npt.NDArray[np.uint64],
     order: BitOrder,
@@ -237,10 +258,17 @@ def _sweep(
     rows: Observations,
     dtype: npt.DTypeLike,
 ) -> Posterior:
+    """The posterior of what is already checked and sorted, by one sweep up and one down. O(n)."""
     m, s = leaf_messages(trie, rows, dtype)
     trie.engine.inside(trie.links, order.levels, m, s)
     mo, so, above = trie.engine.outside(trie.links, order.levels, m, s)
     return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
+
+
+def _own(rows: Observations) -> Observations:
+    """The same rows, in arrays that nobody else can change."""
+    weight = None if rows.weight is None else rows.weight.copy()
+    return Observations(rows.y.copy(), rows.noise, weight)
 
 
 def _join(old: Observations, new: Observations) -> Observations:

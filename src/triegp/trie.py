@@ -21,7 +21,7 @@ Ids = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trie:
     """Compressed binary trie over the keys of n rows.
 
@@ -81,7 +81,8 @@ def build_trie(
         Which bits make the key, in which order.
     cuts : integer array, optional
         First leaves of the shards, in key order, beginning with 0. By default they depend on the
-        number of rows alone. The tree is the same for any cut, likelihoods are to rounding.
+        number of rows alone. A cut between rows with the same key moves behind the last of them.
+        The tree is the same for any cut, likelihoods are to rounding.
     engine : Engine, optional
         By default the CPU engine, on all cores.
 
@@ -107,7 +108,7 @@ def build_trie(
     _check(codes, order)
     engine = engine or CpuEngine()
     row_idx, lcp = engine.sort_rows(codes.packed, order.key_bits)
-    return _link(order.key_bits, row_idx, lcp, cuts, engine)
+    return link_rows(order.key_bits, row_idx, lcp, engine, cuts=cuts)
 
 
 def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
@@ -128,16 +129,19 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
     row_idx, lcp = trie.engine.resort_rows(
         codes.packed, order.key_bits, trie.row_idx, trie.links.lcp, int(differ[0])
     )
-    return _link(order.key_bits, row_idx, lcp, None, trie.engine)
+    return link_rows(order.key_bits, row_idx, lcp, trie.engine)
 
 
 def cut_trie(trie: Trie, cuts: Any) -> Trie:
     """Return the same trie with its shards cut elsewhere. O(n)."""
-    return _link(trie.bits, trie.row_idx, trie.links.lcp, cuts, trie.engine)
+    return link_rows(trie.bits, trie.row_idx, trie.links.lcp, trie.engine, cuts=cuts)
 
 
 def trie_keys(trie: Trie, codes: Codes) -> Words:
     """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q)."""
+    _check_bits(trie, codes)
+    if codes.n_rows != trie.n_rows:
+        raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
     return trie.engine.keys(codes.packed, trie.bits, trie.row_idx)
 
 
@@ -153,11 +157,8 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
     sorted arrays and the relinking.
     """
-    if trie.bits.size and trie.bits.max() >= codes.n_bits:
-        raise ValueError(
-            f"codes must have the bits that the trie reads, up to bit {trie.bits.max()}, "
-            f"got {codes.n_bits} bits"
-        )
+    _check_bits(trie, codes)
+    _refuse_outside(codes)
     if codes.n_rows == 0:
         return trie, keys
     row_idx, lcp, added = sorted_keys(trie, codes)
@@ -169,7 +170,7 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     merged_rows[~old] = row_idx + trie.n_rows
     merged_keys = np.empty((source.size, keys.shape[1]), np.uint64)
     merged_keys[old], merged_keys[~old] = keys, added
-    return _link(trie.bits, merged_rows, out_lcp, None, engine), merged_keys
+    return link_rows(trie.bits, merged_rows, out_lcp, engine), merged_keys
 
 
 def default_cuts(n_rows: int) -> Ints:
@@ -182,7 +183,8 @@ def with_engine(trie: Trie, engine: Engine) -> Trie:
     return replace(trie, engine=engine)
 
 
-def _link(bits: Ints, row_idx: Ids, lcp: Ids, cuts: Any, engine: Engine) -> Trie:
+def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any = None) -> Trie:
+    """The trie of rows already sorted, with the lcp of neighbours. O(n)."""
     n_rows = row_idx.size
     first = default_cuts(n_rows) if cuts is None else np.asarray(cuts)
     if (
@@ -196,7 +198,8 @@ def _link(bits: Ints, row_idx: Ids, lcp: Ids, cuts: Any, engine: Engine) -> Trie
         raise ValueError(
             f"cuts must be rising integers from 0 to at most {n_rows - 1}, got {cuts!r}"
         )
-    links = engine.link(lcp, int(bits.size), first.astype(np.int64))
+    first = _between_keys(first.astype(np.int64), lcp, int(bits.size))
+    links = engine.link(lcp, int(bits.size), first)
     return Trie(bits, row_idx, links, engine)
 
 
@@ -207,6 +210,27 @@ def _check(codes: Codes, order: BitOrder) -> None:
         raise ValueError(f"codes must have at most {MAX_ROWS} rows, got {codes.n_rows}")
     if codes.n_bits != order.n_bits:
         raise ValueError(f"order must have {codes.n_bits} bits as the codes do, got {order.n_bits}")
+    _refuse_outside(codes)
+
+
+def _check_bits(trie: Trie, codes: Codes) -> None:
+    if codes.n_bits - trie.n_levels not in (0, 1):  # the row nugget leaves one bit unread
+        raise ValueError(
+            f"codes must have the {trie.n_levels} bits that the trie reads, and one more with the "
+            f"row nugget, got {codes.n_bits}"
+        )
+
+
+def _refuse_outside(codes: Codes) -> None:
     if codes.outside is not None and codes.outside.any():
         row = int(np.argmax(codes.outside))
         raise ValueError(f"codes of a trie must lie inside the box, row {row} does not")
+
+
+def _between_keys(cuts: Ints, lcp: Ids, n_levels: int) -> Ints:
+    """Move cuts that part rows with the same key behind them: such a run is always one shard's."""
+    if not (lcp[cuts] == n_levels).any():
+        return cuts
+    starts = np.append(np.flatnonzero(lcp < n_levels), lcp.size)
+    moved = np.unique(starts[np.searchsorted(starts, cuts)])
+    return moved[moved < lcp.size]

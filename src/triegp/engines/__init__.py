@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu import CpuEngine, available_cores
 from triegp.engines.protocol import Adjoints, Engine, Links, Located, Sums
 
-__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums"]
+__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums", "available_cores"]

@@ -7,6 +7,7 @@ rising: the engines take any such levels, so that a sum of trees can use them to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -24,7 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Links:
     """Who meets whom, and where: the compressed trie over n sorted keys of D bits.
 
@@ -76,6 +77,11 @@ class Sums(NamedTuple):
     square: float
     n_terms: int
 
+    @property
+    def nll(self) -> float:
+        """Half of all that."""
+        return 0.5 * (self.log_det + self.square + self.n_terms * math.log(2.0 * math.pi))
+
 
 class Adjoints(NamedTuple):
     """Derivatives of the nll: by W(0..D), and by the mean and variance of every leaf's message.
@@ -88,7 +94,7 @@ class Adjoints(NamedTuple):
     by_var: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Located:
     """Where m new keys leave the trie, in key order.
 
@@ -110,10 +116,6 @@ class Located:
 
 class Engine(Protocol):
     """The contract. An engine never changes what it is given, unless the docstring says so."""
-
-    @property
-    def name(self) -> str:
-        """Name of the engine."""
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
@@ -161,9 +163,18 @@ class Engine(Protocol):
         """Outside messages (mo, so) of all ids and the depth at which each is held."""
 
     def leave_out(
-        self, links: Links, levels: Floats, mo: Array, so: Array, above: Ids
+        self,
+        links: Links,
+        levels: Floats,
+        outside: tuple[Array, Array, Ids],
+        y: Array,
+        stays: Floats,
     ) -> tuple[Floats, Floats]:
-        """Mean and variance of f at each leaf given all others, in key order."""
+        """Mean and variance of f at each leaf given all others, in key order.
+
+        stays: (n,) or (1,), variance of the message y of what stays of a row that is left out; inf
+        where nothing does.
+        """
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
         """Where sorted query keys leave the trie."""

@@ -46,13 +46,8 @@ class CpuEngine:
     n_threads: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_threads < 0:
-            raise ValueError(f"n_threads must not be negative, got {self.n_threads}")
-
-    @property
-    def name(self) -> str:
-        """Name of the engine."""
-        return "cpu"
+        if not isinstance(self.n_threads, int) or self.n_threads < 0:
+            raise ValueError(f"n_threads must be an integer, 0 or more, got {self.n_threads!r}")
 
     # Rows to sorted keys
 
@@ -195,14 +190,17 @@ class CpuEngine:
         return mo, so, above
 
     def leave_out(
-        self, links: Links, levels: Floats, mo: Array, so: Array, above: Ids
+        self,
+        links: Links,
+        levels: Floats,
+        outside: tuple[Array, Array, Ids],
+        y: Array,
+        stays: Floats,
     ) -> tuple[Floats, Floats]:
         """Mean and variance of f at each leaf given all others, in key order."""
         mean, var = np.empty(links.n_rows), np.empty(links.n_rows)
-        self._run(
-            lambda b: sweeps.leave_out(links.depth, levels, mo, so, above, mean, var, *b),
-            row_blocks(links.n_rows),
-        )
+        given = (links.depth, levels, *outside, y, stays)
+        self._run(lambda b: sweeps.leave_out(*given, mean, var, *b), row_blocks(links.n_rows))
         return mean, var
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:

@@ -31,3 +31,8 @@ def borrow(name: str, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if kept is None or kept.size < n_bytes:
         kept = _buffers.by_name[name] = np.empty(n_bytes, np.uint8)
     return kept[:n_bytes].view(dtype)
+
+
+def release() -> None:
+    """Give this thread's buffers back."""
+    _buffers.by_name.clear()

@@ -89,9 +89,12 @@ def adjoint(order, left, right, depth, levels, m, s, by_level):
         s[c1] = gs1
         m[c2] = gm2
         s[c2] = gs2
-        by_level[d1] += gs1
-        by_level[d2] += gs2
-        by_level[d0] -= gs1 + gs2
+        if d1 != d0:  # an edge of length 0 has no derivative, and at tiny noise gs is huge
+            by_level[d1] += gs1
+            by_level[d0] -= gs1
+        if d2 != d0:
+            by_level[d2] += gs2
+            by_level[d0] -= gs2
 
 
 @jit
@@ -118,8 +121,13 @@ def outside(order, left, right, depth, levels, m, s, mo, so, above):
 
 
 @jit
-def leave_out(depth, levels, mo, so, above, mean, var, lo, hi):
-    """Outside messages of leaves lo..hi lowered to the leaves: what all other rows say of f."""
+def leave_out(depth, levels, mo, so, above, y, stays, mean, var, lo, hi):
+    """What all other rows say of f at leaves lo..hi: outside messages lowered to the leaves.
+
+    stays: float64 (n,) or (1,), variance of the message y of what stays of a row that is left out,
+    inf where nothing does.
+    """
     for i in range(lo, hi):
-        mean[i] = mo[i]
-        var[i] = so[i] + (levels[above[i]] - levels[depth[i]])
+        lowered = so[i] + (levels[above[i]] - levels[depth[i]])
+        kept = stays[i if stays.size > 1 else 0]
+        mean[i], var[i], _, _ = merge(np.float64(mo[i]), lowered, np.float64(y[i]), kept)

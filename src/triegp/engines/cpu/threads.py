@@ -1,28 +1,54 @@
-"""Threads of our own: a pool a size, made when first used, made anew in a forked child."""
+"""Threads of our own: one pool, made when first used, made anew in a forked child."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+from triegp.engines.cpu import scratch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
 
 BLOCK_ROWS = 1 << 14
 MAX_BLOCKS = 64
 
 
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="triegp")
+class _Pool:
+    """One pool for the process, as large as anyone has asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._size = 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    def submit(self, work: Callable[[], None], n_threads: int) -> list[Future[None]]:
+        """Run work on n_threads threads at once."""
+        with self._lock:
+            if self._threads is None or n_threads > self._size:
+                if self._threads is not None:
+                    self._threads.shutdown(wait=False)
+                self._size = n_threads
+                self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="triegp")
+            return [self._threads.submit(work) for _ in range(n_threads)]
+
+
+_pool = _Pool()
+_here = threading.local()  # .busy on a thread of the pool
+
+
+def _new_pool() -> None:
+    global _pool
+    _pool = _Pool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_new_pool)
 
 
 def available_cores() -> int:
@@ -41,18 +67,36 @@ def row_blocks(n_rows: int) -> list[tuple[int, int]]:
 def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> list[Result]:
     """Results of work(item) in the order of the items, on up to n_threads threads.
 
-    Each thread takes the next item as soon as it is free.
+    Each thread takes the next item as soon as it is free. On a thread of the pool itself the work
+    is done in place. If one item fails, or Ctrl-C comes, no more are begun, and the error goes on
+    when those that run have ended.
     """
     n_threads = min(n_threads, len(items))
-    if n_threads < 2:
+    if n_threads < 2 or getattr(_here, "busy", False):
         return [work(item) for item in items]
     results: dict[int, Result] = {}
     turns = itertools.count()  # next() on it is one step for the interpreter
+    stop = threading.Event()
 
     def take_turns() -> None:
-        while (turn := next(turns)) < len(items):
-            results[turn] = work(items[turn])
+        _here.busy = True
+        try:
+            while not stop.is_set() and (turn := next(turns)) < len(items):
+                results[turn] = work(items[turn])
+        except BaseException:
+            stop.set()
+            raise
+        finally:
+            _here.busy = False
+            scratch.release()
 
-    for worker in [_pool(n_threads).submit(take_turns) for _ in range(n_threads)]:
+    workers = _pool.submit(take_turns, n_threads)
+    try:
+        wait(workers)
+    except BaseException:  # Ctrl-C: nobody may go on writing to what the caller will use again
+        stop.set()
+        wait(workers)
+        raise
+    for worker in workers:
         worker.result()
     return [results[turn] for turn in range(len(items))]
