@@ -6,11 +6,14 @@ from pathlib import Path
 
 
 def main(path: str) -> None:
-    """Print one constraint a line, for the core and the test extra."""
+    """Print one constraint a line, for the core and all extras."""
     project = tomllib.loads(Path(path).read_text())["project"]
-    for requirement in [*project["dependencies"], *project["optional-dependencies"]["test"]]:
-        name, bound = requirement.split(">=")
-        print(f"{name}=={bound}")
+    extras = project["optional-dependencies"]
+    everything = [*project["dependencies"], *(r for extra in extras.values() for r in extra)]
+    for requirement in everything:
+        if not requirement.startswith("triegp["):
+            name, bound = requirement.split(">=")
+            print(f"{name}=={bound}")
 
 
 if __name__ == "__main__":

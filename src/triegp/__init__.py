@@ -26,12 +26,15 @@ from triegp.operators import (
     whiten,
 )
 from triegp.order import BitOrder, random_bits, uniform_weights
+from triegp.persistence import load
 from triegp.posterior import Posterior, Prediction, condition, insert, leave_one_out, predict
+from triegp.regressor import BinaryTreeGPRegressor
 from triegp.trie import Trie, build_trie, cut_trie, insert_rows, rebuild_trie, trie_keys
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BinaryTreeGPRegressor",
     "BitEncoder",
     "BitOrder",
     "Codes",
@@ -63,6 +66,7 @@ __all__ = [
     "leave_one_out",
     "level_products",
     "likelihood",
+    "load",
     "pack_codes",
     "predict",
     "product",

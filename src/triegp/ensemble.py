@@ -1,0 +1,256 @@
+"""An ensemble of trees over the same rows: each on its own grid, with its own order, trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.codes import Codes
+from triegp.encoding import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.jobs import Stopwatch, run_jobs
+from triegp.likelihood import likelihood
+from triegp.mixture import Mixture, member_log_density, soften, stack
+from triegp.order import BitOrder
+from triegp.posterior import Posterior, condition, leave_one_out, predict
+from triegp.training import Data, Fit, Plan, boltzmann_pick, draw_candidates, fit_order
+from triegp.trie import build_trie, with_engine
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The training rows beside their codes.
+
+    Attributes
+    ----------
+    targets : float64 (n, k)
+        Standardised.
+    known_noise : float64 (n, k) or None
+        In standardised units.
+    weight : float64 (n,) or None
+        Sample weights.
+    """
+
+    targets: Floats
+    known_noise: Floats | None
+    weight: Floats | None
+
+    @property
+    def n_effective(self) -> float:
+        """Number of rows, weights counted."""
+        return float(self.targets.shape[0] if self.weight is None else self.weight.sum())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an ensemble is trained.
+
+    Attributes
+    ----------
+    plan : Plan
+        How a member is.
+    n_members : int
+        How many.
+    own_grids : bool
+        Whether every member has a random shift of its own, and candidates of its own; otherwise
+        all are picked from the same candidates.
+    mixture : {"stacking", "softmax", "best"}
+        Weights of the members: by leave-one-out density, by training nll, or all on one.
+    temperature : float
+        Of the softmax.
+    noise : float
+        Noise floor while training.
+    final_noise : float
+        Noise floor afterwards.
+    """
+
+    plan: Plan
+    n_members: int
+    own_grids: bool
+    mixture: str
+    temperature: float
+    noise: float
+    final_noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One trained tree, with the posterior of each target."""
+
+    encoder: BitEncoder
+    fit: Fit
+    posteriors: tuple[Posterior, ...]
+
+    @property
+    def order(self) -> BitOrder:
+        """Bits, weights and scale."""
+        return self.fit.order
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Members and their weights, (n_targets, n_members)."""
+
+    members: tuple[Member, ...]
+    weight: Floats
+
+
+def train(
+    encoders: Sequence[BitEncoder],
+    X: Any,
+    rows: Rows,
+    recipe: Recipe,
+    rng: np.random.Generator,
+    n_jobs: int,
+    watch: Stopwatch,
+    progress: Callable[[str, int, int], None],
+) -> Ensemble:
+    """Train an ensemble; the same for any n_jobs.
+
+    The members take the encoders in turns, where every member has a grid of its own.
+    Stopped by the watch, it returns what it has: members not begun are left out, members begun keep
+    the best order they saw. At least one member is always there.
+    """
+    n_grids = recipe.n_members if recipe.own_grids else 1
+    streams = rng.spawn(n_grids + 1)
+    grids = [_grid(encoders[k % len(encoders)], recipe, streams[k]) for k in range(n_grids)]
+    encoded: list[Codes | None] = [None] * n_grids
+
+    def data(grid: int) -> Data:
+        codes = encoded[grid]
+        if codes is None:
+            codes = encoded[grid] = grids[grid].encode(X)
+        return Data(codes, rows.targets, recipe.noise, rows.known_noise, rows.weight)
+
+    starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
+    n_threads = max(1, n_jobs // len(starts))
+    engine = CpuEngine(n_threads=n_threads)
+    fits = run_jobs(
+        lambda start: fit_order(start[1], data(start[0]), recipe.plan, engine, watch),
+        starts,
+        n_jobs,
+        watch,
+        lambda done: progress("fits", done, len(starts)),
+    )
+    if fits[0] is None:  # no time for any fit: the best candidate as it is
+        first = data(starts[0][0])
+        value = _nll_per_row(first, starts[0][1], engine)
+        fits[0] = Fit(starts[0][1], value, 1, False)
+    done = [(grid, fit) for (grid, _), fit in zip(starts, fits, strict=True) if fit is not None]
+    last = Stopwatch()  # what was found is always finished
+    members = run_jobs(
+        lambda item: _member(grids[item[0]], data(item[0]), item[1], recipe),
+        done,
+        n_jobs,
+        last,
+        lambda count: progress("posteriors", count, len(done)),
+    )
+    return weigh(tuple(member for member in members if member is not None), rows, recipe)
+
+
+def weigh(members: tuple[Member, ...], rows: Rows, recipe: Recipe) -> Ensemble:
+    """Give the members their weights."""
+    n_targets = rows.targets.shape[1]
+    nll = np.array([member.fit.nll_per_row for member in members])
+    if recipe.mixture == "best":
+        best = members[int(np.argmin(nll))]
+        return Ensemble((best,), np.ones((n_targets, 1)))
+    if recipe.mixture == "softmax":
+        return Ensemble(members, np.tile(soften(nll, recipe.temperature), (n_targets, 1)))
+    densities = [loo_log_density(members, t) for t in range(n_targets)]
+    weight = np.stack([stack(density, rows.weight) for density in densities])
+    return Ensemble(members, weight)
+
+
+def loo_mixture(members: tuple[Member, ...], weight: Floats, target: int) -> Mixture:
+    """Leave-one-out predictions of all training rows, as a mixture; noise included."""
+    parts = [leave_one_out(member.posteriors[target]) for member in members]
+    noise = [member.posteriors[target].rows.noise for member in members]  # (n,) or (1,) each
+    mean = np.stack([part.mean for part in parts])
+    var = np.stack([np.asarray(part.var) for part in parts])
+    return Mixture(weight, mean, var + np.stack(noise))
+
+
+def loo_log_density(members: tuple[Member, ...], target: int) -> Floats:
+    """Leave-one-out log density of every training row under every member, (K, n)."""
+    mixture = loo_mixture(members, np.full(len(members), 1.0 / len(members)), target)
+    return member_log_density(mixture, members[0].posteriors[target].rows.y)
+
+
+def predict_mixture(ensemble: Ensemble, X: Any, target: int, *, var: bool, latent: bool) -> Mixture:
+    """Predictions at new rows as a mixture, in standardised units; var is 0 if not wanted."""
+    used = [k for k in range(len(ensemble.members)) if ensemble.weight[target, k] > 0]
+    means, variances = [], []
+    for k in used:
+        member = ensemble.members[k]
+        posterior = member.posteriors[target]
+        part = predict(posterior, member.encoder.encode(X), var=var)
+        means.append(part.mean)
+        noise = 0.0 if latent else posterior.new_noise
+        variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
+    return Mixture(ensemble.weight[target, used], np.stack(means), np.stack(variances))
+
+
+def _choose_starts(
+    recipe: Recipe,
+    grids: list[BitEncoder],
+    data: Callable[[int], Data],
+    streams: list[np.random.Generator],
+    n_jobs: int,
+    watch: Stopwatch,
+    progress: Callable[[str, int, int], None],
+) -> list[tuple[int, BitOrder]]:
+    """Candidates of every grid, evaluated; and the ones to fit, (grid, order), best grid first."""
+    plan = recipe.plan
+    candidates = [
+        (grid, order)
+        for grid, encoder in enumerate(grids)
+        for order in draw_candidates(encoder.precision_, plan, streams[grid])
+    ]
+    alone = CpuEngine(n_threads=1)
+    values = run_jobs(
+        lambda item: _nll_per_row(data(item[0]), item[1], alone),
+        candidates,
+        n_jobs,
+        watch,
+        lambda done: progress("candidates", done, len(candidates)),
+    )
+    if all(value is None for value in values):
+        values[0] = 0.0
+    nll = np.array([np.inf if value is None else value for value in values])
+    by_grid = nll.reshape(len(grids), -1)
+    if recipe.own_grids:
+        seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
+        return [
+            (grid, candidates[grid * plan.n_candidates + int(np.argmin(by_grid[grid]))][1])
+            for grid in seen
+        ]
+    found = np.flatnonzero(np.isfinite(nll))
+    picks = boltzmann_pick(-nll[found], recipe.n_members, streams[-1])
+    return [candidates[int(found[i])] for i in picks]
+
+
+def _grid(encoder: BitEncoder, recipe: Recipe, rng: np.random.Generator) -> BitEncoder:
+    return encoder.with_shift(rng.random(encoder.n_features_in_)) if recipe.own_grids else encoder
+
+
+def _nll_per_row(data: Data, order: BitOrder, engine: CpuEngine) -> float:
+    trie = build_trie(data.codes, order, engine=engine)
+    columns = data.columns()
+    return sum(likelihood(trie, order, noise=data.noise, **c).nll for c in columns) / data.n_terms
+
+
+def _member(encoder: BitEncoder, data: Data, fit: Fit, recipe: Recipe) -> Member:
+    trie = build_trie(data.codes, fit.order, engine=CpuEngine(n_threads=1))
+    posteriors = tuple(
+        condition(trie, data.codes, fit.order, noise=recipe.final_noise, **column)
+        for column in data.columns()
+    )
+    free = with_engine(trie, CpuEngine())
+    return Member(encoder, fit, tuple(replace(p, trie=free) for p in posteriors))

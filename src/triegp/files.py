@@ -1,0 +1,104 @@
+"""Model files: one safetensors file with a JSON header. Nothing in it is ever executed.
+
+The header says what the arrays are; a digest over header and arrays tells an edited or truncated
+file. A file holds all that prediction, leave-one-out and `partial_fit` need, without the training
+rows; messages are swept anew on loading, to the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT = "triegp"
+VERSION = 1
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class ModelFileError(ValueError):
+    """A file that is not a whole, unedited model file that this version can read."""
+
+
+def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
+    """Write header and arrays to a file, whole or not at all; one that is there is replaced."""
+    text = json.dumps({"version": VERSION, **header}, sort_keys=True)
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    metadata = {FORMAT: text, "sha256": _digest(text, arrays)}
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_safetensors().save(arrays, metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
+    """Read header and arrays of a file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    ModelFileError
+        If it is truncated, edited, foreign, or newer than this version of triegp.
+    """
+    _safetensors()
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"{path} is no model file, or is truncated: {error}") from error
+    text = metadata.get(FORMAT)
+    if text is None:
+        raise ModelFileError(f"{path} is a safetensors file, but not one of triegp")
+    try:
+        header = json.loads(text)
+        version = header["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} has a header that cannot be read: {error!r}") from error
+    if not isinstance(version, int) or version > VERSION:
+        raise ModelFileError(
+            f"{path} has format version {version!r}; this triegp reads up to {VERSION}: "
+            "install a newer one"
+        )
+    if metadata.get("sha256") != _digest(text, arrays):
+        raise ModelFileError(f"{path} was changed after it was written: its digest does not fit")
+    return header, arrays
+
+
+def _digest(text: str, arrays: Arrays) -> str:
+    """SHA-256 over the header and all arrays: names, types, shapes, values."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError("model files need safetensors: pip install 'triegp[files]'") from error
+    return safetensors.numpy

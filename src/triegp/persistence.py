@@ -1,0 +1,31 @@
+"""Loading model files: which estimator a file belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from triegp.files import ModelFileError, read_file
+from triegp.regressor import BinaryTreeGPRegressor
+
+ESTIMATORS = {"BinaryTreeGPRegressor": BinaryTreeGPRegressor}
+
+
+def load(path: str | Path) -> BinaryTreeGPRegressor:
+    """Read a model that `save` wrote; predictions are the same bits.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ModelFileError
+        If it is truncated, edited, foreign, or newer than this version of triegp. Nothing in a file
+        is executed, and nothing is half-loaded.
+    """
+    header, arrays = read_file(path)
+    name = header.get("estimator")
+    if name not in ESTIMATORS:
+        raise ModelFileError(f"{path} holds {name!r}, expected one of {', '.join(ESTIMATORS)}")
+    try:
+        return ESTIMATORS[name]._from_file(header, arrays)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelFileError(f"{path} does not hold a whole model: {error!r}") from error
