@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration import Calibration
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.ensemble import Ensemble, Member
@@ -25,7 +26,10 @@ def pack_ensemble(
     ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of an ensemble, names beginning with prefix."""
-    arrays: Arrays = {f"{prefix}.weight": ensemble.weight}
+    arrays: Arrays = {
+        f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
+        f"{prefix}.tempering": np.array([[p.shrink, p.scale] for p in ensemble.calibrations]),
+    }
     first = ensemble.members[0].posteriors
     arrays[f"{prefix}.targets"] = np.stack([posterior.rows.y for posterior in first])
     if first[0].rows.weight is not None:
@@ -86,7 +90,13 @@ def unpack_ensemble(
         )
         fit = Fit(order, facts["nll_per_row"], facts["n_evaluations"], facts["converged"])
         members.append(Member(own, fit, posteriors))
-    return Ensemble(tuple(members), arrays[f"{prefix}.weight"])
+    calibrations = tuple(
+        Calibration(weight, float(shrink), float(scale))
+        for weight, (shrink, scale) in zip(
+            arrays[f"{prefix}.weight"], arrays[f"{prefix}.tempering"], strict=True
+        )
+    )
+    return Ensemble(tuple(members), calibrations)
 
 
 def pack_model(model: Any, training_data: bool) -> tuple[dict[str, Any], Arrays]:

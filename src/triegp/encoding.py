@@ -177,7 +177,10 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         Codes
         """
         check_is_fitted(self)
-        data = self._check_rows(X, reset=False)
+        return self.encode_array(self._check_rows(X, reset=False))
+
+    def encode_array(self, data: npt.NDArray[Any]) -> Codes:
+        """`encode` for an array that `real_array` gave: names and columns are not checked again."""
         n_rows = data.shape[0]
         packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
         outside = np.zeros(n_rows, dtype=np.bool_)
@@ -211,21 +214,9 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return tags
 
     def _check_rows(self, X: Any, *, reset: bool) -> npt.NDArray[Any]:
-        """Return X as a two-dimensional array of real numbers, copied only if it must be."""
-        try:
-            data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=self)
-            if data.dtype.kind == "O":
-                data = data.astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            text = _first_non_number(X)
-            if text is None:
-                raise
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"X must hold real numbers, got {text}: {error}") from None
-        if data.dtype.kind not in "fiub":
-            raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
+        data = real_array(X, self)
         validate_data(self, X, reset=reset, skip_check_array=True)  # names, number of features
-        return np.asarray(data)
+        return data
 
     def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
         """Smallest and largest value of each feature, over the kept rows; all must be finite."""
@@ -308,6 +299,26 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             f"X must lie in the training box, got {columns[j, i]} {where}, "
             f"expected {self.low_[j]} to {self.high_[j]}"
         )
+
+
+def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
+    """X as a two-dimensional array of real numbers, copied only if it must be.
+
+    Errors speak of the given estimator.
+    """
+    try:
+        data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
+        if data.dtype.kind == "O":
+            data = data.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        text = _first_non_number(X)
+        if text is None:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"X must hold real numbers, got {text}: {error}") from None
+    if data.dtype.kind not in "fiub":
+        raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
+    return np.asarray(data)
 
 
 def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> Sequence[slice]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration import Calibration, calibrate, temper
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
@@ -17,8 +18,12 @@ from triegp.likelihood import likelihood
 from triegp.mixture import Mixture, member_log_density, soften, stack
 from triegp.order import BitOrder
 from triegp.posterior import Posterior, condition, leave_one_out, predict
+from triegp.presets import Settings
 from triegp.training import Data, Fit, Plan, boltzmann_pick, draw_candidates, fit_order
 from triegp.trie import build_trie, with_engine
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,8 +65,9 @@ class Recipe:
     own_grids : bool
         Whether every member has a random shift of its own, and candidates of its own; otherwise
         all are picked from the same candidates.
-    mixture : {"stacking", "softmax", "best"}
-        Weights of the members: by leave-one-out density, by training nll, or all on one.
+    mixture : {"calibrated", "stacking", "softmax", "best"}
+        Weights of the members: by leave-one-out density, with or without shrinkage and scale; by
+        training nll; or all on one.
     temperature : float
         Of the softmax.
     noise : float
@@ -77,6 +83,27 @@ class Recipe:
     temperature: float
     noise: float
     final_noise: float
+
+
+def recipe_of(settings: Settings, n_effective: float) -> Recipe:
+    """The recipe of an estimator's settings, for so many rows (weights counted)."""
+    return Recipe(
+        plan=Plan(
+            n_candidates=settings.n_candidates,
+            last_weights=settings.last_weights,
+            optimizer=settings.optimizer,
+            max_iter=settings.max_iter,
+            tolerance=settings.tolerance,
+            learn_scale=settings.learn_scale,
+            nugget=settings.nugget,
+        ),
+        n_members=settings.n_members,
+        own_grids=settings.shift,
+        mixture=settings.mixture,
+        temperature=settings.temperature,
+        noise=settings.noise,
+        final_noise=1.0 / n_effective if settings.final_noise is None else settings.final_noise,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,27 +122,45 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Members and their weights, (n_targets, n_members)."""
+    """Members, and for each target how they are mixed."""
 
     members: tuple[Member, ...]
-    weight: Floats
+    calibrations: tuple[Calibration, ...]
+
+
+class Trained(NamedTuple):
+    """What training gives.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+        The members that count, mixed.
+    stopped : bool
+        Whether the watch cut it short.
+    n_evaluations : int
+        Likelihoods with gradient that it took, also for members that do not count.
+    """
+
+    ensemble: Ensemble
+    stopped: bool
+    n_evaluations: int
 
 
 def train(
     encoders: Sequence[BitEncoder],
-    X: Any,
+    X: npt.NDArray[Any],
     rows: Rows,
     recipe: Recipe,
     rng: np.random.Generator,
     n_jobs: int,
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
-) -> Ensemble:
+) -> Trained:
     """Train an ensemble; the same for any n_jobs.
 
     The members take the encoders in turns, where every member has a grid of its own.
     Stopped by the watch, it returns what it has: members not begun are left out, members begun keep
-    the best order they saw. At least one member is always there.
+    the best order they saw. At least one member is always there. X as `real_array` gives it.
     """
     n_grids = recipe.n_members if recipe.own_grids else 1
     streams = rng.spawn(n_grids + 1)
@@ -125,10 +170,10 @@ def train(
     def data(grid: int) -> Data:
         codes = encoded[grid]
         if codes is None:
-            codes = encoded[grid] = grids[grid].encode(X)
+            codes = encoded[grid] = grids[grid].encode_array(X)
         return Data(codes, rows.targets, recipe.noise, rows.known_noise, rows.weight)
 
-    starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
+    starts, cut = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
     n_threads = max(1, n_jobs // len(starts))
     engine = CpuEngine(n_threads=n_threads)
     fits = run_jobs(
@@ -138,63 +183,74 @@ def train(
         watch,
         lambda done: progress("fits", done, len(starts)),
     )
+    cut |= watch.stop and any(fit is None or not fit.converged for fit in fits)
     if fits[0] is None:  # no time for any fit: the best candidate as it is
         first = data(starts[0][0])
         value = _nll_per_row(first, starts[0][1], engine)
         fits[0] = Fit(starts[0][1], value, 1, False)
     done = [(grid, fit) for (grid, _), fit in zip(starts, fits, strict=True) if fit is not None]
-    last = Stopwatch()  # what was found is always finished
-    members = run_jobs(
+    members = _finish(
         lambda item: _member(grids[item[0]], data(item[0]), item[1], recipe),
         done,
         n_jobs,
-        last,
+        watch,
         lambda count: progress("posteriors", count, len(done)),
     )
-    return weigh(tuple(member for member in members if member is not None), rows, recipe)
+    n_evaluations = sum(fit.n_evaluations for _, fit in done)
+    return Trained(weigh(tuple(members), rows, recipe), cut, n_evaluations)
 
 
 def weigh(members: tuple[Member, ...], rows: Rows, recipe: Recipe) -> Ensemble:
-    """Give the members their weights."""
+    """Give the members their weights; members without any are left out."""
     n_targets = rows.targets.shape[1]
     nll = np.array([member.fit.nll_per_row for member in members])
     if recipe.mixture == "best":
         best = members[int(np.argmin(nll))]
-        return Ensemble((best,), np.ones((n_targets, 1)))
+        return Ensemble((best,), (Calibration(np.ones(1)),) * n_targets)
     if recipe.mixture == "softmax":
-        return Ensemble(members, np.tile(soften(nll, recipe.temperature), (n_targets, 1)))
-    densities = [loo_log_density(members, t) for t in range(n_targets)]
-    weight = np.stack([stack(density, rows.weight) for density in densities])
-    return Ensemble(members, weight)
+        return Ensemble(members, (Calibration(soften(nll, recipe.temperature)),) * n_targets)
+    found = []
+    for target in range(n_targets):
+        mean, var = loo_members(members, target)
+        y = members[0].posteriors[target].rows.y
+        if recipe.mixture == "calibrated":
+            found.append(calibrate(mean, var, y, rows.weight))
+        else:
+            density = member_log_density(Mixture(np.empty(0), mean, var), y)
+            found.append(Calibration(stack(density, rows.weight)))
+    used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
+    kept = tuple(replace(part, weight=part.weight[used]) for part in found)
+    return Ensemble(tuple(members[k] for k in used), kept)
 
 
-def loo_mixture(members: tuple[Member, ...], weight: Floats, target: int) -> Mixture:
-    """Leave-one-out predictions of all training rows, as a mixture; noise included."""
+def loo_members(members: tuple[Member, ...], target: int) -> tuple[Floats, Floats]:
+    """Leave-one-out means and variances of all training rows, (K, n) each; noise included."""
     parts = [leave_one_out(member.posteriors[target]) for member in members]
     noise = [member.posteriors[target].rows.noise for member in members]  # (n,) or (1,) each
     mean = np.stack([part.mean for part in parts])
-    var = np.stack([np.asarray(part.var) for part in parts])
-    return Mixture(weight, mean, var + np.stack(noise))
+    return mean, np.stack([np.asarray(part.var) for part in parts]) + np.stack(noise)
 
 
-def loo_log_density(members: tuple[Member, ...], target: int) -> Floats:
-    """Leave-one-out log density of every training row under every member, (K, n)."""
-    mixture = loo_mixture(members, np.full(len(members), 1.0 / len(members)), target)
-    return member_log_density(mixture, members[0].posteriors[target].rows.y)
+def loo_mixture(ensemble: Ensemble, target: int) -> Mixture:
+    """Leave-one-out predictions of all training rows, as a mixture; noise included."""
+    return temper(ensemble.calibrations[target], *loo_members(ensemble.members, target))
 
 
-def predict_mixture(ensemble: Ensemble, X: Any, target: int, *, var: bool, latent: bool) -> Mixture:
-    """Predictions at new rows as a mixture, in standardised units; var is 0 if not wanted."""
-    used = [k for k in range(len(ensemble.members)) if ensemble.weight[target, k] > 0]
+def predict_mixture(
+    ensemble: Ensemble, X: npt.NDArray[Any], target: int, *, var: bool, latent: bool
+) -> Mixture:
+    """Predictions at new rows as a mixture, in standardised units; var is 0 if not wanted.
+
+    X as `real_array` gives it.
+    """
     means, variances = [], []
-    for k in used:
-        member = ensemble.members[k]
+    for member in ensemble.members:
         posterior = member.posteriors[target]
-        part = predict(posterior, member.encoder.encode(X), var=var)
-        means.append(part.mean)
+        part = predict(posterior, member.encoder.encode_array(X), var=var)
         noise = 0.0 if latent else posterior.new_noise
+        means.append(part.mean)
         variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
-    return Mixture(ensemble.weight[target, used], np.stack(means), np.stack(variances))
+    return temper(ensemble.calibrations[target], np.stack(means), np.stack(variances))
 
 
 def _choose_starts(
@@ -205,8 +261,8 @@ def _choose_starts(
     n_jobs: int,
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
-) -> list[tuple[int, BitOrder]]:
-    """Candidates of every grid, evaluated; and the ones to fit, (grid, order), best grid first."""
+) -> tuple[list[tuple[int, BitOrder]], bool]:
+    """The ones to fit of all candidates, (grid, order); and whether some were not evaluated."""
     plan = recipe.plan
     candidates = [
         (grid, order)
@@ -221,19 +277,33 @@ def _choose_starts(
         watch,
         lambda done: progress("candidates", done, len(candidates)),
     )
+    cut = any(value is None for value in values)
     if all(value is None for value in values):
         values[0] = 0.0
     nll = np.array([np.inf if value is None else value for value in values])
     by_grid = nll.reshape(len(grids), -1)
     if recipe.own_grids:
         seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
-        return [
-            (grid, candidates[grid * plan.n_candidates + int(np.argmin(by_grid[grid]))][1])
-            for grid in seen
-        ]
+        best = [grid * plan.n_candidates + int(np.argmin(by_grid[grid])) for grid in seen]
+        return [candidates[k] for k in best], cut
     found = np.flatnonzero(np.isfinite(nll))
     picks = boltzmann_pick(-nll[found], recipe.n_members, streams[-1])
-    return [candidates[int(found[i])] for i in picks]
+    return [candidates[int(found[i])] for i in picks], cut
+
+
+def _finish(
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    n_jobs: int,
+    watch: Stopwatch,
+    progress: Callable[[int], None],
+) -> list[Result]:
+    """Do all jobs, whatever the watch says; Ctrl-C meanwhile is remembered there."""
+    last = Stopwatch()
+    results = run_jobs(work, items, n_jobs, last, progress)
+    if last.interrupted:
+        watch.interrupt()
+    return [work(item) if r is None else r for item, r in zip(items, results, strict=True)]
 
 
 def _grid(encoder: BitEncoder, recipe: Recipe, rng: np.random.Generator) -> BitEncoder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,15 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {FORMAT: text, "sha256": _digest(text, arrays)}
     path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with name.open("xb") as file:  # as readable as any new file, unlike what tempfile makes
             file.write(_safetensors().save(arrays, metadata))
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
 
 
@@ -65,25 +65,34 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
+            text = metadata.get(FORMAT)
+            if text is None:
+                raise ModelFileError(f"{path} is a safetensors file, but not one of triegp")
+            header = _read_header(path, text)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except ModelFileError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(f"{path} is no model file, or is truncated: {error}") from error
-    text = metadata.get(FORMAT)
-    if text is None:
-        raise ModelFileError(f"{path} is a safetensors file, but not one of triegp")
-    try:
-        header = json.loads(text)
-        version = header["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} has a header that cannot be read: {error!r}") from error
-    if not isinstance(version, int) or version > VERSION:
-        raise ModelFileError(
-            f"{path} has format version {version!r}; this triegp reads up to {VERSION}: "
-            "install a newer one"
-        )
     if metadata.get("sha256") != _digest(text, arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not fit")
     return header, arrays
+
+
+def _read_header(path: Path, text: str) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads(text)
+        version = header["version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelFileError(f"{path} has a header that cannot be read: {error!r:.80}") from error
+    if type(version) is not int or version < 1:
+        raise ModelFileError(f"{path} has format version {version!r:.40}, expected 1 or more")
+    if version > VERSION:
+        raise ModelFileError(
+            f"{path} has format version {version}; this triegp reads up to {VERSION}: "
+            "install a newer one"
+        )
+    return header
 
 
 def _digest(text: str, arrays: Arrays) -> str:

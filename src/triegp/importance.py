@@ -41,7 +41,7 @@ def importances(ensemble: Ensemble, target: int) -> Importances:
     prior, explained = (
         sum(
             weight * np.pad(part[which], ((0, 0), (0, width - part[which].shape[1])))
-            for weight, part in zip(ensemble.weight[target], parts, strict=True)
+            for weight, part in zip(ensemble.calibrations[target].weight, parts, strict=True)
         )
         for which in (0, 1)
     )

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -31,8 +31,12 @@ class Stopwatch:
         self.interrupted = False
 
     def interrupt(self) -> None:
-        """Ask all jobs to stop."""
+        """Ask all jobs to stop, because of Ctrl-C."""
         self.interrupted = True
+        self._asked.set()
+
+    def halt(self) -> None:
+        """Ask all jobs to stop, because one has failed."""
         self._asked.set()
 
     @property
@@ -56,33 +60,41 @@ def run_jobs(
     """work(item) for all items on n_jobs threads, results in the order of the items.
 
     Items not begun when the watch says stop give None; jobs that run are expected to look at the
-    watch themselves. Ctrl-C stops the watch and is remembered there. `progress` is called with the
+    watch themselves. Ctrl-C stops the watch and is remembered there. An error of a job stops the
+    watch, too, and is raised when the jobs that run have ended. `progress` is called with the
     number of jobs done, in the calling thread.
     """
     results: list[Result | None] = [None] * len(items)
     turns = itertools.count()
-    done = itertools.count(1)
-    n_done = 0
+    done: list[int] = []
+    errors: list[BaseException] = []
 
     def take_turns() -> None:
-        nonlocal n_done
-        while not watch.stop and (turn := next(turns)) < len(items):
-            results[turn] = work(items[turn])
-            n_done = next(done)
+        try:
+            while not watch.stop and (turn := next(turns)) < len(items):
+                results[turn] = work(items[turn])
+                done.append(turn)
+        except BaseException as error:
+            errors.append(error)
+            watch.halt()
 
-    if not items:
+    n_workers = min(n_jobs, len(items))
+    if not n_workers:
         return results
-    with ThreadPoolExecutor(min(n_jobs, len(items)), "triegp-job") as pool:
-        running = {pool.submit(take_turns) for _ in range(min(n_jobs, len(items)))}
+    with ThreadPoolExecutor(n_workers, "triegp-job") as pool:
+        workers: list[Future[None]] = []
+        running = True
         while running:
-            try:
-                finished, running = wait(running, POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for worker in finished:
-                    worker.result()
-                progress(n_done)
+            try:  # Ctrl-C may come as soon as there is a worker
+                while len(workers) < n_workers:
+                    workers.append(pool.submit(take_turns))
+                running = bool(wait(workers, POLL_SECONDS).not_done)
+                progress(len(done))
             except KeyboardInterrupt:
                 watch.interrupt()
             except BaseException:
-                watch.interrupt()
+                watch.halt()
                 raise
+    if errors:
+        raise errors[0]
     return results

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import nnls
 from scipy.special import logsumexp, ndtr, ndtri
 
 Floats = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-QUANTILE_TOLERANCE = 1e-12  # of a quantile, relative to the spread of the mixture
-MAX_STEPS = 200
-EM_TOLERANCE = 1e-9  # gain in mean log density at which stacking stops
-MAX_EM_STEPS = 2_000
+LEVEL_TOLERANCE = 1e-14  # of a quantile's level, relative
+MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
+STACK_TOLERANCE = 1e-9  # of the mean log density that stacking reaches
+MAX_STACK_STEPS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,55 +61,77 @@ def log_density(mixture: Mixture, y: Any) -> Floats:
 
 def member_log_density(mixture: Mixture, y: Any) -> Floats:
     """Log density of y (m,) under each member, (K, m)."""
-    square: Floats = (y - mixture.mean) ** 2 / mixture.var
+    with np.errstate(over="ignore"):  # further than float64 can say: -inf
+        square: Floats = ((y - mixture.mean) / np.sqrt(mixture.var)) ** 2
     return -0.5 * (LOG_2PI + np.log(mixture.var) + square)
 
 
 def distribution(mixture: Mixture, y: Any) -> Floats:
     """Distribution function at y (m,), (m,)."""
-    return np.asarray(mixture.weight @ ndtr((y - mixture.mean) / np.sqrt(mixture.var)))
+    return np.asarray(mixture.weight @ ndtr(_standard(y - mixture.mean, np.sqrt(mixture.var))))
 
 
 def quantiles(mixture: Mixture, levels: Any) -> Floats:
     """Quantiles of the mixture, (m, len(levels)), for levels in (0, 1).
 
-    Newton's method on the distribution function, kept inside a bracket that halves where a step
-    leaves it: the quantile lies between the smallest and the largest of the members' own. All rows
-    at once; O(K m) a step, seldom more than ten steps.
+    Newton's method on the logarithm of the distribution function, kept inside a bracket that halves
+    where a step leaves it or does not shrink: the quantile lies between the smallest and the
+    largest of the members' own. All rows at once; O(K m) a step, seldom more than ten steps.
+    Variances of 0 are point masses.
     """
-    levels = np.asarray(levels, dtype=np.float64)
-    return np.stack([_quantile(mixture, float(level)) for level in levels], axis=1)
+    levels = np.asarray(levels, dtype=np.float64).ravel()
+    out = np.empty((mixture.mean.shape[1], levels.size))
+    mirrored = Mixture(mixture.weight, -mixture.mean, mixture.var)
+    for j, level in enumerate(levels.tolist()):  # always from the side of the thinner tail
+        out[:, j] = _quantile(mixture, level) if level <= 0.5 else -_quantile(mirrored, 1.0 - level)
+    return out
 
 
 def _quantile(mixture: Mixture, level: float) -> Floats:
-    sd = np.sqrt(mixture.var)
-    of_members = mixture.mean + float(ndtri(level)) * sd
     used = mixture.weight > 0
-    low, high = of_members[used].min(axis=0), of_members[used].max(axis=0)
-    tolerance = QUANTILE_TOLERANCE * (sd[used].max(axis=0) + np.ptp(mixture.mean[used], axis=0))
-    x = np.clip(mixture.weight @ of_members, low, high)
+    weight, mean, sd = mixture.weight[used], mixture.mean[used], np.sqrt(mixture.var[used])
+    of_members = mean + float(ndtri(level)) * sd
+    low, high = of_members.min(axis=0), of_members.max(axis=0)
+    x = np.clip(weight @ of_members, low, high)
+    out = x.copy()
+    rows = np.arange(x.size)  # those not done
+    move = high - low
     for _ in range(MAX_STEPS):
-        z = (x - mixture.mean) / sd
-        excess = mixture.weight @ ndtr(z) - level
-        high = np.where(excess > 0, x, high)
-        low = np.where(excess <= 0, x, low)
-        density = mixture.weight @ (np.exp(-0.5 * z**2) / sd) / np.sqrt(2.0 * np.pi)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = excess / density
-        new = x - step
-        outside = ~((new >= low) & (new <= high))
-        new = np.where(outside, 0.5 * (low + high), new)
-        done = np.abs(new - x) <= tolerance
-        x = new
+        z = _standard(x - mean, sd)
+        below = weight @ ndtr(z)
+        high = np.where(below > level, x, high)
+        low = np.where(below > level, low, x)
+        with np.errstate(all="ignore"):
+            density = weight @ (np.exp(-0.5 * z**2) / sd) / np.sqrt(2.0 * np.pi)
+            new = x - np.log(below / level) * below / density
+        newton = (new >= low) & (new <= high) & (np.abs(new - x) <= 0.5 * move)
+        new = np.where(newton, new, 0.5 * low + 0.5 * high)
+        move = np.abs(new - x)
+        done = (np.abs(below - level) <= LEVEL_TOLERANCE * level) | (new == x)
+        out[rows] = x
         if done.all():
             break
-    return x
+        go = ~done
+        rows, x, low, high, move = rows[go], new[go], low[go], high[go], move[go]
+        mean, sd = mean[:, go], sd[:, go]
+    return out
+
+
+def _standard(distance: Floats, sd: Floats) -> Floats:
+    """Distance in deviations, without complaint of 0 or overflow: what is 0 / 0 counts as +inf."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        z: Floats = distance / sd
+    z[(distance == 0) & (sd == 0)] = np.inf
+    return z
 
 
 def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     """Mixture weights that maximise the mean log density of held-out rows.
 
-    EM from uniform weights; the objective is concave, so it finds the maximum.
+    The maximum of mean log density - sum of weights over all weights >= 0, by Newton steps (a small
+    non-negative least-squares problem each) that must gain, and steps of EM where they do not. It
+    is concave, and its maximum is at most the largest derivative - 1 away, which says when to stop.
+    Rows of weight 0, and rows that no member gives any density, do not count.
 
     Parameters
     ----------
@@ -120,23 +143,45 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     Returns
     -------
     float64 (K,)
-        Sum 1. O(K n) a step.
+        Sum 1; members that do not help have weight 0. O(K^2 n) a step, seldom more than ten.
     """
     n_members, n_rows = log_densities.shape
     top = log_densities.max(axis=0)
-    relative = np.exp(log_densities - top)  # (K, n), at least one entry of a column is 1
-    share = np.full(n_rows, 1.0 / n_rows) if row_weight is None else row_weight / row_weight.sum()
+    share = np.ones(n_rows) if row_weight is None else row_weight
+    counts = (share > 0) & np.isfinite(top)
     weight = np.full(n_members, 1.0 / n_members)
-    last = -np.inf
-    for _ in range(MAX_EM_STEPS):
-        total = weight @ relative
-        value = float(share @ np.log(total))
-        if value - last < EM_TOLERANCE:
+    if not counts.any():
+        return weight
+    relative = np.exp(log_densities[:, counts] - top[counts])  # (K, n), a column's largest is 1
+    share = share[counts] / share[counts].sum()
+    total = weight @ relative
+    for _ in range(MAX_STACK_STEPS):
+        slope = relative @ (share / total)
+        if slope.max() - 1.0 <= STACK_TOLERANCE:
             break
-        last = value
-        weight = weight * (relative @ (share / total))
-        weight /= weight.sum()
+        new = _newton_weight(relative * (np.sqrt(share) / total), slope)
+        new_total = new @ relative
+        if not (new_total > 0).all() or share @ np.log(new_total / total) <= 0:
+            new = weight * slope
+            new /= new.sum()
+            new_total = new @ relative
+        weight, total = new, new_total
     return weight
+
+
+def _newton_weight(root: Floats, slope: Floats) -> Floats:
+    """Where the second-order model of the objective is largest, on the simplex.
+
+    root: float64 (K, n), minus its Hessian is root root'; slope: float64 (K,), its derivatives.
+    """
+    curvature = root @ root.T
+    curvature[np.diag_indices_from(curvature)] *= 1.0 + 1e-10  # members may be copies
+    try:
+        lower = np.linalg.cholesky(curvature)
+        weight, _ = nnls(lower.T, np.linalg.solve(lower, 2.0 * slope - 1.0))
+    except (np.linalg.LinAlgError, RuntimeError):  # the caller takes a step of EM
+        return np.zeros(slope.size)
+    return np.asarray(weight / max(weight.sum(), np.finfo(float).tiny))
 
 
 def soften(nll_per_row: Floats, temperature: float) -> Floats:
@@ -152,8 +197,10 @@ def crps(mixture: Mixture, y: Any) -> Floats:
     def mean_abs(mu: Floats, var: Floats) -> Floats:
         """E |N(mu, var)|."""
         sd = np.sqrt(var)
-        z = mu / sd
-        out: Floats = sd * (2 * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)) + mu * (2 * ndtr(z) - 1)
+        z = _standard(mu, sd)
+        with np.errstate(over="ignore"):
+            hill = np.exp(-0.5 * z**2)
+        out: Floats = sd * (2 * hill / np.sqrt(2 * np.pi)) + mu * (2 * ndtr(z) - 1)
         return out
 
     w = mixture.weight

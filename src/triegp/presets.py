@@ -14,7 +14,7 @@ from triegp.validation import one_of, positive_number
 
 SCALINGS = ("minmax", "ecdf", "both")
 OPTIMIZERS = ("lbfgs", "bfgs")
-MIXTURES = ("stacking", "softmax", "best")
+MIXTURES = ("calibrated", "stacking", "softmax", "best")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ PRESETS = {
         optimizer="lbfgs",
         max_iter=200,
         tolerance=1e-3,
-        mixture="stacking",
+        mixture="calibrated",
         temperature=0.01,
         last_weights=(None, 0.5, 0.9),
         box_margin=0.0,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,35 +14,41 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from triegp import predictive
 from triegp.archive import pack_model, unpack_model
-from triegp.encoding import BitEncoder
+from triegp.callbacks import CallbackSupportMixin, FitTasks, with_callbacks
+from triegp.encoding import BitEncoder, real_array
 from triegp.engines import available_cores
-from triegp.ensemble import Ensemble, Recipe, Rows, loo_mixture, predict_mixture, train
+from triegp.ensemble import Ensemble, Rows, Trained, recipe_of, train
 from triegp.files import write_file
 from triegp.importance import Importances, importances
 from triegp.jobs import Stopwatch
-from triegp.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
-from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, quantiles
-from triegp.posterior import insert, log_evidence
+from triegp.mixture import Mixture
+from triegp.posterior import insert
+from triegp.predictive import Target
 from triegp.presets import TUNABLE, Settings, settings_of
 from triegp.progress import progress_bar
 from triegp.targets import (
     TrainingRows,
     check_targets,
     check_weight,
-    count_rows,
     location_and_scale,
     standard_noise,
 )
-from triegp.training import MAX_DENSE_BITS, Plan
+from triegp.training import MAX_DENSE_BITS
 from triegp.validation import float_array, one_of, positive_number
 
 Floats = npt.NDArray[np.float64]
 
 
-class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryTreeGPRegressor(
+    CallbackSupportMixin,  # type: ignore[misc]
+    MultiOutputMixin,  # type: ignore[misc]
+    RegressorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Exact Gaussian-process regression with an ensemble of binary tree kernels.
 
     Every member is a binary tree GP with its own bit order and weights, learned by maximum
@@ -77,9 +85,11 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         Steps of a fit at most.
     tolerance : float, optional
         Largest derivative of the nll a row at which a fit has converged.
-    mixture : {"stacking", "softmax", "best"}, optional
-        Weights of the members: those that maximise the leave-one-out density; a softmax of the
-        training nll a row; or all on the member with the lowest.
+    mixture : {"calibrated", "stacking", "softmax", "best"}, optional
+        How members are mixed. "stacking": with the weights that maximise the leave-one-out density.
+        "calibrated": the same, and the members' means are pulled together and their variances
+        scaled as leave-one-out finds best. "softmax": of the training nll a row. "best": all on the
+        member with the lowest.
     temperature : float, optional
         Of the softmax.
     multi_target : {"own", "shared"}, default="own"
@@ -115,6 +125,8 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         Whether time budget or Ctrl-C ended training.
     n_evaluations_ : int
         Likelihoods with gradient that training took.
+    n_iter_ : int
+        Likelihoods with gradient that the longest fit took; a step takes one or more.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -207,23 +219,10 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         known_noise : array-like (n_rows,), optional
             Known variance of each row's target, in units of y squared.
         """
-        settings = self._settings()
-        targets, self.one_dimensional_ = check_targets(y)
-        weight = check_weight(sample_weight, targets.shape[0])
-        self.encoders_ = self._fit_encoders(X, targets.shape[0], weight, settings)
-        first = self.encoders_[0]
-        self.n_features_in_ = first.n_features_in_
-        if hasattr(first, "feature_names_in_"):
-            self.feature_names_in_ = first.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        n_bits = max(encoder.n_bits_ for encoder in self.encoders_)
-        if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
-            raise ValueError(
-                f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
-                f"bits, got {n_bits}: use 'lbfgs' or less precision"
-            )
-        return self._train(X, targets, weight, known_noise, settings)
+        if y is None:
+            name = type(self).__name__
+            raise ValueError(f"This {name} requires y to be passed, but the target y is None")
+        return self._fit(X, y, sample_weight, known_noise)
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, latent: bool = False
@@ -252,20 +251,18 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        if return_cov:
-            moments = [self._covariance(X, t, latent) for t in range(self._n_targets)]
-            mean, cov = (np.stack(part, axis=-1) for part in zip(*moments, strict=True))
-            return self._shape(mean), cov[..., 0] if self.one_dimensional_ else cov
-        mixtures = self._mixtures(X, var=return_std, latent=latent)
-        mean = np.stack([mixture_mean(mixture) for mixture in mixtures], axis=-1)
-        if not return_std:
-            return self._shape(mean)
-        std = np.stack([np.sqrt(mixture_var(mixture)) for mixture in mixtures], axis=-1)
-        return self._shape(mean), self._shape(std)
+        data = self._rows(X)
+        if not (return_std or return_cov):
+            means = [predictive.predict_mean(t, data, latent=latent) for t in self._targets()]
+            return self._shape(means)
+        work = predictive.predict_covariance if return_cov else predictive.predict_moments
+        mean, spread = zip(*(work(t, data, latent=latent) for t in self._targets()), strict=True)
+        return self._shape(mean), self._shape(spread)
 
     def predict_distribution(self, X: Any, *, latent: bool = False) -> Mixture | list[Mixture]:
         """The predictive distribution: a mixture of Gaussians at every row, one for each target."""
-        mixtures = self._mixtures(X, var=True, latent=latent)
+        data = self._rows(X)
+        mixtures = [predictive.predict_units(t, data, latent=latent) for t in self._targets()]
         return mixtures[0] if self.one_dimensional_ else mixtures
 
     def predict_quantiles(
@@ -273,29 +270,30 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
     ) -> Any:
         """Quantiles of new observations, (m, len(levels)) or (m, len(levels), n_targets)."""
         levels = float_array("levels", levels).ravel()
-        if not ((levels > 0) & (levels < 1)).all():
+        if not (levels.size and ((levels > 0) & (levels < 1)).all()):
             raise ValueError(f"levels must lie between 0 and 1, got {levels}")
-        mixtures = self._mixtures(X, var=True, latent=latent)
-        return self._shape(np.stack([quantiles(mixture, levels) for mixture in mixtures], axis=-1))
+        data = self._rows(X)
+        work = predictive.predict_quantiles
+        return self._shape([work(t, data, levels, latent=latent) for t in self._targets()])
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
         """Central interval that holds a new observation with probability `coverage`, (m, 2)."""
-        if not 0 < coverage < 1:
+        if not 0 < positive_number("coverage", coverage) < 1:
             raise ValueError(f"coverage must lie between 0 and 1, got {coverage}")
         tail = 0.5 * (1.0 - coverage)
         return self.predict_quantiles(X, (tail, 1.0 - tail), latent=latent)
 
     def log_density(self, X: Any, y: Any) -> Any:
         """Log density of new observations, (m,) or (m, n_targets)."""
-        mixtures = self._mixtures(X, var=True, latent=False)
+        data = self._rows(X)
         targets, _ = check_targets(y)
-        if targets.shape != (mixtures[0].mean.shape[1], self._n_targets):
+        if targets.shape != (data.shape[0], self.target_mean_.size):
             raise ValueError(
-                f"y must have {mixtures[0].mean.shape[1]} rows and {self._n_targets} targets, got "
-                f"shape {np.shape(y)}"
+                f"y must have {data.shape[0]} rows and {self.target_mean_.size} targets, got shape "
+                f"{np.shape(y)}"
             )
-        columns = [log_density(mix, targets[:, t]) for t, mix in enumerate(mixtures)]
-        return self._shape(np.stack(columns, axis=-1))
+        columns = zip(self._targets(), targets.T, strict=True)
+        return self._shape([predictive.predict_log_density(t, data, y) for t, y in columns])
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, *, latent: bool = False
@@ -304,27 +302,23 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
 
         Each sample is drawn exactly from one member, drawn by weight. O((n + m) K + m n_samples).
         """
-        check_is_fitted(self)
-        if isinstance(n_samples, bool) or n_samples < 1:
+        data = self._rows(X)
+        if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
         rng = _generator(random_state)
-        out = [self._sample(X, t, n_samples, rng, latent) for t in range(self._n_targets)]
+        out = [predictive.draw(t, data, n_samples, rng, latent=latent) for t in self._targets()]
         return out[0] if self.one_dimensional_ else np.stack(out, axis=1)
 
     def loo_predict(self) -> tuple[Any, Any]:
         """Mean and deviation of each training target, given all other rows; no refit. O(n K)."""
-        mixtures = self._loo_mixtures()
-        mean = np.stack([mixture_mean(mixture) for mixture in mixtures], axis=-1)
-        std = np.stack([np.sqrt(mixture_var(mixture)) for mixture in mixtures], axis=-1)
+        check_is_fitted(self)
+        mean, std = zip(*map(predictive.loo_moments, self._targets()), strict=True)
         return self._shape(mean), self._shape(std)
 
     def loo_log_density(self) -> Any:
         """Log density of each training target, given all other rows; no refit. O(n K)."""
-        columns = [
-            log_density(mixture, self._training_target(t))
-            for t, mixture in enumerate(self._loo_mixtures())
-        ]
-        return self._shape(np.stack(columns, axis=-1))
+        check_is_fitted(self)
+        return self._shape([predictive.loo_log_density(t) for t in self._targets()])
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
@@ -336,32 +330,38 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         """
         if not hasattr(self, "ensembles_"):
             return self.fit(X, y, sample_weight, known_noise)
+        data = self._rows(X)
         targets, _ = check_targets(y)
-        if targets.shape[1] != self._n_targets:
-            raise ValueError(f"y must have {self._n_targets} targets, got {targets.shape[1]}")
+        if targets.shape != (data.shape[0], self.target_mean_.size):
+            raise ValueError(
+                f"y must have {data.shape[0]} rows and {self.target_mean_.size} targets, got shape "
+                f"{np.shape(y)}"
+            )
+        weight = check_weight(sample_weight, data.shape[0])
         standard = (targets - self.target_mean_) / self.target_scale_
-        known = standard_noise(known_noise, targets.shape[0], self.target_scale_)
-        ensembles = []
+        known = standard_noise(known_noise, data.shape[0], self.target_scale_)
+        grown: list[list[Any]] = [[] for _ in self.ensembles_]
         for index, ensemble in enumerate(self.ensembles_):
-            which = self._targets_of(index)
-            members = []
+            which = range(standard.shape[1]) if len(self.ensembles_) == 1 else [index]
             for member in ensemble.members:
-                codes = member.encoder.encode(X)
-                grown = tuple(
+                codes = member.encoder.encode_array(data)
+                posteriors = tuple(
                     insert(
                         posterior,
                         codes,
                         standard[:, t],
                         known_noise=None if known is None else known[:, t],
-                        sample_weight=sample_weight,
+                        sample_weight=weight,
                     )
                     for posterior, t in zip(member.posteriors, which, strict=True)
                 )
-                members.append(replace(member, posteriors=grown))
-            ensembles.append(replace(ensemble, members=tuple(members)))
-        self.ensembles_ = tuple(ensembles)
+                grown[index].append(replace(member, posteriors=posteriors))
+        self.ensembles_ = tuple(
+            replace(ensemble, members=tuple(members))
+            for ensemble, members in zip(self.ensembles_, grown, strict=True)
+        )
         if self.rows_ is not None:
-            self.rows_ = self.rows_.append(X, targets, sample_weight, known_noise)
+            self.rows_ = self.rows_.append(data, targets, weight, known_noise)
         self._summarise()
         return self
 
@@ -375,13 +375,13 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
             )
         rows = self.rows_
         y = rows.targets[:, 0] if self.one_dimensional_ else rows.targets
-        return self.fit(rows.X, y, rows.weight, rows.known_noise)
+        names = getattr(self, "feature_names_in_", None)
+        return self._fit(rows.X, y, rows.weight, rows.known_noise, names)
 
     @property
     def feature_importances_(self) -> Floats:
         """Share of explained variance by feature, (n_features,) or (n_features, n_targets)."""
-        parts = [part.explained for part in self._importances()]
-        return np.asarray(self._shape(np.stack(parts, axis=-1)))
+        return self._shape([part.explained for part in self._importances()])
 
     @property
     def importances_(self) -> Importances | list[Importances]:
@@ -433,15 +433,12 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
     ) -> BinaryTreeGPRegressor:
         model = cls(**header["parameters"])
         unpack_model(model, header, arrays)
+        members = [member for ensemble in model.ensembles_ for member in ensemble.members]
+        model.n_evaluations_ = sum(member.fit.n_evaluations for member in members)
         model._summarise()
         return model
 
     # How it is done
-
-    @property
-    def _n_targets(self) -> int:
-        check_is_fitted(self)
-        return int(self.target_mean_.size)
 
     def _settings(self) -> Settings:
         one_of("outside", self.outside, ("clip", "unrelated", "error"))
@@ -449,202 +446,180 @@ class BinaryTreeGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  #
         one_of("on_interrupt", self.on_interrupt, ("raise", "keep"))
         if self.time_budget is not None:
             positive_number("time_budget", self.time_budget)
+        if not isinstance(self.keep_rows, bool | np.bool_):
+            raise ValueError(f"keep_rows must be True or False, got {self.keep_rows!r}")
+        if not hasattr(self.verbose, "__index__") or self.verbose < 0:
+            raise ValueError(f"verbose must be an integer, 0 or more, got {self.verbose!r}")
+        _n_threads(self.n_jobs)
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
-    def _fit_encoders(
-        self, X: Any, n_rows: int, weight: Floats | None, settings: Settings
-    ) -> tuple[BitEncoder, ...]:
-        """One encoder for each scaling, without shift."""
-        scalings = ("minmax", "ecdf") if settings.scaling == "both" else (settings.scaling,)
-        encoders = tuple(
-            BitEncoder(
-                scaling=scaling,
-                precision=settings.precision,
-                outside=self.outside,
-                margin=settings.box_margin,
+    @with_callbacks
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
+    ) -> Self:
+        """Train on rows that may have lost their names; nothing is set before all is done."""
+        settings = self._settings()
+        data = real_array(X, self)
+        targets, one_dimensional = check_targets(y)
+        if data.shape[0] != targets.shape[0]:
+            raise ValueError(
+                f"X and y must have the same number of rows, got {data.shape[0]}, "
+                f"{targets.shape[0]}"
             )
-            for scaling in scalings
-        )
-        n_given = count_rows(X)
-        if n_given is not None and n_given != n_rows:
-            raise ValueError(f"X and y must have the same number of rows, got {n_given}, {n_rows}")
-        return tuple(encoder.fit(X, sample_weight=weight) for encoder in encoders)
+        weight = check_weight(sample_weight, data.shape[0])
+        encoders = _fit_encoders(X, weight, settings, self.outside)
+        if feature_names is not None:
+            for encoder in encoders:
+                encoder.feature_names_in_ = feature_names
+        mean, scale = location_and_scale(targets, weight)
+        known = standard_noise(known_noise, data.shape[0], scale)
+        rows = Rows((targets - mean) / scale, known, weight)
+        n_fits = settings.n_members * len(_groups(targets.shape[1], self.multi_target))
+        tasks = FitTasks(self, data, y, n_fits)
+        trained, ended_by = self._train(encoders, data, rows, settings, tasks)
+        self.encoders_, self.target_mean_, self.target_scale_ = encoders, mean, scale
+        self.one_dimensional_ = one_dimensional
+        self.ensembles_ = tuple(part.ensemble for part in trained)
+        self.n_evaluations_ = sum(part.n_evaluations for part in trained)
+        self.stopped_early_ = any(part.stopped for part in trained)
+        self.rows_ = None
+        if self.keep_rows:
+            self.rows_ = TrainingRows.copy(data, targets, weight, known_noise)
+        self.n_features_in_ = encoders[0].n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(encoders[0], "feature_names_in_"):
+            self.feature_names_in_ = encoders[0].feature_names_in_
+        self._summarise()
+        if self.stopped_early_:
+            warnings.warn(
+                f"training was ended by {ended_by}; the best found so far is kept",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        tasks.end()
+        return self
 
     def _train(
         self,
-        X: Any,
-        targets: Floats,
-        weight: Floats | None,
-        known_noise: Any,
+        encoders: tuple[BitEncoder, ...],
+        X: npt.NDArray[Any],
+        rows: Rows,
         settings: Settings,
-    ) -> Self:
-        n_rows, n_targets = targets.shape
-        self.target_mean_, self.target_scale_ = location_and_scale(targets, weight)
-        standard = (targets - self.target_mean_) / self.target_scale_
-        known = standard_noise(known_noise, n_rows, self.target_scale_)
-        n_effective = n_rows if weight is None else float(weight.sum())
-        recipe = Recipe(
-            plan=Plan(
-                n_candidates=settings.n_candidates,
-                last_weights=settings.last_weights,
-                optimizer=settings.optimizer,
-                max_iter=settings.max_iter,
-                tolerance=settings.tolerance,
-                learn_scale=settings.learn_scale,
-                nugget=settings.nugget,
-            ),
-            n_members=settings.n_members,
-            own_grids=settings.shift,
-            mixture=settings.mixture,
-            temperature=settings.temperature,
-            noise=settings.noise,
-            final_noise=1.0 / n_effective if settings.final_noise is None else settings.final_noise,
-        )
-        groups = [list(range(n_targets))]
-        if self.multi_target == "own":
-            groups = [[t] for t in range(n_targets)]
-        watch = Stopwatch(self.time_budget)
+        tasks: FitTasks,
+    ) -> tuple[list[Trained], str]:
+        """Ensembles, one a target or one for all; and what ended training, if something did.
+
+        The time that is left is shared among the targets to come.
+        """
+        recipe = recipe_of(settings, rows.n_effective)
+        groups = _groups(rows.targets.shape[1], self.multi_target)
         streams = _generator(self.random_state).spawn(len(groups))
-        ensembles = []
-        for group, stream in zip(groups, streams, strict=True):
-            rows = Rows(standard[:, group], None if known is None else known[:, group], weight)
-            ensembles.append(
+        began = time.monotonic()
+        trained: list[Trained] = []
+        ended_by = ""
+        for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
+            watch = Stopwatch(_share(self.time_budget, began, len(groups) - k))
+            if ended_by:
+                watch.interrupt()
+            known = None if rows.known_noise is None else rows.known_noise[:, group]
+            trained.append(
                 train(
-                    self.encoders_,
+                    encoders,
                     X,
-                    rows,
+                    Rows(rows.targets[:, group], known, rows.weight),
                     recipe,
                     stream,
                     _n_threads(self.n_jobs),
                     watch,
-                    progress_bar(self.verbose),
+                    tasks.follow(progress_bar(self.verbose), watch),
                 )
             )
-        if watch.interrupted and self.on_interrupt == "raise":
-            raise KeyboardInterrupt
-        self.ensembles_ = tuple(ensembles)
-        self.stopped_early_ = watch.stop and not all(
-            member.fit.converged for ensemble in ensembles for member in ensemble.members
-        )
-        if self.stopped_early_:
-            why = "Ctrl-C" if watch.interrupted else f"time_budget of {self.time_budget} s"
-            warnings.warn(
-                f"training was ended by {why}; the best found so far is kept",
-                ConvergenceWarning,
-                stacklevel=3,
+            if watch.interrupted and not ended_by:
+                ended_by = "a callback" if tasks.stopped else "Ctrl-C"
+            if ended_by == "Ctrl-C" and self.on_interrupt == "raise":
+                raise KeyboardInterrupt
+        return trained, ended_by or f"time_budget of {self.time_budget} s"
+
+    def _rows(self, X: Any) -> npt.NDArray[Any]:
+        """New rows as an array; names and number of columns checked."""
+        check_is_fitted(self)
+        data = real_array(X, self)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return data
+
+    def _targets(self) -> list[Target]:
+        """Every target with its ensemble, its column there and its units."""
+        shared = len(self.ensembles_) == 1
+        return [
+            Target(self.ensembles_[0 if shared else t], t if shared else 0, mean, scale)
+            for t, (mean, scale) in enumerate(
+                zip(self.target_mean_.tolist(), self.target_scale_.tolist(), strict=True)
             )
-        self.rows_ = None
-        if self.keep_rows:
-            self.rows_ = TrainingRows.copy(X, targets, weight, known_noise)
-        self._summarise()
-        return self
+        ]
 
     def _summarise(self) -> None:
         """What the fitted model says of itself."""
         members = [member for ensemble in self.ensembles_ for member in ensemble.members]
-        self.n_evaluations_ = sum(member.fit.n_evaluations for member in members)
-        evidence = []
-        for t in range(self._n_targets):
-            ensemble, column = self._ensemble(t)
-            values = np.array([log_evidence(m.posteriors[column]) for m in ensemble.members])
-            posterior = ensemble.members[0].posteriors[column]
-            count = (
-                posterior.n_rows if posterior.rows.weight is None else posterior.rows.weight.sum()
-            )
-            evidence.append(
-                float(ensemble.weight[column] @ values) - count * np.log(self.target_scale_[t])
-            )
+        self.n_iter_ = max(member.fit.n_evaluations for member in members)
+        evidence = [predictive.log_marginal_likelihood(t) for t in self._targets()]
         self.log_marginal_likelihood_ = evidence[0] if self.one_dimensional_ else np.array(evidence)
-        weight = self.ensembles_[0].members[0].posteriors[0].rows.weight
-        density = np.asarray(self.loo_log_density()).reshape(-1, self._n_targets).sum(axis=1)
-        self.loo_score_ = float(np.average(density, weights=weight))
-
-    def _ensemble(self, target: int) -> tuple[Ensemble, int]:
-        """The ensemble of a target, and its column there."""
-        if len(self.ensembles_) == 1:
-            return self.ensembles_[0], target
-        return self.ensembles_[target], 0
-
-    def _targets_of(self, index: int) -> list[int]:
-        return list(range(self._n_targets)) if len(self.ensembles_) == 1 else [index]
-
-    def _units(self, mixture: Mixture, target: int) -> Mixture:
-        """A standardised mixture in the units of y."""
-        mean, scale = self.target_mean_[target], self.target_scale_[target]
-        return Mixture(mixture.weight, mean + scale * mixture.mean, scale**2 * mixture.var)
-
-    def _mixtures(self, X: Any, *, var: bool, latent: bool) -> list[Mixture]:
-        out = []
-        for t in range(self._n_targets):
-            ensemble, column = self._ensemble(t)
-            mixture = predict_mixture(ensemble, X, column, var=var, latent=latent)
-            out.append(self._units(mixture, t))
-        return out
-
-    def _loo_mixtures(self) -> list[Mixture]:
-        out = []
-        for t in range(self._n_targets):
-            ensemble, column = self._ensemble(t)
-            mixture = loo_mixture(ensemble.members, ensemble.weight[column], column)
-            out.append(self._units(mixture, t))
-        return out
-
-    def _training_target(self, target: int) -> Floats:
-        ensemble, column = self._ensemble(target)
-        y = ensemble.members[0].posteriors[column].rows.y
-        return np.asarray(self.target_mean_[target] + self.target_scale_[target] * y)
-
-    def _joints(self, X: Any, target: int) -> tuple[list[Joint], list[float], Floats]:
-        """Joint distributions of the members that count, their noise and weights."""
-        ensemble, column = self._ensemble(target)
-        used = np.flatnonzero(ensemble.weight[column] > 0)
-        posteriors = [ensemble.members[k].posteriors[column] for k in used]
-        joints = [
-            joint_posterior(posterior, ensemble.members[k].encoder.encode(X))
-            for k, posterior in zip(used, posteriors, strict=True)
-        ]
-        noise = [posterior.new_noise for posterior in posteriors]
-        return joints, noise, ensemble.weight[column, used]
-
-    def _covariance(self, X: Any, target: int, latent: bool) -> tuple[Floats, Floats]:
-        joints, noise, weight = self._joints(X, target)
-        means = np.stack([joint_mean(joint) for joint in joints])
-        mean = weight @ means
-        cov = np.zeros((mean.size, mean.size))
-        for w, eps, joint, own in zip(weight, noise, joints, means, strict=True):
-            cov += w * (dense_covariance(joint) + np.outer(own - mean, own - mean))
-            if not latent:
-                cov[np.diag_indices_from(cov)] += w * eps
-        scale = self.target_scale_[target]
-        return self.target_mean_[target] + scale * mean, scale**2 * cov
-
-    def _sample(
-        self, X: Any, target: int, n_samples: int, rng: np.random.Generator, latent: bool
-    ) -> Floats:
-        joints, noise, weight = self._joints(X, target)
-        chosen = rng.choice(weight.size, size=n_samples, p=weight)
-        out = np.empty((joints[0].n_points, n_samples))
-        for k, (joint, eps) in enumerate(zip(joints, noise, strict=True)):
-            mine = np.flatnonzero(chosen == k)
-            if mine.size:
-                out[:, mine] = draw_samples(joint, mine.size, rng)
-                if not latent:
-                    out[:, mine] += np.sqrt(eps) * rng.standard_normal((out.shape[0], mine.size))
-        return np.asarray(self.target_mean_[target] + self.target_scale_[target] * out)
+        density = sum(predictive.loo_log_density(t) for t in self._targets())
+        self.loo_score_ = float(np.average(density, weights=members[0].posteriors[0].rows.weight))
 
     def _importances(self) -> list[Importances]:
-        return [importances(*self._ensemble(t)) for t in range(self._n_targets)]
+        check_is_fitted(self)
+        return [importances(target.ensemble, target.column) for target in self._targets()]
 
-    def _shape(self, values: Floats) -> Floats:
-        """Values (..., n_targets) as the targets came: without the last axis for one vector."""
-        return values[..., 0] if self.one_dimensional_ else values
+    def _shape(self, values: Sequence[Floats]) -> Floats:
+        """One array a target as the targets came: alone, or stacked along the last axis."""
+        return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
+
+
+def _fit_encoders(
+    X: Any, weight: Floats | None, settings: Settings, outside: str
+) -> tuple[BitEncoder, ...]:
+    """One encoder for each scaling, without shift."""
+    scalings = ("minmax", "ecdf") if settings.scaling == "both" else (settings.scaling,)
+    encoders = tuple(
+        BitEncoder(
+            scaling=scaling,
+            precision=settings.precision,
+            outside=outside,
+            margin=settings.box_margin,
+        ).fit(X, sample_weight=weight)
+        for scaling in scalings
+    )
+    n_bits = max(encoder.n_bits_ for encoder in encoders)
+    if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
+        raise ValueError(
+            f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
+            f"bits, got {n_bits}: use 'lbfgs' or less precision"
+        )
+    return encoders
+
+
+def _groups(n_targets: int, multi_target: str) -> list[list[int]]:
+    """Which targets are trained together."""
+    if multi_target == "shared":
+        return [list(range(n_targets))]
+    return [[t] for t in range(n_targets)]
+
+
+def _share(time_budget: float | None, began: float, n_left: int) -> float | None:
+    """Seconds for the next of n_left equal parts of what is left of a budget."""
+    if time_budget is None:
+        return None
+    return max(0.0, time_budget - (time.monotonic() - began)) / n_left
 
 
 def _generator(random_state: Any) -> np.random.Generator:
     """A numpy Generator from scikit-learn's kind of random state."""
     if isinstance(random_state, np.random.Generator):
         return random_state
-    seed = check_random_state(random_state).randint(0, 2**31 - 1, size=4)
+    try:
+        seed = check_random_state(random_state).randint(0, 2**31 - 1, size=4)
+    except ValueError as error:
+        raise ValueError(f"random_state must be an integer or RandomState: {error}") from None
     return np.random.default_rng(seed)
 
 

@@ -120,7 +120,7 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
     size = np.where(size > 0, size, 1.0)  # squares of huge targets must not overflow
     scaled = targets / size
     mean = count @ scaled / total
-    var = count @ (scaled - mean) ** 2 / max(total - 1.0, 1.0)
+    var = count @ (scaled - mean) ** 2 / max(total - 1.0, min(total, 1.0))
     sd = np.sqrt(var)
     constant = sd <= 1e-12
     return mean * size, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)

@@ -16,6 +16,7 @@ from triegp.likelihood import likelihood
 from triegp.order import BitOrder, random_bits, uniform_weights
 from triegp.trie import Trie, build_trie, rebuild_trie
 
+LOG_SCALE_BOUNDS = (-20.0, 20.0)
 MAX_DENSE_BITS = 5_000  # BFGS keeps a q x q matrix
 
 Floats = npt.NDArray[np.float64]
@@ -203,16 +204,23 @@ def fit_order(start: BitOrder, data: Data, plan: Plan, engine: Engine, watch: St
     """
     objective = Objective(data, plan, engine, watch)
     options: dict[str, float] = {"maxiter": plan.max_iter, "gtol": plan.tolerance}
-    method = "BFGS"
+    method, bounds = "BFGS", None
     if plan.optimizer == "lbfgs":
         method = "L-BFGS-B"
+        if plan.learn_scale:
+            bounds = [(None, None)] * (start.n_bits) + [LOG_SCALE_BOUNDS]
         options |= {"maxcor": 20, "ftol": plan.tolerance * 1e-3, "maxfun": 10 * plan.max_iter}
     converged = False
     try:
         found = minimize(
-            objective, objective.start(start), jac=True, method=method, options=options
+            objective,
+            objective.start(start),
+            jac=True,
+            method=method,
+            bounds=bounds,
+            options=options,
         )
-        converged = bool(found.success) or method == "BFGS"
+        converged = found.status in (0, 2)  # 2: no step gains anything, to rounding
     except _Stop:
         pass
     assert objective.best is not None

@@ -1,0 +1,107 @@
+"""From members to a mixture that knows how good it is: weights, shrinkage and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from triegp.mixture import LOG_2PI, Mixture, stack
+
+Floats = npt.NDArray[np.float64]
+
+CALIBRATION_ROWS = 10_000
+SCALE_RANGE = (0.1, 10.0)  # targets that repeat would otherwise be met by ever narrower spikes
+SMALLEST_WEIGHT = 1e-3  # members with less are left out
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How members become a mixture.
+
+    Attributes
+    ----------
+    weight : float64 (K,)
+        Sum 1.
+    shrink : float
+        How far the members' means stay from their average: 1 leaves them, 0 puts all on it.
+    scale : float
+        Factor of the members' variances.
+    """
+
+    weight: Floats
+    shrink: float = 1.0
+    scale: float = 1.0
+
+
+def temper(calibration: Calibration, mean: Floats, var: Floats) -> Mixture:
+    """The mixture of members' means and variances, (K, m) each, as a calibration says."""
+    average = calibration.weight @ mean
+    around = average + calibration.shrink * (mean - average)
+    return Mixture(calibration.weight, around, calibration.scale * var)
+
+
+def calibrate(
+    mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = None
+) -> Calibration:
+    """Weights, shrinkage and scale that maximise the mean log density of held-out rows.
+
+    Averaging densities of members that each know little is too cautious: the average of their means
+    is better than any of them, and the mixture does not know it. Pulling the means together and
+    scaling the variances, both judged by leave-one-out, repairs that.
+
+    Parameters
+    ----------
+    mean, var : float64 (K, n)
+        Leave-one-out predictions of the rows by every member, noise included.
+    y : float64 (n,)
+        What was observed.
+    row_weight : float64 (n,), optional
+        How often each row counts.
+
+    Notes
+    -----
+    O(K n) a step, on at most 10,000 rows, evenly spaced.
+    """
+    n_members, n_rows = mean.shape
+    start = stack(-0.5 * (np.log(var) + (y - mean) ** 2 / var), row_weight)
+    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, CALIBRATION_ROWS)).astype(np.int64))
+    mean, var, y = mean[:, rows], var[:, rows], y[rows]
+    share = np.ones(rows.size) if row_weight is None else row_weight[rows]
+    if not share.any() or n_rows < 2:
+        return Calibration(start)
+    share = share / share.sum()
+
+    def objective(z: Floats) -> tuple[float, Floats]:
+        weight, shrink, scale = _unpack(z)
+        average = weight @ mean
+        around = average + shrink * (mean - average)
+        spread = scale * var
+        error = y - around
+        square = error**2 / spread
+        terms = np.log(weight)[:, None] - 0.5 * (LOG_2PI + np.log(spread) + square)
+        total = logsumexp(terms, axis=0)
+        duty = share * np.exp(terms - total)  # share of the row that each member answers for
+        pull = duty * error / spread
+        by_shrink = float(np.sum(pull * (mean - average)))
+        by_log_scale = float(0.5 * np.sum(duty * (square - 1.0)))
+        by_weight = duty.sum(axis=1) / weight + (1.0 - shrink) * (mean @ pull.sum(axis=0))
+        by_logit = weight * (by_weight - weight @ by_weight)
+        gradient = np.concatenate([by_logit, [by_shrink, by_log_scale]])
+        return -float(share @ total), -gradient
+
+    bounds = [(None, None)] * n_members + [(0.0, 1.0), np.log(SCALE_RANGE)]
+    z = np.concatenate([np.log(start + 1e-4), [1.0, 0.0]])
+    found = minimize(objective, z, jac=True, method="L-BFGS-B", bounds=bounds)
+    weight, shrink, scale = _unpack(found.x)
+    weight = np.where(weight < SMALLEST_WEIGHT, 0.0, weight)
+    return Calibration(weight / weight.sum(), shrink, scale)
+
+
+def _unpack(z: Floats) -> tuple[Floats, float, float]:
+    weight = np.exp(z[:-2] - z[:-2].max())
+    weight = np.maximum(weight / weight.sum(), 1e-12)
+    return weight / weight.sum(), float(z[-2]), float(np.exp(z[-1]))

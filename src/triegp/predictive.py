@@ -1,0 +1,157 @@
+"""The predictive distribution of one target, in the units of y: everything predicted comes from it.
+
+The model itself works on standardised targets. Units are put on last, so that no square of a scale
+appears where it need not: targets of size 1e-300 or 1e300 are predicted like any others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.ensemble import Ensemble, loo_mixture, predict_mixture
+from triegp.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
+from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, quantiles
+from triegp.posterior import log_evidence
+
+Floats = npt.NDArray[np.float64]
+Data = npt.NDArray[Any]  # what `real_array` gives
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One target of a fitted model: its ensemble, its column there, and its units.
+
+    y = mean + scale * standardised y.
+    """
+
+    ensemble: Ensemble
+    column: int
+    mean: float
+    scale: float
+
+
+def predict_mean(target: Target, X: Data, *, latent: bool) -> Floats:
+    """Mean, (m,); no work for variances."""
+    mixture = _at(target, X, latent=latent, var=False)
+    return target.mean + target.scale * mixture_mean(mixture)
+
+
+def predict_moments(target: Target, X: Data, *, latent: bool) -> tuple[Floats, Floats]:
+    """Mean and standard deviation, (m,) each."""
+    return _moments(target, _at(target, X, latent=latent))
+
+
+def predict_covariance(target: Target, X: Data, *, latent: bool) -> tuple[Floats, Floats]:
+    """Mean (m,) and covariance (m, m): the members' own, and that of their means."""
+    joints, noise = _joints(target, X)
+    mixed = target.ensemble.calibrations[target.column]
+    means = np.stack([joint_mean(joint) for joint in joints])
+    mean = mixed.weight @ means
+    cov = np.zeros((mean.size, mean.size))
+    for weight, eps, joint, own in zip(mixed.weight, noise, joints, means, strict=True):
+        apart = mixed.shrink * (own - mean)
+        cov += weight * (mixed.scale * dense_covariance(joint) + np.outer(apart, apart))
+        if not latent:
+            cov[np.diag_indices_from(cov)] += weight * mixed.scale * eps
+    return target.mean + target.scale * mean, squared_scale(target) * cov
+
+
+def predict_quantiles(target: Target, X: Data, levels: Floats, *, latent: bool) -> Floats:
+    """Quantiles, (m, len(levels))."""
+    return target.mean + target.scale * quantiles(_at(target, X, latent=latent), levels)
+
+
+def predict_log_density(target: Target, X: Data, y: Floats) -> Floats:
+    """Log density of new observations y (m,), (m,)."""
+    return _log_density(target, _at(target, X, latent=False), (y - target.mean) / target.scale)
+
+
+def predict_units(target: Target, X: Data, *, latent: bool) -> Mixture:
+    """The distribution itself, as a mixture in the units of y."""
+    mixture = _at(target, X, latent=latent)
+    mean = target.mean + target.scale * mixture.mean
+    return Mixture(mixture.weight, mean, squared_scale(target) * mixture.var)
+
+
+def draw(
+    target: Target, X: Data, n_samples: int, rng: np.random.Generator, *, latent: bool
+) -> Floats:
+    """Joint samples, (m, n_samples): each from one member, drawn by weight."""
+    joints, noise = _joints(target, X)
+    mixed = target.ensemble.calibrations[target.column]
+    means = np.stack([joint_mean(joint) for joint in joints])
+    mean = mixed.weight @ means
+    chosen = rng.choice(noise.size, size=n_samples, p=mixed.weight)
+    out = np.empty((mean.size, n_samples))
+    for k, (joint, eps, own) in enumerate(zip(joints, noise, means, strict=True)):
+        mine = np.flatnonzero(chosen == k)
+        if not mine.size:
+            continue
+        draws = draw_samples(joint, mine.size, rng) - own[:, None]
+        if not latent:
+            draws += np.sqrt(eps) * rng.standard_normal(draws.shape)
+        centre = mean + mixed.shrink * (own - mean)
+        out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
+    return np.asarray(target.mean + target.scale * out)
+
+
+def loo_moments(target: Target) -> tuple[Floats, Floats]:
+    """Leave-one-out mean and deviation of the training targets, (n,) each."""
+    return _moments(target, loo_mixture(target.ensemble, target.column))
+
+
+def loo_log_density(target: Target) -> Floats:
+    """Leave-one-out log density of the training targets, (n,)."""
+    y = target.ensemble.members[0].posteriors[target.column].rows.y
+    return _log_density(target, loo_mixture(target.ensemble, target.column), y)
+
+
+def log_marginal_likelihood(target: Target) -> float:
+    """Of the training targets, averaged over the members by weight."""
+    members = target.ensemble.members
+    values = np.array([log_evidence(member.posteriors[target.column]) for member in members])
+    posterior = members[0].posteriors[target.column]
+    weight = posterior.rows.weight
+    count = posterior.n_rows if weight is None else float(weight.sum())
+    mixed = target.ensemble.calibrations[target.column]
+    return float(mixed.weight @ values) - count * float(np.log(target.scale))
+
+
+def squared_scale(target: Target) -> float:
+    """Unit of a variance; refused where float64 does not hold it."""
+    with np.errstate(over="ignore", under="ignore"):
+        unit = float(np.square(target.scale))
+    if not np.finfo(np.float64).tiny <= unit <= 1e300:
+        raise ValueError(
+            "variances of y must lie within float64, got a standard deviation of "
+            f"{target.scale:.3g}: rescale y, or ask for return_std"
+        )
+    return unit
+
+
+def _at(target: Target, X: Data, *, latent: bool, var: bool = True) -> Mixture:
+    return predict_mixture(target.ensemble, X, target.column, var=var, latent=latent)
+
+
+def _moments(target: Target, mixture: Mixture) -> tuple[Floats, Floats]:
+    mean = target.mean + target.scale * mixture_mean(mixture)
+    return mean, target.scale * np.sqrt(mixture_var(mixture))
+
+
+def _log_density(target: Target, mixture: Mixture, standard: Floats) -> Floats:
+    return log_density(mixture, standard) - float(np.log(target.scale))
+
+
+def _joints(target: Target, X: Data) -> tuple[list[Joint], Floats]:
+    """Joint distributions of the members, and their noise."""
+    members = target.ensemble.members
+    posteriors = [member.posteriors[target.column] for member in members]
+    joints = [
+        joint_posterior(posterior, member.encoder.encode_array(X))
+        for member, posterior in zip(members, posteriors, strict=True)
+    ]
+    return joints, np.array([posterior.new_noise for posterior in posteriors])
