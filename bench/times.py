@@ -1,0 +1,123 @@
+"""Fit times of the regressor: against LightGBM, growth with n, and what is not likelihood.
+
+python -m bench.times        about ten minutes, needs lightgbm; writes bench/results/times.json
+"""
+
+import json
+import os
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+
+import numpy as np
+
+from bench.data import load
+from bench.measure import RESULTS, machine, slope
+from triegp import (
+    BinaryTreeGPRegressor,
+    BitEncoder,
+    BitOrder,
+    CpuEngine,
+    evaluate_orders,
+    random_bits,
+    uniform_weights,
+)
+
+
+def timed(work):
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def against_lightgbm(name, seed=0):
+    """Both fits in turns, on all cores; LightGBM stops early on the validation part."""
+    import lightgbm
+
+    (X, y), (X_valid, y_valid) = load(name, seed, "train", "valid")
+
+    def boost():
+        model = lightgbm.LGBMRegressor(
+            learning_rate=0.05, num_leaves=63, n_estimators=3000, verbosity=-1
+        )
+        return model.fit(
+            X,
+            y,
+            eval_set=[(X_valid, y_valid)],
+            callbacks=[lightgbm.early_stopping(50, verbose=False)],
+        )
+
+    ours, theirs = [], []
+    for _ in range(3):
+        theirs.append(timed(boost)[0])
+        ours.append(timed(lambda: BinaryTreeGPRegressor(random_state=seed).fit(X, y))[0])
+    return {
+        "data": name,
+        "triegp": float(np.median(ours)),
+        "lightgbm": float(np.median(theirs)),
+        "ratio": float(np.median(ours) / np.median(theirs)),
+    }
+
+
+def synthetic(n, d=8):
+    rng = np.random.default_rng(0)
+    X = rng.random((n, d))
+    return X, np.sin(6 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.standard_normal(n)
+
+
+def growth():
+    rows = []
+    for n in (10_000, 30_000, 100_000, 300_000, 1_000_000):
+        X, y = synthetic(n)
+        model = BinaryTreeGPRegressor(random_state=0, keep_rows=False)
+        seconds, _ = timed(lambda X=X, y=y, model=model: model.fit(X, y))
+        rows.append({"n": n, "fit": seconds, "evaluations": model.n_evaluations_})
+        print(json.dumps(rows[-1]), flush=True)
+    return {
+        "rows": rows,
+        "slope": slope([r["n"] for r in rows], [r["fit"] for r in rows]),
+    }
+
+
+def overhead(n=10_000, n_members=24):
+    """Fit time over evaluations x time of one evaluation with all cores busy / cores."""
+    X, y = synthetic(n)
+    y = (y - y.mean()) / y.std()
+    codes = BitEncoder(shift="random", random_state=0).fit(X).encode(X)
+    rng = np.random.default_rng(0)
+    weights = uniform_weights(codes.n_bits, last=0.5)
+    orders = [BitOrder.from_weights(random_bits(codes.precision, rng), weights) for _ in range(400)]
+    evaluate_orders(codes, orders[:8], y, 1e-5, gradient=True)
+    model = BinaryTreeGPRegressor(random_state=0, n_members=n_members, keep_rows=False)
+    fits, alone = [], []
+    for _ in range(3):
+        seconds, _ = timed(
+            lambda: evaluate_orders(codes, orders, y, 1e-5, gradient=True, engine=CpuEngine())
+        )
+        alone.append(seconds / len(orders))  # one evaluation / cores
+        fits.append(timed(lambda: model.fit(X, y))[0])
+    n_candidates = 30 * n_members
+    # A candidate has no gradient: counted as one evaluation, which it is a little less than.
+    likelihoods = model.n_evaluations_ + n_candidates
+    return {
+        "n": n,
+        "fit": float(np.median(fits)),
+        "evaluations": likelihoods,
+        "one_evaluation_over_cores": float(np.median(alone)),
+        "ratio": float(np.median(fits) / (likelihoods * np.median(alone))),
+    }
+
+
+def main():
+    result = {"machine": machine()}
+    result["overhead"] = [overhead(10_000), overhead(50_000)]
+    print(json.dumps(result["overhead"]), flush=True)
+    result["lightgbm"] = [against_lightgbm(name) for name in ("kin40k", "protein")]
+    print(json.dumps(result["lightgbm"]), flush=True)
+    result["growth"] = growth()
+    (RESULTS / "times.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(result["growth"]["slope"])
+
+
+if __name__ == "__main__":
+    main()
