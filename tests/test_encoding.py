@@ -724,7 +724,7 @@ def test_hostile_input_after_fit():
     [
         ({"scaling": "log"}, "scaling must be one of 'minmax', 'ecdf', got 'log'"),
         ({"outside": 0}, "outside must be one of 'clip', 'unrelated', 'error', got 0"),
-        ({"precision": "max"}, "precision must be 'auto', an integer or one .* got 'max'"),
+        ({"precision": "max"}, "precision must be 'auto', 'paper', an integer or one .* got 'max'"),
         ({"precision": 0}, "precision must be between 1 and 32, got 0 for feature 0"),
         ({"precision": [8, 8, 33]}, "precision must be between 1 and 32, got 33 for feature 2"),
         ({"precision": [8, 8]}, "precision must have 3 entries, got 2"),
@@ -785,6 +785,7 @@ def test_clone_and_parameters():
     copy = clone(encoder)
     assert copy.get_params() == encoder.get_params()
     assert sorted(copy.get_params()) == [
+        "margin",
         "outside",
         "precision",
         "random_state",

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from triegp.mixture import LOG_2PI, Mixture, stack
+from triegp.mixture import LOG_2PI, Mixture, member_log_density, stack
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def calibrate(
     O(K n) a step, on at most 10,000 rows, evenly spaced.
     """
     n_members, n_rows = mean.shape
-    start = stack(-0.5 * (np.log(var) + (y - mean) ** 2 / var), row_weight)
+    start = stack(member_log_density(Mixture(np.empty(0), mean, var), y), row_weight)
     rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, CALIBRATION_ROWS)).astype(np.int64))
     mean, var, y = mean[:, rows], var[:, rows], y[rows]
     share = np.ones(rows.size) if row_weight is None else row_weight[rows]

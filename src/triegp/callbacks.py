@@ -60,7 +60,7 @@ class FitTasks:
                 told += 1
                 if self._tell():
                     self.stopped = True
-                    watch.interrupt()
+                    watch.halt()
 
         return progress
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +18,7 @@ from triegp.jobs import Stopwatch, run_jobs
 from triegp.likelihood import likelihood
 from triegp.mixture import Mixture, member_log_density, soften, stack
 from triegp.order import BitOrder
-from triegp.posterior import Posterior, condition, leave_one_out, predict
+from triegp.posterior import Posterior, condition, insert, leave_one_out, predict
 from triegp.presets import Settings
 from triegp.training import Data, Fit, Plan, boltzmann_pick, draw_candidates, fit_order
 from triegp.trie import build_trie, with_engine
@@ -50,6 +51,12 @@ class Rows:
     def n_effective(self) -> float:
         """Number of rows, weights counted."""
         return float(self.targets.shape[0] if self.weight is None else self.weight.sum())
+
+
+def select_targets(rows: Rows, columns: Sequence[int]) -> Rows:
+    """The same rows with some of their targets."""
+    known = None if rows.known_noise is None else rows.known_noise[:, columns]
+    return Rows(rows.targets[:, columns], known, rows.weight)
 
 
 @dataclass(frozen=True)
@@ -155,12 +162,14 @@ def train(
     n_jobs: int,
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
+    keep: bool = True,
 ) -> Trained:
     """Train an ensemble; the same for any n_jobs.
 
     The members take the encoders in turns, where every member has a grid of its own.
     Stopped by the watch, it returns what it has: members not begun are left out, members begun keep
-    the best order they saw. At least one member is always there. X as `real_array` gives it.
+    the best order they saw. At least one member is always there. Ctrl-C, which the watch
+    remembers, is raised unless it is to keep what was found. X as `real_array` gives it.
     """
     n_grids = recipe.n_members if recipe.own_grids else 1
     streams = rng.spawn(n_grids + 1)
@@ -173,17 +182,22 @@ def train(
             codes = encoded[grid] = grids[grid].encode_array(X)
         return Data(codes, rows.targets, recipe.noise, rows.known_noise, rows.weight)
 
-    starts, cut = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
+    starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
     n_threads = max(1, n_jobs // len(starts))
     engine = CpuEngine(n_threads=n_threads)
-    fits = run_jobs(
-        lambda start: fit_order(start[1], data(start[0]), recipe.plan, engine, watch),
-        starts,
-        n_jobs,
-        watch,
-        lambda done: progress("fits", done, len(starts)),
-    )
-    cut |= watch.stop and any(fit is None or not fit.converged for fit in fits)
+    with warnings.catch_warnings():
+        # A line search that ends at rounding error is where a fit ends, and no news to anyone.
+        warnings.filterwarnings("ignore", r".*line search", RuntimeWarning)
+        fits = run_jobs(
+            lambda start: fit_order(start[1], data(start[0]), recipe.plan, engine, watch),
+            starts,
+            n_jobs,
+            watch,
+            lambda done: progress("fits", done, len(starts)),
+        )
+    if watch.interrupted and not keep:
+        raise KeyboardInterrupt
+    cut = watch.stop and any(fit is None or not fit.converged for fit in fits)
     if fits[0] is None:  # no time for any fit: the best candidate as it is
         first = data(starts[0][0])
         value = _nll_per_row(first, starts[0][1], engine)
@@ -196,8 +210,23 @@ def train(
         watch,
         lambda count: progress("posteriors", count, len(done)),
     )
+    if watch.interrupted and not keep:
+        raise KeyboardInterrupt
     n_evaluations = sum(fit.n_evaluations for _, fit in done)
     return Trained(weigh(tuple(members), rows, recipe), cut, n_evaluations)
+
+
+def grow(ensemble: Ensemble, X: npt.NDArray[Any], rows: Rows) -> Ensemble:
+    """Add rows to all members, exactly; orders, weights and mixture stay. X as for `train`."""
+    members = []
+    for member in ensemble.members:
+        codes = member.encoder.encode_array(X)
+        columns = Data(codes, rows.targets, 1.0, rows.known_noise, rows.weight).columns()
+        grown = [insert(p, codes, **c) for p, c in zip(member.posteriors, columns, strict=True)]
+        first = grown[0]  # all targets go on sharing one trie
+        shared = tuple(replace(p, trie=first.trie, keys=first.keys) for p in grown)
+        members.append(replace(member, posteriors=shared))
+    return replace(ensemble, members=tuple(members))
 
 
 def weigh(members: tuple[Member, ...], rows: Rows, recipe: Recipe) -> Ensemble:
@@ -261,8 +290,8 @@ def _choose_starts(
     n_jobs: int,
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
-) -> tuple[list[tuple[int, BitOrder]], bool]:
-    """The ones to fit of all candidates, (grid, order); and whether some were not evaluated."""
+) -> list[tuple[int, BitOrder]]:
+    """Candidates of every grid, evaluated; and the ones to fit, (grid, order)."""
     plan = recipe.plan
     candidates = [
         (grid, order)
@@ -277,7 +306,6 @@ def _choose_starts(
         watch,
         lambda done: progress("candidates", done, len(candidates)),
     )
-    cut = any(value is None for value in values)
     if all(value is None for value in values):
         values[0] = 0.0
     nll = np.array([np.inf if value is None else value for value in values])
@@ -285,10 +313,10 @@ def _choose_starts(
     if recipe.own_grids:
         seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
         best = [grid * plan.n_candidates + int(np.argmin(by_grid[grid])) for grid in seen]
-        return [candidates[k] for k in best], cut
+        return [candidates[k] for k in best]
     found = np.flatnonzero(np.isfinite(nll))
     picks = boltzmann_pick(-nll[found], recipe.n_members, streams[-1])
-    return [candidates[int(found[i])] for i in picks], cut
+    return [candidates[int(found[i])] for i in picks]
 
 
 def _finish(

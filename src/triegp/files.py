@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     """Write header and arrays to a file, whole or not at all; one that is there is replaced."""
     text = json.dumps({"version": VERSION, **header}, sort_keys=True)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    metadata = {FORMAT: text, "sha256": _digest(text, arrays)}
+    # One entry: safetensors writes several in any order, and the same model is the same file.
+    metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
     path = Path(path)
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
@@ -74,7 +76,8 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(f"{path} is no model file, or is truncated: {error}") from error
-    if metadata.get("sha256") != _digest(text, arrays):
+    signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
+    if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not fit")
     return header, arrays
 

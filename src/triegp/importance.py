@@ -56,7 +56,7 @@ def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
     posterior = member.posteriors[target]
     order, rows = member.order, posterior.rows
     n_levels = order.n_levels
-    weights = order.weights[:n_levels] * order.scale
+    weights = order.weights[:n_levels]  # the scale cancels in shares
     factor = factorize_rows(posterior.trie, order.levels, rows)
     alpha = solve(factor, rows.y)
     f = product(posterior.trie, order.levels, alpha)  # the posterior mean

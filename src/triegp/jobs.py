@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -36,7 +35,7 @@ class Stopwatch:
         self._asked.set()
 
     def halt(self) -> None:
-        """Ask all jobs to stop, because one has failed."""
+        """Ask all jobs to stop, for any other reason: one has failed, a callback said so."""
         self._asked.set()
 
     @property
@@ -67,9 +66,13 @@ def run_jobs(
     results: list[Result | None] = [None] * len(items)
     turns = itertools.count()
     done: list[int] = []
+    begun: list[bool] = []
+    ended: list[bool] = []
     errors: list[BaseException] = []
+    bell = threading.Semaphore(0)
 
     def take_turns() -> None:
+        begun.append(True)
         try:
             while not watch.stop and (turn := next(turns)) < len(items):
                 results[turn] = work(items[turn])
@@ -77,24 +80,29 @@ def run_jobs(
         except BaseException as error:
             errors.append(error)
             watch.halt()
+        finally:
+            ended.append(True)
+            bell.release()
 
+    # Ctrl-C may come anywhere in this loop. Neither pools nor Thread.join keep count then: a thread
+    # is done when it says so, and one that was only just started finds the watch stopped.
     n_workers = min(n_jobs, len(items))
-    if not n_workers:
-        return results
-    with ThreadPoolExecutor(n_workers, "triegp-job") as pool:
-        workers: list[Future[None]] = []
-        running = True
-        while running:
-            try:  # Ctrl-C may come as soon as there is a worker
-                while len(workers) < n_workers:
-                    workers.append(pool.submit(take_turns))
-                running = bool(wait(workers, POLL_SECONDS).not_done)
-                progress(len(done))
-            except KeyboardInterrupt:
-                watch.interrupt()
-            except BaseException:
-                watch.halt()
-                raise
+    waiting = [threading.Thread(target=take_turns, daemon=True) for _ in range(n_workers)]
+    n_started = 0
+    finished = not waiting
+    while not finished:
+        try:
+            while waiting and not watch.stop:
+                waiting.pop().start()
+                n_started += 1
+            bell.acquire(timeout=POLL_SECONDS)
+            finished = len(ended) >= max(n_started, len(begun))
+            progress(len(done))
+        except KeyboardInterrupt:
+            watch.interrupt()
+        except BaseException as error:
+            errors.append(error)
+            watch.halt()
     if errors:
         raise errors[0]
     return results

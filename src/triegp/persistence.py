@@ -23,9 +23,9 @@ def load(path: str | Path) -> BinaryTreeGPRegressor:
     """
     header, arrays = read_file(path)
     name = header.get("estimator")
-    if name not in ESTIMATORS:
-        raise ModelFileError(f"{path} holds {name!r}, expected one of {', '.join(ESTIMATORS)}")
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {', '.join(ESTIMATORS)}")
     try:
         return ESTIMATORS[name]._from_file(header, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path} does not hold a whole model: {error!r}") from error

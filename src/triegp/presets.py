@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from triegp.order import NUGGETS
 from triegp.validation import one_of, positive_number
 
@@ -115,7 +117,7 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     for name in ("noise", "tolerance", "temperature"):
         positive_number(name, getattr(settings, name))
     for name in ("shift", "learn_scale"):
-        if not isinstance(getattr(settings, name), bool):
+        if not isinstance(getattr(settings, name), (bool, np.bool_)):
             raise ValueError(f"{name} must be True, False or None, got {getattr(settings, name)!r}")
     return settings
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,23 +12,26 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp import predictive
 from triegp.archive import pack_model, unpack_model
-from triegp.callbacks import CallbackSupportMixin, FitTasks, with_callbacks
-from triegp.encoding import BitEncoder, real_array
-from triegp.engines import available_cores
-from triegp.ensemble import Ensemble, Rows, Trained, recipe_of, train
+from triegp.callbacks import HAS_CALLBACKS, CallbackSupportMixin, FitTasks, with_callbacks
+from triegp.encoding import OUTSIDE, BitEncoder, real_array
+from triegp.ensemble import Ensemble, Rows, grow, select_targets
 from triegp.files import write_file
+from triegp.fitting import (
+    Manner,
+    check_manner,
+    fit_encoders,
+    group_targets,
+    random_generator,
+    train_targets,
+)
 from triegp.importance import Importances, importances
-from triegp.jobs import Stopwatch
 from triegp.mixture import Mixture
-from triegp.posterior import insert
 from triegp.predictive import Target
 from triegp.presets import TUNABLE, Settings, settings_of
-from triegp.progress import progress_bar
 from triegp.targets import (
     TrainingRows,
     check_targets,
@@ -37,7 +39,6 @@ from triegp.targets import (
     location_and_scale,
     standard_noise,
 )
-from triegp.training import MAX_DENSE_BITS
 from triegp.validation import float_array, one_of, positive_number
 
 Floats = npt.NDArray[np.float64]
@@ -305,7 +306,7 @@ class BinaryTreeGPRegressor(
         data = self._rows(X)
         if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
-        rng = _generator(random_state)
+        rng = random_generator(random_state)
         out = [predictive.draw(t, data, n_samples, rng, latent=latent) for t in self._targets()]
         return out[0] if self.one_dimensional_ else np.stack(out, axis=1)
 
@@ -340,25 +341,11 @@ class BinaryTreeGPRegressor(
         weight = check_weight(sample_weight, data.shape[0])
         standard = (targets - self.target_mean_) / self.target_scale_
         known = standard_noise(known_noise, data.shape[0], self.target_scale_)
-        grown: list[list[Any]] = [[] for _ in self.ensembles_]
-        for index, ensemble in enumerate(self.ensembles_):
-            which = range(standard.shape[1]) if len(self.ensembles_) == 1 else [index]
-            for member in ensemble.members:
-                codes = member.encoder.encode_array(data)
-                posteriors = tuple(
-                    insert(
-                        posterior,
-                        codes,
-                        standard[:, t],
-                        known_noise=None if known is None else known[:, t],
-                        sample_weight=weight,
-                    )
-                    for posterior, t in zip(member.posteriors, which, strict=True)
-                )
-                grown[index].append(replace(member, posteriors=posteriors))
+        rows = Rows(standard, known, weight)
+        groups = group_targets(standard.shape[1], "own" if len(self.ensembles_) > 1 else "shared")
         self.ensembles_ = tuple(
-            replace(ensemble, members=tuple(members))
-            for ensemble, members in zip(self.ensembles_, grown, strict=True)
+            grow(ensemble, data, select_targets(rows, group))
+            for ensemble, group in zip(self.ensembles_, groups, strict=True)
         )
         if self.rows_ is not None:
             self.rows_ = self.rows_.append(data, targets, weight, known_noise)
@@ -440,25 +427,21 @@ class BinaryTreeGPRegressor(
 
     # How it is done
 
-    def _settings(self) -> Settings:
-        one_of("outside", self.outside, ("clip", "unrelated", "error"))
-        one_of("multi_target", self.multi_target, ("own", "shared"))
-        one_of("on_interrupt", self.on_interrupt, ("raise", "keep"))
-        if self.time_budget is not None:
-            positive_number("time_budget", self.time_budget)
+    def _settings(self) -> tuple[Settings, Manner]:
+        """The parameters, checked."""
+        one_of("outside", self.outside, OUTSIDE)
         if not isinstance(self.keep_rows, bool | np.bool_):
             raise ValueError(f"keep_rows must be True or False, got {self.keep_rows!r}")
-        if not hasattr(self.verbose, "__index__") or self.verbose < 0:
-            raise ValueError(f"verbose must be an integer, 0 or more, got {self.verbose!r}")
-        _n_threads(self.n_jobs)
-        return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
+        manner = Manner(**{field.name: getattr(self, field.name) for field in fields(Manner)})
+        settings = settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
+        return settings, check_manner(manner)
 
     @with_callbacks
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
     ) -> Self:
         """Train on rows that may have lost their names; nothing is set before all is done."""
-        settings = self._settings()
+        settings, manner = self._settings()
         data = real_array(X, self)
         targets, one_dimensional = check_targets(y)
         if data.shape[0] != targets.shape[0]:
@@ -467,16 +450,16 @@ class BinaryTreeGPRegressor(
                 f"{targets.shape[0]}"
             )
         weight = check_weight(sample_weight, data.shape[0])
-        encoders = _fit_encoders(X, weight, settings, self.outside)
+        encoders = fit_encoders(X, weight, settings, self.outside)
         if feature_names is not None:
             for encoder in encoders:
                 encoder.feature_names_in_ = feature_names
         mean, scale = location_and_scale(targets, weight)
         known = standard_noise(known_noise, data.shape[0], scale)
         rows = Rows((targets - mean) / scale, known, weight)
-        n_fits = settings.n_members * len(_groups(targets.shape[1], self.multi_target))
-        tasks = FitTasks(self, data, y, n_fits)
-        trained, ended_by = self._train(encoders, data, rows, settings, tasks)
+        n_ensembles = len(group_targets(targets.shape[1], manner.multi_target))
+        tasks = FitTasks(self, data, y, settings.n_members * n_ensembles)
+        trained, ended_by = train_targets(encoders, data, rows, settings, manner, tasks)
         self.encoders_, self.target_mean_, self.target_scale_ = encoders, mean, scale
         self.one_dimensional_ = one_dimensional
         self.ensembles_ = tuple(part.ensemble for part in trained)
@@ -494,51 +477,10 @@ class BinaryTreeGPRegressor(
             warnings.warn(
                 f"training was ended by {ended_by}; the best found so far is kept",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4 if HAS_CALLBACKS else 3,  # the decorator is a call of its own
             )
         tasks.end()
         return self
-
-    def _train(
-        self,
-        encoders: tuple[BitEncoder, ...],
-        X: npt.NDArray[Any],
-        rows: Rows,
-        settings: Settings,
-        tasks: FitTasks,
-    ) -> tuple[list[Trained], str]:
-        """Ensembles, one a target or one for all; and what ended training, if something did.
-
-        The time that is left is shared among the targets to come.
-        """
-        recipe = recipe_of(settings, rows.n_effective)
-        groups = _groups(rows.targets.shape[1], self.multi_target)
-        streams = _generator(self.random_state).spawn(len(groups))
-        began = time.monotonic()
-        trained: list[Trained] = []
-        ended_by = ""
-        for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
-            watch = Stopwatch(_share(self.time_budget, began, len(groups) - k))
-            if ended_by:
-                watch.interrupt()
-            known = None if rows.known_noise is None else rows.known_noise[:, group]
-            trained.append(
-                train(
-                    encoders,
-                    X,
-                    Rows(rows.targets[:, group], known, rows.weight),
-                    recipe,
-                    stream,
-                    _n_threads(self.n_jobs),
-                    watch,
-                    tasks.follow(progress_bar(self.verbose), watch),
-                )
-            )
-            if watch.interrupted and not ended_by:
-                ended_by = "a callback" if tasks.stopped else "Ctrl-C"
-            if ended_by == "Ctrl-C" and self.on_interrupt == "raise":
-                raise KeyboardInterrupt
-        return trained, ended_by or f"time_budget of {self.time_budget} s"
 
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         """New rows as an array; names and number of columns checked."""
@@ -573,60 +515,3 @@ class BinaryTreeGPRegressor(
     def _shape(self, values: Sequence[Floats]) -> Floats:
         """One array a target as the targets came: alone, or stacked along the last axis."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
-
-
-def _fit_encoders(
-    X: Any, weight: Floats | None, settings: Settings, outside: str
-) -> tuple[BitEncoder, ...]:
-    """One encoder for each scaling, without shift."""
-    scalings = ("minmax", "ecdf") if settings.scaling == "both" else (settings.scaling,)
-    encoders = tuple(
-        BitEncoder(
-            scaling=scaling,
-            precision=settings.precision,
-            outside=outside,
-            margin=settings.box_margin,
-        ).fit(X, sample_weight=weight)
-        for scaling in scalings
-    )
-    n_bits = max(encoder.n_bits_ for encoder in encoders)
-    if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
-        raise ValueError(
-            f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
-            f"bits, got {n_bits}: use 'lbfgs' or less precision"
-        )
-    return encoders
-
-
-def _groups(n_targets: int, multi_target: str) -> list[list[int]]:
-    """Which targets are trained together."""
-    if multi_target == "shared":
-        return [list(range(n_targets))]
-    return [[t] for t in range(n_targets)]
-
-
-def _share(time_budget: float | None, began: float, n_left: int) -> float | None:
-    """Seconds for the next of n_left equal parts of what is left of a budget."""
-    if time_budget is None:
-        return None
-    return max(0.0, time_budget - (time.monotonic() - began)) / n_left
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    """A numpy Generator from scikit-learn's kind of random state."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    try:
-        seed = check_random_state(random_state).randint(0, 2**31 - 1, size=4)
-    except ValueError as error:
-        raise ValueError(f"random_state must be an integer or RandomState: {error}") from None
-    return np.random.default_rng(seed)
-
-
-def _n_threads(n_jobs: int | None) -> int:
-    """Threads for scikit-learn's n_jobs."""
-    if n_jobs is None:
-        return 1
-    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
-        raise ValueError(f"n_jobs must be a non-zero integer or None, got {n_jobs!r}")
-    return n_jobs if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)

@@ -109,7 +109,7 @@ def standard_noise(known_noise: Any, n_rows: int, scale: Floats) -> Floats | Non
     if known_noise is None:
         return None
     known = non_negative_vector("known_noise", known_noise, n_rows)
-    return known[:, None] / scale**2
+    return known[:, None] / scale / scale
 
 
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:

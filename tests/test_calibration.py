@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tolerances import DIFFERENCE, VALUE
+from triegp.calibration import SCALE_RANGE, Calibration, calibrate, temper
+from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, stack
+
+
+def members(seed=0, n=3_000, n_members=4, spread=0.8):
+    """Independent noisy views of the truth that know their own error, but not each other's."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal(n)
+    y = truth + 0.1 * rng.standard_normal(n)
+    mean = truth + spread * rng.standard_normal((n_members, n))
+    var = np.full((n_members, n), spread**2 + 0.01)
+    return mean, var, y
+
+
+def value(calibration, mean, var, y):
+    return float(np.mean(log_density(temper(calibration, mean, var), y)))
+
+
+def test_nothing_to_temper_is_the_plain_mixture():
+    mean, var, _ = members()
+    weight = np.array([0.1, 0.2, 0.3, 0.4])
+    plain, tempered = Mixture(weight, mean, var), temper(Calibration(weight), mean, var)
+    np.testing.assert_allclose(tempered.mean, plain.mean, **VALUE)
+    np.testing.assert_array_equal(tempered.var, plain.var)
+
+
+def test_shrinking_keeps_the_mean_and_takes_the_spread():
+    mean, var, _ = members()
+    weight = np.array([0.1, 0.2, 0.3, 0.4])
+    half = temper(Calibration(weight, shrink=0.5, scale=2.0), mean, var)
+    average = weight @ mean
+    np.testing.assert_allclose(mixture_mean(half), average, **VALUE)
+    between = weight @ (mean - average) ** 2
+    np.testing.assert_allclose(mixture_var(half), 2.0 * weight @ var + 0.25 * between, **VALUE)
+
+
+def test_members_that_know_little_are_pulled_together():
+    mean, var, y = members()
+    found = calibrate(mean, var, y)
+    stacked = Calibration(stack(-0.5 * (np.log(var) + (y - mean) ** 2 / var)))
+    assert value(found, mean, var, y) > value(stacked, mean, var, y) + 0.2
+    assert found.shrink < 0.3
+    # The average of four errors of variance 0.64, and the noise; the mixture must say so.
+    fresh_mean, fresh_var, fresh_y = members(seed=1)
+    mixture = temper(found, fresh_mean, fresh_var)
+    ratio = np.mean((fresh_y - mixture_mean(mixture)) ** 2) / np.mean(mixture_var(mixture))
+    assert 0.9 < ratio < 1.1
+
+
+def test_honest_members_are_left_alone():
+    rng = np.random.default_rng(2)
+    mean = np.zeros((2, 5_000))
+    var = np.stack([np.full(5_000, 0.25), np.full(5_000, 4.0)])
+    y = np.where(rng.random(5_000) < 0.5, 0.5, 2.0) * rng.standard_normal(5_000)
+    found = calibrate(mean, var, y)
+    np.testing.assert_allclose(found.weight, 0.5, atol=0.05)
+    assert abs(np.log(found.scale)) < 0.1
+
+
+def test_it_is_the_best_of_its_kind():
+    mean, var, y = members(n=400, n_members=2)
+    found = calibrate(mean, var, y)
+
+    def loss(z):
+        weight = np.array([1.0, np.exp(z[0])]) / (1.0 + np.exp(z[0]))
+        return -value(Calibration(weight, z[1], np.exp(z[2])), mean, var, y)
+
+    bounds = [(-9, 9), (0, 1), np.log(SCALE_RANGE)]
+    starts = [(0.0, 0.1, -0.5), (0.0, 0.5, 0.0), (1.0, 0.9, -1.0), (-1.0, 0.0, 0.5)]
+    others = [minimize(loss, z, method="L-BFGS-B", bounds=bounds).fun for z in starts]
+    assert -value(found, mean, var, y) < min(others) + DIFFERENCE["atol"]
+
+
+def test_row_weight_is_repetition():
+    mean, var, y = members(n=60)
+    weight = np.random.default_rng(3).integers(0, 4, 60).astype(float)
+    rows = np.repeat(np.arange(60), weight.astype(int))
+    weighted = calibrate(mean, var, y, weight)
+    repeated = calibrate(mean[:, rows], var[:, rows], y[rows])
+    np.testing.assert_allclose(weighted.weight, repeated.weight, atol=1e-4)
+    np.testing.assert_allclose(weighted.shrink, repeated.shrink, atol=1e-3)
+    np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-3)
+
+
+def test_repeated_targets_do_not_make_spikes():
+    mean = np.zeros((3, 500)) + np.array([[-1.0], [0.0], [1.0]])
+    var = np.ones((3, 500))
+    found = calibrate(mean, var, np.zeros(500))
+    assert found.scale == pytest.approx(SCALE_RANGE[0])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_rows(n):
+    found = calibrate(np.zeros((2, n)), np.ones((2, n)), np.ones(n))
+    np.testing.assert_allclose(found.weight.sum(), 1.0, **VALUE)
+    assert np.isfinite([found.shrink, found.scale]).all()
+
+
+def test_rows_far_from_every_member():
+    mean, var, y = members(n=200)
+    y[0] = 1e8
+    found = calibrate(mean, var, y)
+    np.testing.assert_allclose(found.weight.sum(), 1.0, **VALUE)
+    assert np.isfinite([found.shrink, found.scale]).all()

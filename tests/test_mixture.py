@@ -1,0 +1,297 @@
+"""Mixtures of Gaussians against scipy's own densities, numerical integration and bisection."""
+
+import itertools
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from scipy.integrate import quad
+from scipy.optimize import brentq, minimize
+from scipy.stats import norm
+
+from tolerances import VALUE
+from triegp.mixture import (
+    Mixture,
+    crps,
+    distribution,
+    log_density,
+    member_log_density,
+    mixture_mean,
+    mixture_var,
+    quantiles,
+    soften,
+    stack,
+)
+
+LEVELS = np.array([1e-6, 0.01, 0.2, 0.5, 0.77, 0.99, 1 - 1e-6])
+LEVEL_ERROR = 1e-9  # the issue's
+
+
+def make_mixture(seed=0, n_members=4, n_rows=30):
+    rng = np.random.default_rng(seed)
+    weight = rng.exponential(size=n_members)
+    shape = (n_members, n_rows)
+    return Mixture(weight / weight.sum(), rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape))
+
+
+def column(weight, mean, sd):
+    """A mixture at one row."""
+    mean, sd = np.array(mean, float), np.array(sd, float)
+    return Mixture(np.array(weight, float), mean[:, None], sd[:, None] ** 2)
+
+
+HOSTILE = {
+    "one member": column([1.0], [3.0], [0.1]),
+    "zero weight far away": column([0.4, 0.0, 0.6], [0.0, 1e9, 1.0], [1.0, 1e-9, 2.0]),
+    "zero weight, wide": column([1.0, 0.0], [0.0, 0.0], [1.0, 1e12]),
+    "1e6 deviations apart": column([0.3, 0.7], [0.0, 1e6], [1.0, 1.0]),
+    "1e6 deviations apart, three": column([0.2, 0.5, 0.3], [-1e6, 0.0, 1e6], [1.0, 1.0, 1.0]),
+    "far and narrow": column([0.3, 0.7], [-1.0, 1.0], [1e-6, 1e-6]),
+    "narrow in wide": column([0.5, 0.5], [0.0, 0.1], [1.0, 1e-12]),
+    "narrow in very wide": column([0.9, 0.1], [0.0, 0.0], [1e-10, 1e10]),
+    "tiny": column([0.4, 0.6], [0.0, 1e-150], [1e-150, 2e-150]),
+    "huge": column([0.4, 0.6], [0.0, 1e150], [1e150, 2e150]),
+    "tiny and huge": column([0.4, 0.6], [0.0, 0.0], [1e-100, 1e100]),
+    "almost no weight": column([1e-12, 1.0 - 1e-12], [-50.0, 0.0], [1.0, 1.0]),
+    "copies": column([0.25, 0.75], [2.0, 2.0], [0.5, 0.5]),
+}
+
+
+def test_moments_and_density_against_scipy():
+    mixture = make_mixture()
+    y = np.random.default_rng(1).standard_normal(30)
+    density = mixture.weight @ norm.pdf(y, mixture.mean, np.sqrt(mixture.var))
+    np.testing.assert_allclose(log_density(mixture, y), np.log(density), **VALUE)
+    below = mixture.weight @ norm.cdf(y, mixture.mean, np.sqrt(mixture.var))
+    np.testing.assert_allclose(distribution(mixture, y), below, **VALUE)
+    np.testing.assert_allclose(
+        member_log_density(mixture, y),
+        norm.logpdf(y, mixture.mean, np.sqrt(mixture.var)),
+        **VALUE,
+    )
+
+
+def test_moments_are_integrals_of_the_density():
+    mixture = make_mixture(n_rows=3)
+    for row in range(3):
+        one = Mixture(mixture.weight, mixture.mean[:, [row]], mixture.var[:, [row]])
+
+        def moment(power, centre, one=one):
+            def integrand(x):
+                return (x - centre) ** power * np.exp(log_density(one, np.array([x]))[0])
+
+            return quad(integrand, -15, 15, limit=400, epsabs=1e-12, points=one.mean[:, 0])[0]
+
+        assert moment(0, 0.0) == pytest.approx(1.0, rel=1e-9)
+        mean = moment(1, 0.0)
+        assert mixture_mean(mixture)[row] == pytest.approx(mean, abs=1e-9)
+        assert mixture_var(mixture)[row] == pytest.approx(moment(2, mean), rel=1e-8)
+
+
+def test_log_density_where_the_density_underflows():
+    mixture = column([0.5, 0.5, 0.0], [0.0, 100.0, 1e6], [1.0, 1.0, 1.0])
+    expected = np.log(0.5) + norm.logpdf(1e6, 100.0, 1.0)
+    np.testing.assert_allclose(log_density(mixture, np.array([1e6])), [expected], rtol=1e-12)
+    beyond = column([0.5, 0.5], [0.0, 0.0], [1e-150, 1e-160])
+    assert log_density(beyond, np.array([1e10]))[0] == -np.inf  # no warning, no nan
+
+
+@pytest.mark.parametrize("mixture", HOSTILE.values(), ids=HOSTILE)
+def test_quantiles_of_hostile_mixtures(mixture):
+    found = quantiles(mixture, LEVELS)
+    assert found.shape == (1, LEVELS.size)
+    assert np.isfinite(found).all()
+    assert (np.diff(found[0]) >= 0).all()
+    for level, x in zip(LEVELS, found[0], strict=True):
+        # Where a step of one ulp jumps over the level, it must lie between both sides.
+        below, above = (
+            distribution(mixture, np.array([np.nextafter(x, side)]))[0]
+            for side in (-np.inf, np.inf)
+        )
+        error = LEVEL_ERROR * min(level, 1 - level)
+        assert below - error <= level <= above + error
+
+
+@pytest.mark.parametrize("name", ["one member", "zero weight, wide", "copies"])
+def test_quantiles_of_one_gaussian_are_its_own(name):
+    mixture = HOSTILE[name]
+    expected = norm.ppf(LEVELS, mixture.mean[0, 0], np.sqrt(mixture.var[0, 0]))
+    np.testing.assert_allclose(quantiles(mixture, LEVELS)[0], expected, rtol=1e-12)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n_members=st.integers(1, 6),
+    spread=st.sampled_from([0.0, 1.0, 1e3, 1e6]),
+    orders=st.sampled_from([0.0, 1.0, 8.0]),
+)
+def test_quantiles_invert_the_distribution(seed, n_members, spread, orders):
+    rng = np.random.default_rng(seed)
+    weight = rng.exponential(size=n_members) ** 3
+    sd = 10.0 ** rng.uniform(-orders, orders, (n_members, 20))
+    mean = spread * rng.standard_normal((n_members, 20))
+    mixture = Mixture(weight / weight.sum(), mean, sd**2)
+    found = quantiles(mixture, LEVELS)
+    for j, level in enumerate(LEVELS):
+        x = found[:, j]
+        below, above = (distribution(mixture, np.nextafter(x, side)) for side in (-np.inf, np.inf))
+        error = LEVEL_ERROR * min(level, 1 - level)
+        assert (below - error <= level).all()
+        assert (level <= above + error).all()
+
+
+def test_quantiles_against_bisection_row_by_row():
+    mixture = make_mixture(3)
+    found = quantiles(mixture, LEVELS)
+    for row in range(0, 30, 7):
+        one = Mixture(mixture.weight, mixture.mean[:, [row]], mixture.var[:, [row]])
+        for j, level in enumerate(LEVELS):
+            root = brentq(
+                lambda x, one=one, level=level: distribution(one, np.array([x]))[0] - level,
+                -30,
+                30,
+                xtol=1e-13,
+            )
+            assert found[row, j] == pytest.approx(root, abs=1e-9)
+
+
+def test_quantiles_mirror():
+    mixture = make_mixture(4)
+    mirrored = Mixture(mixture.weight, -mixture.mean, mixture.var)
+    levels = np.array([0.0625, 0.125, 0.25])
+    np.testing.assert_array_equal(
+        quantiles(mixture, 1 - levels), -quantiles(mirrored, levels), strict=True
+    )
+
+
+def test_quantiles_of_far_tails():
+    mixture = column([0.5, 0.5], [0.0, 0.0], [1.0, 2.0])
+    x = quantiles(mixture, [1e-300])[0, 0]
+    logs = np.logaddexp(norm.logcdf(x), norm.logcdf(x / 2)) + np.log(0.5)
+    assert logs == pytest.approx(-300 * np.log(10), rel=1e-12)
+
+
+def test_quantiles_of_point_masses():
+    """Variance 0: the quantile is the mass that the level falls on."""
+    mixture = column([0.25, 0.75], [1.0, 2.0], [0.0, 0.0])
+    found = quantiles(mixture, [0.1, 0.2, 0.3, 0.9])[0]
+    np.testing.assert_allclose(found, [1.0, 1.0, 2.0, 2.0], rtol=1e-12)
+    np.testing.assert_array_equal(distribution(mixture, np.array([1.0])), [0.25])
+    single = column([1.0], [5.0], [0.0])
+    np.testing.assert_array_equal(quantiles(single, [0.1, 0.9]), [[5.0, 5.0]])
+
+
+def test_no_levels_and_one_level():
+    mixture = make_mixture()
+    assert quantiles(mixture, []).shape == (30, 0)
+    np.testing.assert_array_equal(quantiles(mixture, 0.3), quantiles(mixture, [0.3]))
+
+
+@pytest.mark.parametrize("name", ["one member", "zero weight far away", "far and narrow", "copies"])
+@pytest.mark.parametrize("y", [-1.5, 0.0, 2.0])
+def test_crps_is_the_integral_of_its_definition(name, y):
+    mixture = HOSTILE[name]
+
+    def integrand(x):
+        return (distribution(mixture, np.array([x]))[0] - (x >= y)) ** 2
+
+    used = mixture.weight > 0
+    mean, sd = mixture.mean[used, 0], np.sqrt(mixture.var[used, 0])
+    edges = np.unique(np.concatenate([[y], mean, mean - 9 * sd, mean + 9 * sd]))
+    pieces = [
+        quad(integrand, a, b, limit=200, epsabs=1e-13, epsrel=1e-11)[0]
+        for a, b in itertools.pairwise(edges)
+    ]
+    assert crps(mixture, np.array([y]))[0] == pytest.approx(sum(pieces), rel=1e-7, abs=1e-10)
+
+
+def test_crps_of_one_gaussian_and_of_point_masses():
+    """Gneiting and Raftery (2007), equation 21; and the mean absolute error of a point."""
+    sd, mean, y = 0.7, 0.3, np.array([1.1])
+    z = (y - mean) / sd
+    expected = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
+    np.testing.assert_allclose(crps(column([1.0], [mean], [sd]), y), expected, **VALUE)
+    np.testing.assert_allclose(crps(column([1.0], [0.3], [0.0]), y), [0.8], **VALUE)
+    # E|X - y| - E|X - X'| / 2 of two equally likely points 0 and 1, y = 1.1
+    points = column([0.5, 0.5], [0.0, 1.0], [0.0, 0.0])
+    np.testing.assert_allclose(crps(points, y), [0.6 - 0.25], **VALUE)
+
+
+def held_out(seed, n_members, n_rows, spread=0.5):
+    rng = np.random.default_rng(seed)
+    y = rng.standard_normal(n_rows)
+    mean = 0.5 * y + spread * rng.standard_normal((n_members, n_rows))
+    var = rng.uniform(0.2, 2.0, (n_members, 1)) * np.ones(n_rows)
+    return norm.logpdf(y, mean, np.sqrt(var))
+
+
+def mean_log_density(weight, densities, share):
+    return share @ np.log(weight @ np.exp(densities))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n_members", "spread"), [(2, 0.5), (5, 0.1), (5, 2.0)])
+def test_stacking_finds_what_scipy_finds_on_the_simplex(n_members, spread, weighted):
+    densities = held_out(7, n_members, 200, spread)
+    rng = np.random.default_rng(8)
+    row_weight = rng.integers(0, 4, 200).astype(float) if weighted else None
+    share = np.full(200, 1 / 200) if row_weight is None else row_weight / row_weight.sum()
+    weight = stack(densities, row_weight)
+    found = minimize(
+        lambda w: -mean_log_density(w, densities, share),
+        np.full(n_members, 1 / n_members),
+        jac=lambda w: -np.exp(densities) @ (share / (w @ np.exp(densities))),
+        method="SLSQP",
+        bounds=[(0, 1)] * n_members,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        options={"ftol": 1e-14, "maxiter": 300},
+    )
+    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weight.min() >= 0
+    assert mean_log_density(weight, densities, share) >= -found.fun - 1e-8
+    np.testing.assert_allclose(weight, found.x, atol=2e-4)
+
+
+@given(seed=st.integers(0, 10_000), n_members=st.integers(1, 8), copies=st.booleans())
+def test_stacking_is_optimal(seed, n_members, copies):
+    """No derivative may exceed 1: the condition for a maximum on the simplex."""
+    densities = held_out(seed, n_members, 60)
+    if copies:
+        densities = np.concatenate([densities, densities])
+    weight = stack(densities)
+    slope = np.exp(densities) @ (1 / (weight @ np.exp(densities))) / 60
+    assert slope.max() <= 1 + 1e-8
+    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weight.min() >= 0
+
+
+def test_stacking_of_hostile_densities():
+    assert stack(np.zeros((1, 5))).tolist() == [1.0]
+    np.testing.assert_allclose(stack(np.zeros((3, 5))), 1 / 3)
+    # Each row known to one member only, all others at exp(-1e6): shares of the rows.
+    densities = np.where(np.eye(3)[[0, 0, 1, 2]].T > 0, 0.0, -1e6)
+    np.testing.assert_allclose(stack(densities), [0.5, 0.25, 0.25], atol=1e-8)
+    # A row without weight is not there, nor is one that nobody gives any density.
+    alone = np.concatenate([densities, [[-np.inf], [-np.inf], [-np.inf]]], axis=1)
+    np.testing.assert_allclose(stack(alone), [0.5, 0.25, 0.25], atol=1e-8)
+    silent = np.array([1.0, 1.0, 0.0, 2.0, 0.0])
+    np.testing.assert_allclose(stack(alone, silent), [0.5, 0.0, 0.5], atol=1e-8)
+    np.testing.assert_allclose(stack(np.full((2, 3), -np.inf)), [0.5, 0.5])
+
+
+def test_stacking_counts_a_weighted_row_as_copies():
+    densities = held_out(11, 4, 50)
+    count = np.random.default_rng(12).integers(0, 4, 50)
+    repeated = stack(np.repeat(densities, count, axis=1))
+    np.testing.assert_allclose(stack(densities, count.astype(float)), repeated, atol=1e-6)
+
+
+def test_softmax():
+    nll = np.array([1.0, 1.01, 1.5, np.inf])
+    weight = soften(nll, 0.01)
+    np.testing.assert_allclose(weight[1] / weight[0], np.exp(-1.0), **VALUE)
+    np.testing.assert_allclose(weight[2] / weight[0], np.exp(-50.0), rtol=1e-10)
+    assert weight[3] == 0
+    assert weight.sum() == pytest.approx(1.0, abs=1e-15)
+    np.testing.assert_allclose(soften(nll[:3] - 1e4, 0.01), weight[:3], rtol=1e-8)
