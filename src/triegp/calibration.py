@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from triegp.mixture import LOG_2PI, Mixture, member_log_density, stack
 
 Floats = npt.NDArray[np.float64]
 
 CALIBRATION_ROWS = 10_000
+BLOCK_ROWS = 512  # rows whose arrays stay in the cache while a step is taken
 SCALE_RANGE = (0.1, 10.0)  # targets that repeat would otherwise be met by ever narrower spikes
 SMALLEST_WEIGHT = 1e-3  # members with less are left out
 
@@ -75,23 +75,38 @@ def calibrate(
         return Calibration(start)
     share = share / share.sum()
 
+    blocks = [
+        _block(mean[:, k : k + BLOCK_ROWS], var[:, k : k + BLOCK_ROWS], y[k : k + BLOCK_ROWS])
+        for k in range(0, rows.size, BLOCK_ROWS)
+    ]
+    shares = [share[k : k + BLOCK_ROWS] for k in range(0, rows.size, BLOCK_ROWS)]
+
     def objective(z: Floats) -> tuple[float, Floats]:
         weight, shrink, scale = _unpack(z)
-        average = weight @ mean
-        around = average + shrink * (mean - average)
-        spread = scale * var
-        error = y - around
-        square = error**2 / spread
-        terms = np.log(weight)[:, None] - 0.5 * (LOG_2PI + np.log(spread) + square)
-        total = logsumexp(terms, axis=0)
-        duty = share * np.exp(terms - total)  # share of the row that each member answers for
-        pull = duty * error / spread
-        by_shrink = float(np.sum(pull * (mean - average)))
-        by_log_scale = float(0.5 * np.sum(duty * (square - 1.0)))
-        by_weight = duty.sum(axis=1) / weight + (1.0 - shrink) * (mean @ pull.sum(axis=0))
+        base = (np.log(weight) - 0.5 * (LOG_2PI + np.log(scale)))[:, None]
+        value, by_shrink, by_log_scale = 0.0, 0.0, 0.0
+        by_weight, by_average = np.zeros(n_members), np.zeros(n_members)
+        for (m, precision, half_log_var, target), part in zip(blocks, shares, strict=True):
+            average = weight @ m
+            apart = m - average
+            error = (target - average) - shrink * apart
+            pull = error * precision
+            pull /= scale
+            square = pull * error
+            terms = base - half_log_var - 0.5 * square
+            top = terms.max(axis=0)
+            duty = np.exp(terms - top)  # times a factor: what each member answers for of the row
+            total = duty.sum(axis=0)
+            value += float(part @ (top + np.log(total)))
+            duty *= part / total
+            pull *= duty
+            by_shrink += float(np.vdot(pull, apart))
+            by_log_scale += 0.5 * float(np.vdot(duty, square) - duty.sum())
+            by_weight += duty.sum(axis=1)
+            by_average += m @ pull.sum(axis=0)
+        by_weight = by_weight / weight + (1.0 - shrink) * by_average
         by_logit = weight * (by_weight - weight @ by_weight)
-        gradient = np.concatenate([by_logit, [by_shrink, by_log_scale]])
-        return -float(share @ total), -gradient
+        return -value, -np.concatenate([by_logit, [by_shrink, by_log_scale]])
 
     bounds = [(None, None)] * n_members + [(0.0, 1.0), np.log(SCALE_RANGE)]
     z = np.concatenate([np.log(start + 1e-4), [1.0, 0.0]])
@@ -99,6 +114,12 @@ def calibrate(
     weight, shrink, scale = _unpack(found.x)
     weight = np.where(weight < SMALLEST_WEIGHT, 0.0, weight)
     return Calibration(weight / weight.sum(), shrink, scale)
+
+
+def _block(mean: Floats, var: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Means, precisions, half log variances and targets of rows that fit in the cache."""
+    own = np.ascontiguousarray(mean)
+    return own, 1.0 / var, 0.5 * np.log(var), y
 
 
 def _unpack(z: Floats) -> tuple[Floats, float, float]:
