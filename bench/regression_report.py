@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.data import SEVEN
+from bench.measure import RESULTS
 from bench.paper import TABLE_1
 from bench.regression import FOLDER
 
@@ -80,9 +81,36 @@ def main():
     machine = default["pol"][0]["machine"]
     lines += [
         "",
-        f"Times: {machine['cpu']}, {machine['cores']} cores, shared with other work while this ran.",
+        f"Times: {machine['cpu']}, {machine['cores']} cores, shared.",
         "pol, keggdirected and keggundirected have targets that repeat: much of the mass sits on few values,",
         "narrow intervals around them cover more than their share, and the 50 % intervals are too wide for it.",
+    ]
+    times = json.loads((RESULTS / "times.json").read_text())
+    lines += [
+        "",
+        "## Fit times",
+        "",
+        "`python -m bench.times`, all in one run on the same cores. LightGBM: learning_rate 0.05, 63 leaves, at most",
+        "3,000 rounds, early stopping after 50 on the validation part.",
+        "",
+        "| data | defaults, s | LightGBM, s | ratio |",
+        "|---|---|---|---|",
+        *(
+            f"| {row['data']} | {row['triegp']:.2f} | {row['lightgbm']:.2f} | {row['ratio']:.2f} |"
+            for row in times["lightgbm"]
+        ),
+        "",
+        "| rows (8 features, synthetic) | fit, s | evaluations |",
+        "|---|---|---|",
+        *(
+            f"| {row['n']:,} | {row['fit']:.1f} | {row['evaluations']:,} |"
+            for row in times["growth"]["rows"]
+        ),
+        "",
+        f"Growth: n^{times['growth']['slope']:.2f} over this range. Fit time over (evaluations x time of one",
+        "evaluation with all cores busy / cores): "
+        + ", ".join(f"{row['ratio']:.2f} at {row['n']:,} rows" for row in times["overhead"])
+        + ".",
     ]
     PAGE.write_text("\n".join(lines) + "\n")
     print(PAGE)
