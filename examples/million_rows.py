@@ -144,9 +144,9 @@ def learn(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray) ->
 
 
 def warm_up() -> None:
-    """Compile everything on a few rows."""
+    """Compile everything on fewer rows."""
     rng = np.random.default_rng(1)
-    X, y = make_data(rng, 200)
+    X, y = make_data(rng, 40_000)  # enough for the parallel sort
 
     def run() -> None:
         encoder = BitEncoder(precision=8).fit(X)
