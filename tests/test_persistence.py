@@ -109,6 +109,7 @@ def answers(model):
         model.feature_importances_,
         np.array(model.log_marginal_likelihood_),
         np.array(model.loo_score_),
+        np.array(model.n_evaluations_),
     ]
 
 

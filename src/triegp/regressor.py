@@ -420,8 +420,6 @@ class BinaryTreeGPRegressor(
     ) -> BinaryTreeGPRegressor:
         model = cls(**header["parameters"])
         unpack_model(model, header, arrays)
-        members = [member for ensemble in model.ensembles_ for member in ensemble.members]
-        model.n_evaluations_ = sum(member.fit.n_evaluations for member in members)
         model._summarise()
         return model
 
