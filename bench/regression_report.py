@@ -41,7 +41,7 @@ def main():
         "Seven of the paper's data sets, its splits, seeds 0, 1, 2: mean over the seeds and two standard",
         "errors, on the standardised target. Written by `python -m bench.regression_report` from",
         "`bench/results/regression`, which `python -m bench.regression --part test --presets paper-bte",
-        "default` fills. The defaults were frozen in a commit before any test part was read.",
+        "default` fills. The defaults were frozen in a commit before any test part was read for them.",
         "",
         "## The paper's presets beside the paper",
         "",

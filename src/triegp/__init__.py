@@ -29,7 +29,7 @@ from triegp.order import BitOrder, random_bits, uniform_weights
 from triegp.persistence import load
 from triegp.posterior import Posterior, Prediction, condition, insert, leave_one_out, predict
 from triegp.regressor import BinaryTreeGPRegressor
-from triegp.trie import Trie, build_trie, cut_trie, insert_rows, rebuild_trie, trie_keys
+from triegp.trie import Trie, build_trie, insert_rows, rebuild_trie, trie_keys
 
 __version__ = "0.1.0.dev0"
 
@@ -50,7 +50,6 @@ __all__ = [
     "condition",
     "covariance_operator",
     "covariance_product",
-    "cut_trie",
     "dense_covariance",
     "draw_samples",
     "evaluate_orders",

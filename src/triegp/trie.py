@@ -132,11 +132,6 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
     return link_rows(order.key_bits, row_idx, lcp, trie.engine)
 
 
-def cut_trie(trie: Trie, cuts: Any) -> Trie:
-    """Return the same trie with its shards cut elsewhere. O(n)."""
-    return link_rows(trie.bits, trie.row_idx, trie.links.lcp, trie.engine, cuts=cuts)
-
-
 def trie_keys(trie: Trie, codes: Codes) -> Words:
     """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q)."""
     _check_bits(trie, codes)
