@@ -90,7 +90,7 @@ def overhead(n=10_000, n_members=24):
     evaluate_orders(codes, orders[:8], y, 1e-5, gradient=True)
     model = BinaryTreeGPRegressor(random_state=0, n_members=n_members, keep_rows=False)
     fits, alone = [], []
-    for _ in range(3):
+    for _ in range(7):
         seconds, _ = timed(
             lambda: evaluate_orders(codes, orders, y, 1e-5, gradient=True, engine=CpuEngine())
         )

@@ -307,13 +307,13 @@ def test_training_takes_one_blas_thread_and_gives_the_others_back(monkeypatch):
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
     X, y = make_data()
-    seen, real = [], training.likelihood
+    seen, real = [], training.measured_likelihood
 
     def spy(*args, **kwargs):
         seen.append(n_threads())
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "likelihood", spy)
+    monkeypatch.setattr(training, "measured_likelihood", spy)
     with threadpool_limits(2, user_api="blas"):
         BinaryTreeGPRegressor(**QUICK).fit(X, y)
         after = n_threads()
@@ -691,7 +691,7 @@ class Presser(threading.Thread):
     def __init__(self, monkeypatch, after):
         super().__init__(daemon=True)
         self.begun = threading.Event()
-        calls, real = [], training.likelihood
+        calls, real = [], training.measured_likelihood
 
         def counted(*args, **kwargs):
             calls.append(1)
@@ -699,7 +699,7 @@ class Presser(threading.Thread):
                 self.begun.set()
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(training, "likelihood", counted)
+        monkeypatch.setattr(training, "measured_likelihood", counted)
 
     def run(self):
         if self.begun.wait(60):
@@ -790,13 +790,13 @@ def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
 
 def test_all_evaluations_are_counted(monkeypatch):
     X, y = make_data()
-    n_calls, real = [0], training.likelihood
+    n_calls, real = [0], training.measured_likelihood
 
     def counted(*args, **kwargs):
         n_calls[0] += 1
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "likelihood", counted)
+    monkeypatch.setattr(training, "measured_likelihood", counted)
     model = BinaryTreeGPRegressor(**QUICK, mixture="best", n_jobs=1).fit(X, y)
     assert len(model.ensembles_[0].members) == 1
     assert model.n_evaluations_ == n_calls[0]

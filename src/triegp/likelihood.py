@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import Adjoints, CpuEngine, Engine
-from triegp.observations import Observations, check_dtype, observe, refuse_silence
+from triegp.observations import (
+    Measured,
+    Observations,
+    check_dtype,
+    measure,
+    observe,
+    refuse_silence,
+)
 from triegp.order import BitOrder
 from triegp.trie import Trie, build_trie
 
@@ -107,17 +114,28 @@ def likelihood(
     -----
     O(n) time: one sweep up, one down for the gradient. 32 bytes a row (16 in float32).
     """
-    check_order(trie, order)
-    rows = observe(
-        order,
-        y,
-        noise,
-        n_rows=trie.n_rows,
-        known_noise=known_noise,
-        sample_weight=sample_weight,
-        dtype=dtype,
+    rows = measure(
+        y, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
     )
     refuse_silence(rows)
+    return measured_likelihood(
+        trie, order, rows, noise, gradient=gradient, row_gradients=row_gradients, dtype=dtype
+    )
+
+
+def measured_likelihood(
+    trie: Trie,
+    order: BitOrder,
+    measured: Measured,
+    noise: float,
+    *,
+    gradient: bool = False,
+    row_gradients: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+) -> Likelihood:
+    """`likelihood` of rows that have been checked: training checks them once."""
+    check_order(trie, order)
+    rows = observe(order, measured, noise, dtype=dtype)
     sums, adjoints = trie.engine.evaluate(
         trie.links,
         order.levels,

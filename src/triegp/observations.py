@@ -67,26 +67,39 @@ class Observations:
         return np.where(c > 0, gradient, 0.0)
 
 
-def observe(
-    order: BitOrder,
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What came with the rows, checked; what `observe` makes observations of for any noise.
+
+    Attributes
+    ----------
+    y : float64 (n,)
+        Targets.
+    known_noise : float64 (n,) or None
+        Known variances, which add to the noise.
+    weight : float64 (n,) or None
+        How often each row counts; None is once.
+    """
+
+    y: Floats
+    known_noise: Floats | None
+    weight: Floats | None
+
+
+def measure(
     y: Any,
-    noise: float,
     *,
     n_rows: int,
     known_noise: Any = None,
     sample_weight: Any = None,
     dtype: npt.DTypeLike = np.float64,
-) -> Observations:
-    """Check and combine what is known of the rows' targets.
+) -> Measured:
+    """Check what is known of the rows' targets.
 
     Parameters
     ----------
-    order : BitOrder
-        Its nugget adds to the noise.
     y : array (n_rows,)
         Targets, finite, at most 1e150 in size.
-    noise : float
-        Noise variance (or the floor of it), 1e-300 to 1e300.
     known_noise : array (n_rows,), optional
         Known variances of the rows; they add to the noise.
     sample_weight : array (n_rows,), optional
@@ -94,29 +107,43 @@ def observe(
     dtype : float64 or float32
         What the messages will be held in; float32 narrows the ranges.
     """
-    smallest, largest, furthest = RANGES[check_dtype(dtype)]
+    furthest = RANGES[check_dtype(dtype)][2]
     targets = finite_vector("y", y, n_rows)
     if max(targets.max(), -targets.min()) > furthest:
         i = int(np.argmax(np.abs(targets)))
         raise ValueError(f"y must be at most {furthest:g} in size, got {targets[i]} at row {i}")
+    known, weight = None, None
+    if known_noise is not None:
+        known = non_negative_vector("known_noise", known_noise, n_rows)
+    if sample_weight is not None:
+        weight = non_negative_vector("sample_weight", sample_weight, n_rows)
+    return Measured(targets, known, weight)
+
+
+def observe(
+    order: BitOrder, rows: Measured, noise: float, *, dtype: npt.DTypeLike = np.float64
+) -> Observations:
+    """Combine what is known of the rows with their noise, 1e-300 to 1e300, and the order's nugget.
+
+    O(1) where all rows have the same noise and weight.
+    """
+    smallest, largest, _ = RANGES[check_dtype(dtype)]
     level = positive_number("noise", noise)
     if not smallest <= level <= largest:
         raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
     if order.scale > largest:
         raise ValueError(f"scale of order must be at most {largest:g}, got {order.scale}")
     variance = np.array([level + order.nugget_variance])
-    if known_noise is not None:
-        variance = variance + non_negative_vector("known_noise", known_noise, n_rows)
+    if rows.known_noise is not None:
+        variance = variance + rows.known_noise
         if variance.max() > largest:
             raise ValueError(f"known_noise must be at most {largest:g}, got {variance.max()}")
-    weight = None
-    if sample_weight is not None:
-        weight = non_negative_vector("sample_weight", sample_weight, n_rows)
-        _refuse_extreme(variance, weight, smallest, largest)
-    return Observations(targets, variance, weight)
+    if rows.weight is not None:
+        _refuse_extreme(variance, rows.weight, smallest, largest)
+    return Observations(rows.y, variance, rows.weight)
 
 
-def refuse_silence(rows: Observations) -> None:
+def refuse_silence(rows: Observations | Measured) -> None:
     """Refuse rows that all have weight 0."""
     if rows.weight is not None and not rows.weight.any():
         raise ValueError("sample_weight must not be zero for all rows")

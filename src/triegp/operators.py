@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator
 
 from triegp.likelihood import check_order, leaf_messages
-from triegp.observations import Observations, observe
+from triegp.observations import Observations, measure, observe
 from triegp.order import BitOrder
 from triegp.trie import Trie
 from triegp.validation import finite_columns, finite_vector
@@ -51,15 +51,11 @@ def factorize(
     has infinite noise: solves give 0 there, and log det is that of the other rows.
     """
     check_order(trie, order)
-    rows = observe(
-        order,
-        np.zeros(trie.n_rows),
-        noise,
-        n_rows=trie.n_rows,
-        known_noise=known_noise,
-        sample_weight=sample_weight,
+    nothing = np.zeros(trie.n_rows)
+    rows = measure(
+        nothing, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight
     )
-    return factorize_rows(trie, order.levels, rows)
+    return factorize_rows(trie, order.levels, observe(order, rows, noise))
 
 
 def factorize_rows(trie: Trie, levels: Floats, rows: Observations) -> Factor:

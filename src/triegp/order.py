@@ -105,8 +105,9 @@ class BitOrder:
     def _from_sorted(cls, bits: Ints, theta: Floats, scale: float, nugget: str) -> BitOrder:
         scale = positive_number("scale", scale)
         one_of("nugget", nugget, NUGGETS)
-        remaining = np.append(theta * scale, 0.0)
-        return cls(bits.astype(np.int64), remaining, nugget)
+        remaining = np.zeros(theta.size + 1)
+        np.multiply(theta, scale, out=remaining[:-1])
+        return cls(bits.astype(np.int64, copy=False), remaining, nugget)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BitOrder):

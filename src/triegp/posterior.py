@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.likelihood import check_order, leaf_messages
-from triegp.observations import Observations, observe, refuse_silence
+from triegp.observations import Observations, measure, observe, refuse_silence
 from triegp.order import BitOrder
 from triegp.trie import Trie, insert_rows, sorted_keys, trie_keys
 from triegp.validation import finite_vector
@@ -101,16 +101,11 @@ def condition(
     check_order(trie, order)
     if codes.n_rows != trie.n_rows:
         raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
-    rows = observe(
-        order,
-        y,
-        noise,
-        n_rows=trie.n_rows,
-        known_noise=known_noise,
-        sample_weight=sample_weight,
-        dtype=dtype,
+    measured = measure(
+        y, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
     )
-    refuse_silence(rows)
+    refuse_silence(measured)
+    rows = observe(order, measured, noise, dtype=dtype)
     return restore(trie, trie_keys(trie, codes), order, noise, _own(rows), dtype)
 
 
@@ -216,15 +211,10 @@ def insert(
                 finite_vector(name, given, 0)
         return posterior
     dtype = posterior.inside[0].dtype
-    added = observe(
-        posterior.order,
-        y,
-        posterior.noise,
-        n_rows=codes.n_rows,
-        known_noise=known_noise,
-        sample_weight=sample_weight,
-        dtype=dtype,
+    measured = measure(
+        y, n_rows=codes.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
     )
+    added = observe(posterior.order, measured, posterior.noise, dtype=dtype)
     trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
     rows = _join(posterior.rows, added)
     return restore(trie, keys, posterior.order, posterior.noise, rows, dtype)

@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from triegp.codes import Codes
 from triegp.engines import Engine
 from triegp.jobs import Stopwatch
-from triegp.likelihood import likelihood
+from triegp.likelihood import measured_likelihood
+from triegp.observations import Measured, measure, refuse_silence
 from triegp.order import BitOrder, random_bits, uniform_weights
 from triegp.trie import Trie, build_trie, rebuild_trie
 
@@ -83,8 +84,15 @@ class Data:
         rows = float(self.codes.n_rows if self.weight is None else self.weight.sum())
         return rows * int(self.targets.shape[1])
 
+    def measured(self) -> list[Measured]:
+        """What `measured_likelihood` takes, target by target."""
+        rows = [measure(n_rows=self.codes.n_rows, **column) for column in self.columns()]
+        for row in rows:
+            refuse_silence(row)
+        return rows
+
     def columns(self) -> list[dict[str, Any]]:
-        """What `likelihood` and `condition` take, target by target."""
+        """What `measure` and `condition` take, target by target."""
         return [
             {
                 "y": self.targets[:, j],
@@ -127,6 +135,7 @@ class Objective:
     def __init__(self, data: Data, plan: Plan, engine: Engine, watch: Stopwatch) -> None:
         self.data, self.plan, self.watch = data, plan, watch
         self._engine = engine
+        self._measured = data.measured()
         self._trie: Trie | None = None
         self.n_evaluations = 0
         self.best: tuple[float, BitOrder] | None = None
@@ -153,8 +162,8 @@ class Objective:
         else:
             self._trie = rebuild_trie(self._trie, self.data.codes, order)
         value, gradient = 0.0, np.zeros_like(z)
-        for options in self.data.columns():
-            part = likelihood(self._trie, order, noise=self.data.noise, gradient=True, **options)
+        for rows in self._measured:
+            part = measured_likelihood(self._trie, order, rows, self.data.noise, gradient=True)
             value += part.nll
             assert part.gradient is not None
             by_level, by_noise = part.gradient.by_level, part.gradient.by_noise

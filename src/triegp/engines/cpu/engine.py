@@ -83,29 +83,25 @@ class CpuEngine:
         n = lcp.size
         # One piece of memory: the allocator then keeps it for the next trie.
         depth, left, right, order = np.split(np.empty(5 * n, np.int32), [2 * n, 3 * n, 4 * n])
-        depth[:n] = n_levels
-        depth[n:] = lcp
-        lcp = depth[n:]
         left[0] = right[0] = 0
-        ends = np.append(cuts[1:], n)
+        ends = [*cuts[1:].tolist(), n]
         last = -1 if cuts.size == 1 else n_levels
 
         def link_shard(k: int) -> tuple[int, Ids, Ids]:
-            lo, hi = int(cuts[k]), int(ends[k])
-            leaves = np.arange(lo, hi, dtype=np.int32)
-            merged, items, seps = _link(
-                leaves, leaves, last, lcp, order[lo:hi], left, right, n_levels
+            lo, hi = int(cuts[k]), ends[k]
+            room = _open_ends(hi - lo, n_levels)
+            merged, n_open = linking.link_shard(
+                lo, hi, last, lcp, n_levels, depth, left, right, order, *room
             )
-            order[lo + merged : hi] = 0
-            return lo + merged, items, seps
+            return lo + merged, room[0][:n_open], room[1][:n_open]
 
         stops, items, seps = zip(*self._run(link_shard, range(cuts.size)), strict=True)
         tops, spine = items[0], order[:0]
         if cuts.size > 1:
             tops, between = np.concatenate(items), np.concatenate(seps)
-            spine = np.empty(tops.size, np.int32)
-            merged, tops, _ = _link(tops, between, -1, lcp, spine, left, right, n_levels)
-            spine = spine[:merged]
+            spine, room = np.empty(tops.size, np.int32), _open_ends(tops.size, n_levels)
+            merged, _ = linking.link(tops, between, -1, lcp, spine, left, right, *room)
+            tops, spine = room[0], spine[:merged]
         stop = np.array(stops, np.int64)
         return Links(depth, left, right, order, cuts, stop, spine, int(tops[0]))
 
@@ -124,8 +120,15 @@ class CpuEngine:
         """Sums of the likelihood and, if wanted, its derivatives."""
         n = row_idx.size
         m, s = scratch.borrow("m", 2 * n, dtype), scratch.borrow("s", 2 * n, dtype)
-        self._gather(row_idx, y, variance, m, s)
-        sums = self.inside(links, levels, m, s)
+        tree = (links.left, links.right, links.depth, levels, m, s)
+        ends = [*links.starts[1:].tolist(), n, n]
+        starts = [*links.starts.tolist(), n]  # the spine has no leaves of its own
+
+        leaves = (row_idx, y, variance)
+        parts = self._up(
+            links, lambda nodes, k: sweeps.inside_rows(starts[k], ends[k], *leaves, nodes, *tree)
+        )
+        sums = _with_root(links, levels, m, s, parts)
         if not gradient or math.isinf(sums.square):
             return sums, None
         by_level = self.adjoint(links, levels, m, s)
@@ -150,11 +153,7 @@ class CpuEngine:
                 nodes, links.left, links.right, links.depth, levels, m, s
             ),
         )
-        log_det, square, count = (sum(column) for column in zip(*parts, strict=True))
-        mean, var = float(m[links.root]), _lifted_root(links, levels, s)
-        if var == math.inf:  # no row says anything
-            return Sums(0.0, 0.0, 0)
-        return Sums(log_det + math.log(var), square + mean * (mean / var), count + 1)
+        return _with_root(links, levels, m, s, parts)
 
     def adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
         """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
@@ -368,21 +367,26 @@ def _shard(links: Links, k: int) -> Ids:
     return links.order[links.starts[k] : links.stops[k]]
 
 
-def _link(
-    items: Ids, seps: Ids, outer: int, lcp: Ids, order: Ids, left: Ids, right: Ids, n_levels: int
-) -> tuple[int, Ids, Ids]:
-    """Merge adjacent subtrees; return how many nodes that made, and what stays open."""
-    room = min(items.size, 2 * n_levels + 4)
-    open_items, open_seps, open_depths = (np.empty(room, np.int32) for _ in range(3))
-    merged, n_open = linking.link(
-        items, seps, outer, lcp, order, left, right, open_items, open_seps, open_depths
-    )
-    return merged, open_items[:n_open], open_seps[:n_open]
+def _open_ends(n_items: int, n_levels: int) -> tuple[Ids, Ids, Ids]:
+    """Room for what merging n_items adjacent subtrees leaves open."""
+    items, seps, depths = np.empty((3, min(n_items, 2 * n_levels + 4)), np.int32)
+    return items, seps, depths
 
 
 def _lifted_root(links: Links, levels: Floats, s: Array) -> float:
     """Variance of the root's message, lifted to depth 0."""
     return float(s[links.root] + (levels[0] - levels[links.depth[links.root]]))
+
+
+def _with_root(
+    links: Links, levels: Floats, m: Array, s: Array, parts: list[tuple[float, float, int]]
+) -> Sums:
+    """Sums over the shards, and the root's own terms."""
+    log_det, square, count = (sum(column) for column in zip(*parts, strict=True))
+    mean, var = float(m[links.root]), _lifted_root(links, levels, s)
+    if var == math.inf:  # no row says anything
+        return Sums(0.0, 0.0, 0)
+    return Sums(log_det + math.log(var), square + mean * (mean / var), count + 1)
 
 
 def _with_nodes(x: Floats) -> Floats:

@@ -8,6 +8,8 @@ together they are one leaf of the tree.
 
 from __future__ import annotations
 
+import numpy as np
+
 from triegp.engines.cpu.compiler import jit
 
 
@@ -48,3 +50,22 @@ def link(items, seps, outer, lcp, order, left, right, open_items, open_seps, ope
             current = items[i]
     open_seps[0] = seps[0]
     return n_merged, n_open
+
+
+@jit
+def link_shard(
+    lo, hi, outer, lcp, n_levels, depth, left, right, order, open_items, open_seps, open_depths
+):
+    """`link` over leaves lo..hi, and their depths and those of their separators.
+
+    order[lo:hi] receives the merged nodes, and 0 after the last of them.
+    """
+    n = lcp.size
+    depth[lo:hi] = n_levels
+    depth[n + lo : n + hi] = lcp[lo:hi]
+    leaves = np.arange(lo, hi, dtype=np.int32)
+    merged, n_open = link(
+        leaves, leaves, outer, lcp, order[lo:hi], left, right, open_items, open_seps, open_depths
+    )
+    order[lo + merged : hi] = 0
+    return merged, n_open

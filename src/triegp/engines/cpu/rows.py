@@ -10,7 +10,7 @@ from triegp.engines.cpu import scratch, sorting
 from triegp.engines.cpu.threads import row_blocks, run_each
 from triegp.engines.protocol import Bytes, Ids, Ints, Words
 
-ONE_GO = 1 << 15  # fewer rows than this are sorted without a pass over a wide digit
+ONE_GO = 1 << 15  # fewer rows than this are sorted by one call, on one thread
 
 
 class Chunks:
@@ -18,8 +18,7 @@ class Chunks:
 
     def __init__(self, packed: Bytes, bits: Ints, width: int) -> None:
         self.packed, self.bits, self.width = packed, bits, width
-        self._columns = np.empty(width, np.uint64)
-        self._tables = np.empty((width, 256), np.uint64)
+        self._columns, self._tables = _byte_tables(width)
 
     @property
     def n_levels(self) -> int:
@@ -42,7 +41,10 @@ class Chunks:
 def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
     n = packed.shape[0]
-    chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
+    width = 64 - max((n - 1).bit_length(), 1)
+    if n < ONE_GO:
+        return _sort_few_rows(packed, bits, width)
+    chunks = Chunks(packed, bits, width)
     tables = chunks.load(0)
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     spreads = run_each(
@@ -50,8 +52,7 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     )
     spread = int(np.bitwise_or.reduce(np.array(spreads, np.uint64)))
     lcp = np.empty(n, np.int32)
-    if n < ONE_GO or spread == 0:
-        sorting.sort_words(words, tmp, 0, n)
+    if spread == 0:
         ties = sorting.neighbour_lcp(words, lcp, 0, n, 0, chunks.row_bits, bits.size)
     else:
         ties = _sort_buckets(words, tmp, lcp, spread, chunks, n_threads)
@@ -99,6 +100,20 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
         fill = partial(sorting.fill_keys, packed, row_idx, *chunks.load(word), keys, word)
         run_each(fill, _blocks(row_idx.size, n_threads), n_threads)
     return keys
+
+
+def _sort_few_rows(packed: Bytes, bits: Ints, width: int) -> tuple[Ids, Ids]:
+    n = packed.shape[0]
+    words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
+    row_idx, lcp = np.empty(n, np.int32), np.empty(n, np.int32)
+    sorting.sort_rows(packed, bits, width, *_byte_tables(width), words, tmp, row_idx, lcp)
+    lcp[0] = -1
+    return row_idx, lcp
+
+
+def _byte_tables(width: int) -> tuple[Words, Words]:
+    """Room for the byte columns and tables of one chunk."""
+    return np.empty(width, np.uint64), np.empty((width, 256), np.uint64)
 
 
 def _sort_buckets(

@@ -263,6 +263,28 @@ def row_numbers(a, row_bits, row_idx, lo, hi):
 
 
 @jit
+def sort_rows(packed, bits, width, columns, tables, words, tmp, row_idx, lcp):
+    """All of it in one go, for few rows: writes row_idx and lcp (but lcp[0]).
+
+    columns: uint64 (width,), tables: uint64 (width, 256), words, tmp: uint64 (n,), all scratch.
+    """
+    n, limit = packed.shape[0], bits.size
+    row_bits = 64 - width
+    count = chunk_tables(bits, 0, min(width, limit), columns, tables)
+    fill_words(packed, columns, tables, count, words, 0, n)
+    sort_words(words, tmp, 0, n)
+    ties = neighbour_lcp(words, lcp, 0, n, 0, row_bits, limit)
+    start = width
+    while ties > 0 and start < limit:
+        count = chunk_tables(bits, start, min(start + width, limit), columns, tables)
+        ties = refine(
+            packed, columns, tables, count, words, tmp, lcp, 0, n, start, start, row_bits, limit
+        )
+        start += width
+    row_numbers(words, row_bits, row_idx, 0, n)
+
+
+@jit
 def fill_keys(packed, row_idx, columns, tables, count, keys, word, block):
     """Word `word` of the keys of rows row_idx[lo:hi], block = (lo, hi)."""
     for i in range(block[0], block[1]):
