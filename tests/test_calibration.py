@@ -3,7 +3,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tolerances import DIFFERENCE, VALUE
-from triegp.calibration import SCALE_RANGE, Calibration, calibrate, temper
+from triegp.calibration import SCALE_RANGE, Calibration, _evenly, calibrate, temper
 from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, stack
 
 
@@ -107,3 +107,16 @@ def test_rows_far_from_every_member():
     found = calibrate(mean, var, y)
     np.testing.assert_allclose(found.weight.sum(), 1.0, **VALUE)
     assert np.isfinite([found.shrink, found.scale]).all()
+
+
+def test_weights_are_copies_also_where_only_some_rows_are_looked_at():
+    weight = np.random.default_rng(3).integers(0, 5, 400)
+    rows, count = _evenly(weight.astype(float), 500)
+    copies, times = _evenly(np.ones(weight.sum()), 500)
+    assert weight.sum() > 500
+    assert count.sum() == times.sum() == 500
+    same = np.repeat(np.arange(400), weight)[copies]
+    np.testing.assert_array_equal(np.repeat(rows, count.astype(int)), same)
+    few, all_of_them = _evenly(weight.astype(float), 5_000)
+    np.testing.assert_array_equal(few, np.flatnonzero(weight))
+    np.testing.assert_array_equal(all_of_them, weight[few])

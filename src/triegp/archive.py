@@ -186,7 +186,8 @@ def unpack_model(model: Any, header: dict[str, Any], arrays: Arrays) -> None:
         raise ValueError(f"one_dimensional must come with one target, got {n_targets}")
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, n_features, n_targets)
-    model.rows_ = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
+    model._kept = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
+    model._waiting = []
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:

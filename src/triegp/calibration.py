@@ -65,15 +65,15 @@ def calibrate(
 
     Notes
     -----
-    O(K n) a step, on at most 10,000 rows, evenly spaced.
+    O(K n) a step, on at most 10,000 rows, evenly spaced where a row of weight c stands for c rows.
     """
     n_members, n_rows = mean.shape
-    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, CALIBRATION_ROWS)).astype(np.int64))
-    mean, var, y = mean[:, rows], var[:, rows], y[rows]
-    share = np.ones(rows.size) if row_weight is None else row_weight[rows]
-    if not share.any() or n_rows < 2:
+    count = np.ones(n_rows) if row_weight is None else row_weight
+    if not count.any() or n_rows < 2:
         return Calibration(np.full(n_members, 1.0 / n_members))
-    share = share / share.sum()
+    rows, count = _evenly(count, CALIBRATION_ROWS)
+    mean, var, y = mean[:, rows], var[:, rows], y[rows]
+    share = count / count.sum()
 
     blocks = [
         _block(mean[:, k : k + BLOCK_ROWS], var[:, k : k + BLOCK_ROWS], y[k : k + BLOCK_ROWS])
@@ -114,6 +114,17 @@ def calibrate(
     weight, shrink, scale = _unpack(found.x)
     weight = np.where(weight < SMALLEST_WEIGHT, 0.0, weight)
     return Calibration(weight / weight.sum(), shrink, scale)
+
+
+def _evenly(count: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    """At most so many rows, evenly spaced among rows that count as often as given; their counts."""
+    rows = np.flatnonzero(count)
+    total = np.cumsum(count[rows])
+    if max(rows.size, total[-1]) <= most:
+        return rows, count[rows]
+    places = (np.arange(most) + 0.5) * (total[-1] / most)
+    chosen, times = np.unique(np.searchsorted(total, places), return_counts=True)
+    return rows[chosen], times.astype(np.float64)
 
 
 def _block(mean: Floats, var: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:

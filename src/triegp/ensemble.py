@@ -20,6 +20,7 @@ from triegp.mixture import Mixture, member_log_density, soften, stack
 from triegp.order import BitOrder
 from triegp.posterior import Posterior, condition, insert, leave_one_out, predict
 from triegp.presets import Settings
+from triegp.targets import Rows
 from triegp.training import Data, Fit, Plan, boltzmann_pick, draw_candidates, fit_order
 from triegp.trie import build_trie, with_engine
 
@@ -27,36 +28,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The training rows beside their codes.
-
-    Attributes
-    ----------
-    targets : float64 (n, k)
-        Standardised.
-    known_noise : float64 (n, k) or None
-        In standardised units.
-    weight : float64 (n,) or None
-        Sample weights.
-    """
-
-    targets: Floats
-    known_noise: Floats | None
-    weight: Floats | None
-
-    @property
-    def n_effective(self) -> float:
-        """Number of rows, weights counted."""
-        return float(self.targets.shape[0] if self.weight is None else self.weight.sum())
-
-
-def select_targets(rows: Rows, columns: Sequence[int]) -> Rows:
-    """The same rows with some of their targets."""
-    known = None if rows.known_noise is None else rows.known_noise[:, columns]
-    return Rows(rows.targets[:, columns], known, rows.weight)
 
 
 @dataclass(frozen=True)
@@ -221,8 +192,8 @@ def grow(ensemble: Ensemble, X: npt.NDArray[Any], rows: Rows) -> Ensemble:
     members = []
     for member in ensemble.members:
         codes = member.encoder.encode_array(X)
-        columns = Data(codes, rows.targets, 1.0, rows.known_noise, rows.weight).columns()
-        grown = [insert(p, codes, **c) for p, c in zip(member.posteriors, columns, strict=True)]
+        parts = zip(member.posteriors, rows.columns(), strict=True)
+        grown = [insert(posterior, codes, **column) for posterior, column in parts]
         first = grown[0]  # all targets go on sharing one trie
         shared = tuple(replace(p, trie=first.trie, keys=first.keys) for p in grown)
         members.append(replace(member, posteriors=shared))

@@ -14,10 +14,11 @@ from triegp.blas import one_blas_thread
 from triegp.callbacks import FitTasks
 from triegp.encoding import BitEncoder
 from triegp.engines import available_cores
-from triegp.ensemble import Rows, Trained, recipe_of, select_targets, train
+from triegp.ensemble import Trained, recipe_of, train
 from triegp.jobs import Stopwatch
 from triegp.presets import Settings
 from triegp.progress import progress_bar
+from triegp.targets import Rows, select_targets
 from triegp.training import MAX_DENSE_BITS
 from triegp.validation import one_of, positive_number
 

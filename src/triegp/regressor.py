@@ -18,7 +18,7 @@ from triegp import predictive
 from triegp.archive import pack_model, unpack_model
 from triegp.callbacks import HAS_CALLBACKS, CallbackSupportMixin, FitTasks, with_callbacks
 from triegp.encoding import OUTSIDE, BitEncoder, real_array
-from triegp.ensemble import Ensemble, Rows, grow, select_targets
+from triegp.ensemble import Ensemble
 from triegp.files import write_file
 from triegp.fitting import (
     Manner,
@@ -32,12 +32,15 @@ from triegp.importance import Importances, importances
 from triegp.mixture import Mixture
 from triegp.predictive import Target
 from triegp.presets import TUNABLE, Settings, settings_of
+from triegp.streaming import add_batches, check_batch
 from triegp.targets import (
     TrainingRows,
+    check_known_noise,
     check_targets,
     check_weight,
+    join_rows,
     location_and_scale,
-    standard_noise,
+    standardise,
 )
 from triegp.validation import float_array, one_of, positive_number
 
@@ -149,13 +152,15 @@ class BinaryTreeGPRegressor(
     observation, noise included; latent=True is the function itself.
     """
 
-    ensembles_: tuple[Ensemble, ...]
     encoders_: tuple[BitEncoder, ...]
-    rows_: TrainingRows | None
     target_mean_: Floats
     target_scale_: Floats
     one_dimensional_: bool
     stopped_early_: bool
+    _ensembles: tuple[Ensemble, ...]  # without the rows that wait
+    _kept: TrainingRows | None  # likewise
+    _waiting: list[TrainingRows]
+    _summary: tuple[Any, float] | None  # what it says of itself, once someone has asked
 
     def __init__(
         self,
@@ -247,8 +252,8 @@ class BinaryTreeGPRegressor(
 
         Notes
         -----
-        O(K m) for K members. Mean-only prediction does no work for variances; memory is O(K m)
-        unless the matrix is asked for.
+        O(K m) for K members. Mean-only prediction does no work for variances; memory is O(m) unless
+        the matrix is asked for.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
@@ -287,12 +292,7 @@ class BinaryTreeGPRegressor(
     def log_density(self, X: Any, y: Any) -> Any:
         """Log density of new observations, (m,) or (m, n_targets)."""
         data = self._rows(X)
-        targets, _ = check_targets(y)
-        if targets.shape != (data.shape[0], self.target_mean_.size):
-            raise ValueError(
-                f"y must have {data.shape[0]} rows and {self.target_mean_.size} targets, got shape "
-                f"{np.shape(y)}"
-            )
+        targets = self._check_targets(y, data.shape[0])
         columns = zip(self._targets(), targets.T, strict=True)
         return self._shape([predictive.predict_log_density(t, data, y) for t, y in columns])
 
@@ -327,30 +327,54 @@ class BinaryTreeGPRegressor(
         """Add rows exactly: as if the same orders and weights had seen all rows from the start.
 
         Box, percentiles, target scale, noise and mixture weights stay as fitted. On an estimator
-        that is not fitted this is `fit`. O(n + k log k) a member for k new rows.
+        that is not fitted this is `fit`. The rows are checked now, at O(k) for k rows, and added
+        before the next question is answered, all that wait together: O(n + k log k) a member.
         """
-        if not hasattr(self, "ensembles_"):
+        if not hasattr(self, "_ensembles"):
             return self.fit(X, y, sample_weight, known_noise)
         data = self._rows(X)
-        targets, _ = check_targets(y)
-        if targets.shape != (data.shape[0], self.target_mean_.size):
-            raise ValueError(
-                f"y must have {data.shape[0]} rows and {self.target_mean_.size} targets, got shape "
-                f"{np.shape(y)}"
-            )
+        targets = self._check_targets(y, data.shape[0])
         weight = check_weight(sample_weight, data.shape[0])
-        standard = (targets - self.target_mean_) / self.target_scale_
-        known = standard_noise(known_noise, data.shape[0], self.target_scale_)
-        rows = Rows(standard, known, weight)
-        groups = group_targets(standard.shape[1], "own" if len(self.ensembles_) > 1 else "shared")
-        self.ensembles_ = tuple(
-            grow(ensemble, data, select_targets(rows, group))
-            for ensemble, group in zip(self.ensembles_, groups, strict=True)
-        )
-        if self.rows_ is not None:
-            self.rows_ = self.rows_.append(data, targets, weight, known_noise)
-        self._summarise()
+        known = check_known_noise(known_noise, data.shape[0])
+        batch = TrainingRows.copy(data, targets, weight, known)
+        unit = (self.target_mean_, self.target_scale_)
+        check_batch(batch, self._ensembles, self.encoders_, *unit)
+        self._waiting.append(batch)
         return self
+
+    @property
+    def ensembles_(self) -> tuple[Ensemble, ...]:
+        """One a target, or one for all; all rows added."""
+        if self.__dict__.get("_waiting"):
+            self._settle()
+        return self._ensembles
+
+    @ensembles_.setter
+    def ensembles_(self, ensembles: tuple[Ensemble, ...]) -> None:
+        self._ensembles, self._summary = ensembles, None
+
+    @property
+    def rows_(self) -> TrainingRows | None:
+        """The training rows, or None if they were not kept."""
+        if self.__dict__.get("_waiting"):
+            self._settle()
+        return self._kept
+
+    @property
+    def log_marginal_likelihood_(self) -> Any:
+        """Of the training targets in their own units, averaged over the members by weight."""
+        return self._summarise()[0]
+
+    @property
+    def loo_score_(self) -> float:
+        """Mean leave-one-out log density of the training targets in their own units."""
+        return self._summarise()[1]
+
+    @property
+    def n_iter_(self) -> int:
+        """Likelihoods with gradient that the longest fit took; a step takes one or more."""
+        members = [member for ensemble in self._ensembles for member in ensemble.members]
+        return max(member.fit.n_evaluations for member in members)
 
     def refresh(self) -> Self:
         """Fit anew on all rows seen: new box, new percentiles, new orders."""
@@ -397,7 +421,7 @@ class BinaryTreeGPRegressor(
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))
-        if not hasattr(self, "ensembles_"):
+        if not hasattr(self, "_ensembles"):
             return text
         members = [member for ensemble in self.ensembles_ for member in ensemble.members]
         noise = [m.posteriors[0].new_noise for m in members]
@@ -420,7 +444,6 @@ class BinaryTreeGPRegressor(
     ) -> BinaryTreeGPRegressor:
         model = cls(**header["parameters"])
         unpack_model(model, header, arrays)
-        model._summarise()
         return model
 
     # How it is done
@@ -453,24 +476,25 @@ class BinaryTreeGPRegressor(
             for encoder in encoders:
                 encoder.feature_names_in_ = feature_names
         mean, scale = location_and_scale(targets, weight)
-        known = standard_noise(known_noise, data.shape[0], scale)
-        rows = Rows((targets - mean) / scale, known, weight)
+        known = check_known_noise(known_noise, data.shape[0])
+        rows = TrainingRows(data, targets, weight, known)
+        if self.keep_rows:
+            rows = TrainingRows.copy(data, targets, weight, known)
         n_ensembles = len(group_targets(targets.shape[1], manner.multi_target))
         tasks = FitTasks(self, data, y, settings.n_members * n_ensembles)
-        trained, ended_by = train_targets(encoders, data, rows, settings, manner, tasks)
+        trained, ended_by = train_targets(
+            encoders, data, standardise(rows, mean, scale), settings, manner, tasks
+        )
         self.encoders_, self.target_mean_, self.target_scale_ = encoders, mean, scale
         self.one_dimensional_ = one_dimensional
         self.ensembles_ = tuple(part.ensemble for part in trained)
         self.n_evaluations_ = sum(part.n_evaluations for part in trained)
         self.stopped_early_ = any(part.stopped for part in trained)
-        self.rows_ = None
-        if self.keep_rows:
-            self.rows_ = TrainingRows.copy(data, targets, weight, known_noise)
+        self._kept, self._waiting = rows if self.keep_rows else None, []
         self.n_features_in_ = encoders[0].n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(encoders[0], "feature_names_in_"):
             self.feature_names_in_ = encoders[0].feature_names_in_
-        self._summarise()
         if self.stopped_early_:
             warnings.warn(
                 f"training was ended by {ended_by}; the best found so far is kept",
@@ -487,6 +511,26 @@ class BinaryTreeGPRegressor(
         validate_data(self, X, reset=False, skip_check_array=True)
         return data
 
+    def _check_targets(self, y: Any, n_rows: int) -> Floats:
+        """Targets of new rows, (n_rows, n_targets)."""
+        targets, _ = check_targets(y)
+        if targets.shape != (n_rows, self.target_mean_.size):
+            raise ValueError(
+                f"y must have {n_rows} rows and {self.target_mean_.size} targets, got shape "
+                f"{np.shape(y)}"
+            )
+        return targets
+
+    def _settle(self) -> None:
+        """Add the rows that wait."""
+        if self._waiting:
+            batches = list(self._waiting)
+            grown = add_batches(batches, self._ensembles, self.target_mean_, self.target_scale_)
+            if self._kept is not None:
+                self._kept = join_rows([self._kept, *batches])
+            self.ensembles_ = grown
+            del self._waiting[: len(batches)]
+
     def _targets(self) -> list[Target]:
         """Every target with its ensemble, its column there and its units."""
         shared = len(self.ensembles_) == 1
@@ -497,14 +541,15 @@ class BinaryTreeGPRegressor(
             )
         ]
 
-    def _summarise(self) -> None:
-        """What the fitted model says of itself."""
-        members = [member for ensemble in self.ensembles_ for member in ensemble.members]
-        self.n_iter_ = max(member.fit.n_evaluations for member in members)
-        evidence = [predictive.log_marginal_likelihood(t) for t in self._targets()]
-        self.log_marginal_likelihood_ = evidence[0] if self.one_dimensional_ else np.array(evidence)
-        density = sum(predictive.loo_log_density(t) for t in self._targets())
-        self.loo_score_ = float(np.average(density, weights=members[0].posteriors[0].rows.weight))
+    def _summarise(self) -> tuple[Any, float]:
+        """Log marginal likelihood and leave-one-out score; O(n K) when first asked."""
+        members = self.ensembles_[0].members
+        if self._summary is None:
+            evidence = [predictive.log_marginal_likelihood(t) for t in self._targets()]
+            density = sum(predictive.loo_log_density(t) for t in self._targets())
+            score = float(np.average(density, weights=members[0].posteriors[0].rows.weight))
+            self._summary = evidence[0] if self.one_dimensional_ else np.array(evidence), score
+        return self._summary
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,47 @@ import numpy.typing as npt
 from triegp.validation import float_array, non_negative_vector
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is known of rows beside their features, as the model sees it.
+
+    Attributes
+    ----------
+    targets : float64 (n, k)
+        Standardised.
+    known_noise : float64 (n, k) or None
+        In standardised units.
+    weight : float64 (n,) or None
+        Sample weights.
+    """
+
+    targets: Floats
+    known_noise: Floats | None
+    weight: Floats | None
+
+    def columns(self) -> list[dict[str, Any]]:
+        """What `measure`, `condition` and `insert` take, target by target."""
+        return [
+            {
+                "y": self.targets[:, j],
+                "known_noise": None if self.known_noise is None else self.known_noise[:, j],
+                "sample_weight": self.weight,
+            }
+            for j in range(self.targets.shape[1])
+        ]
+
+    @property
+    def n_effective(self) -> float:
+        """Number of rows, weights counted."""
+        return float(self.targets.shape[0] if self.weight is None else self.weight.sum())
+
+
+def select_targets(rows: Rows, columns: Sequence[int]) -> Rows:
+    """The same rows with some of their targets."""
+    known = None if rows.known_noise is None else rows.known_noise[:, columns]
+    return Rows(rows.targets[:, columns], known, rows.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +73,6 @@ class TrainingRows:
         parts = (None if part is None else np.array(part, float) for part in (weight, known_noise))
         return cls(rows, targets.copy(), *parts)
 
-    def append(self, X: Any, targets: Floats, weight: Any, known_noise: Any) -> TrainingRows:
-        """These rows and more."""
-        new = TrainingRows.copy(X, targets, weight, known_noise)
-        n_old, n_new = self.targets.shape[0], new.targets.shape[0]
-
-        def join(a: Floats | None, b: Floats | None, fill: float) -> Floats | None:
-            if a is None and b is None:
-                return None
-            first = np.full(n_old, fill) if a is None else a
-            return np.concatenate([first, np.full(n_new, fill) if b is None else b])
-
-        return TrainingRows(
-            np.concatenate([self.X, new.X]),
-            np.concatenate([self.targets, new.targets]),
-            join(self.weight, new.weight, 1.0),
-            join(self.known_noise, new.known_noise, 0.0),
-        )
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """For a model file."""
         parts = {"X": self.X, "targets": self.targets}
@@ -67,6 +91,30 @@ class TrainingRows:
             arrays.get("rows.weight"),
             arrays.get("rows.known_noise"),
         )
+
+
+def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
+    """All rows, one part after the other; weights and noise that some lack are filled in."""
+
+    def join(columns: list[Floats | None], fill: float) -> Floats | None:
+        if all(column is None for column in columns):
+            return None
+        sizes = [part.targets.shape[0] for part in parts]
+        pairs = zip(columns, sizes, strict=True)
+        return np.concatenate([np.full(n, fill) if c is None else c for c, n in pairs])
+
+    return TrainingRows(
+        np.concatenate([part.X for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        join([part.weight for part in parts], 1.0),
+        join([part.known_noise for part in parts], 0.0),
+    )
+
+
+def standardise(batch: TrainingRows, mean: Floats, scale: Floats) -> Rows:
+    """Targets and known noise in standardised units; mean, scale: float64 (n_targets,)."""
+    known = None if batch.known_noise is None else batch.known_noise[:, None] / scale / scale
+    return Rows((batch.targets - mean) / scale, known, batch.weight)
 
 
 def count_rows(X: Any) -> int | None:
@@ -104,12 +152,11 @@ def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
     return non_negative_vector("sample_weight", weight, n_rows)
 
 
-def standard_noise(known_noise: Any, n_rows: int, scale: Floats) -> Floats | None:
-    """Known variances in standardised units, (n, k)."""
+def check_known_noise(known_noise: Any, n_rows: int) -> Floats | None:
+    """Known variances as a vector (n,), or None."""
     if known_noise is None:
         return None
-    known = non_negative_vector("known_noise", known_noise, n_rows)
-    return known[:, None] / scale / scale
+    return non_negative_vector("known_noise", known_noise, n_rows)
 
 
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:

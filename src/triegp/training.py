@@ -15,6 +15,7 @@ from triegp.jobs import Stopwatch
 from triegp.likelihood import measured_likelihood
 from triegp.observations import Measured, measure, refuse_silence
 from triegp.order import BitOrder, random_bits, uniform_weights
+from triegp.targets import Rows
 from triegp.trie import Trie, build_trie, rebuild_trie
 
 LOG_SCALE_BOUNDS = (-20.0, 20.0)
@@ -93,14 +94,7 @@ class Data:
 
     def columns(self) -> list[dict[str, Any]]:
         """What `measure` and `condition` take, target by target."""
-        return [
-            {
-                "y": self.targets[:, j],
-                "known_noise": None if self.known_noise is None else self.known_noise[:, j],
-                "sample_weight": self.weight,
-            }
-            for j in range(self.targets.shape[1])
-        ]
+        return Rows(self.targets, self.known_noise, self.weight).columns()
 
 
 @dataclass(frozen=True, eq=False)

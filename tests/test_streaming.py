@@ -1,0 +1,144 @@
+"""Rows that come later wait until someone asks, and nothing else changes."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from triegp import BinaryTreeGPRegressor, predictive, streaming
+
+QUICK = {"n_members": 3, "n_candidates": 4, "max_iter": 5, "random_state": 0}
+
+
+def make_data(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 3))
+    return X, np.sin(5 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture
+def model():
+    X, y = make_data(50)
+    return BinaryTreeGPRegressor(**QUICK).fit(X, y)
+
+
+def test_rows_one_by_one_are_added_together(model, monkeypatch):
+    X, y = make_data(20, seed=1)
+    whole = copy.deepcopy(model).partial_fit(X, y)
+    calls, real = [], streaming.grow
+
+    def counted(ensemble, X, rows):
+        calls.append(len(X))
+        return real(ensemble, X, rows)
+
+    monkeypatch.setattr(streaming, "grow", counted)
+    for k in range(20):
+        model.partial_fit(X[k : k + 1], y[k : k + 1])
+    assert calls == []
+    first = model.predict(X, return_std=True)
+    model.predict(X)
+    assert calls == [20]
+    np.testing.assert_array_equal(first, whole.predict(X, return_std=True))
+    assert model.loo_score_ == whole.loo_score_
+    assert model.log_marginal_likelihood_ == whole.log_marginal_likelihood_
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m, X, y: m.predict(X, return_cov=True)[1],
+        lambda m, X, y: m.loo_predict()[0],
+        lambda m, X, y: m.loo_log_density(),
+        lambda m, X, y: m.log_density(X, y),
+        lambda m, X, y: m.sample_y(X, 2),
+        lambda m, X, y: m.predict_quantiles(X),
+        lambda m, X, y: m.feature_importances_,
+        lambda m, X, y: m.log_marginal_likelihood_,
+        lambda m, X, y: m.loo_score_,
+        lambda m, X, y: m.rows_.targets,
+        lambda m, X, y: np.frombuffer(repr(m).encode(), np.uint8),
+        lambda m, X, y: m.refresh().predict(X),
+        lambda m, X, y: pickle.loads(pickle.dumps(m)).predict(X),
+        lambda m, X, y: copy.deepcopy(m).predict(X),
+    ],
+)
+def test_every_question_sees_the_rows_that_wait(model, ask):
+    X, y = make_data(8, seed=1)
+    waits, added = copy.deepcopy(model).partial_fit(X, y), copy.deepcopy(model).partial_fit(X, y)
+    added.predict(X)
+    np.testing.assert_array_equal(ask(waits, X, y), ask(added, X, y))
+    before = ask(model, X, y)
+    assert np.shape(before) != np.shape(ask(added, X, y)) or not np.array_equal(
+        before, ask(added, X, y)
+    )
+
+
+def test_a_saved_model_has_the_rows_that_wait(model, tmp_path):
+    pytest.importorskip("safetensors")
+    import triegp
+
+    X, y = make_data(8, seed=1)
+    model.partial_fit(X, y).save(tmp_path / "m", training_data=True)
+    loaded = triegp.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.rows_.targets.shape == (58, 1)
+    loaded.partial_fit(X, y)
+    assert loaded.loo_predict()[0].shape == (66,)
+
+
+def test_the_batch_is_the_models_own(model):
+    X, y = make_data(8, seed=1)
+    twin = copy.deepcopy(model).partial_fit(X.copy(), y.copy())
+    model.partial_fit(X, y)
+    X[:], y[:] = 0.5, 9.0
+    np.testing.assert_array_equal(model.predict(X), twin.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"X": np.full((2, 3), np.nan)}, "NaN"),
+        ({"X": np.ones((2, 2))}, "features"),
+        ({"y": np.array([0.0, np.inf])}, "finite"),
+        ({"y": np.array([0.0, 1e200])}, "y must be at most"),
+        ({"y": np.zeros(3)}, "2 rows"),
+        ({"sample_weight": [1.0, -1.0]}, "sample_weight"),
+        ({"sample_weight": [1.0, 1e-304]}, "noise / weight"),
+        ({"known_noise": [1.0, np.nan]}, "known_noise"),
+        ({"known_noise": [1.0, 1e305]}, "known_noise must be at most"),
+    ],
+)
+def test_bad_rows_are_refused_at_once_and_lose_nothing(model, change, said):
+    X, y = make_data(2, seed=1)
+    before = model.partial_fit(X, y).predict(X)
+    with pytest.raises(ValueError, match=said):
+        model.partial_fit(**({"X": X, "y": y} | change))
+    np.testing.assert_array_equal(model.predict(X), before)
+    assert model.loo_predict()[0].shape == (52,)
+
+
+@pytest.mark.parametrize("outside", ["error", "unrelated"])
+def test_rows_outside_the_box_are_refused_at_once(outside):
+    X, y = make_data(50)
+    model = BinaryTreeGPRegressor(**QUICK, outside=outside).fit(X, y)
+    with pytest.raises(ValueError, match="box"):
+        model.partial_fit(np.full((1, 3), 2.0), [0.0])
+    assert model.loo_predict()[0].shape == (50,)
+
+
+def test_prediction_by_blocks_is_prediction(model, monkeypatch):
+    X, y = make_data(70, seed=2)
+
+    def all_of_it():
+        return [
+            model.predict(X),
+            *model.predict(X, return_std=True),
+            model.predict_quantiles(X),
+            model.log_density(X, y),
+        ]
+
+    whole = all_of_it()
+    monkeypatch.setattr(predictive, "BLOCK_ROWS", 32)
+    for a, b in zip(all_of_it(), whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
