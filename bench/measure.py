@@ -59,17 +59,32 @@ def slope(n, t):
     return float(np.polyfit(np.log(n), np.log(t), 1)[0])
 
 
-def machine():
-    """What the figures were measured on."""
+def machine(more=()):
+    """What the figures were measured on; `more` are modules whose versions matter, too."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":")[1].strip() if names else model
-    packages = ("triegp", "numpy", "scipy", "numba")
+    packages = ("triegp", "numpy", "scipy", "scikit-learn", "numba", *more)
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
+        "gpu": _gpu(),
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
+        **{name: _version(name.replace("_", "-")) for name in packages},
     }
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout
+        return None
+
+
+def _gpu():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return torch.cuda.get_device_name(0)

@@ -1,0 +1,89 @@
+"""Every claim by one command; `python -m bench --help` lists them."""
+
+import argparse
+
+from bench import cells, plan
+from bench.methods import METHODS, missing
+
+
+def run_cells(todo, *, limit=cells.LIMIT, again=False):
+    """Run cells with a progress bar, one line a cell; what is there is not run again."""
+    from tqdm import tqdm
+
+    with tqdm(todo, unit="cell") as bar:
+        for part, data, method, seed in bar:
+            bar.set_description(f"{data}, {method}, seed {seed}")
+            cell = cells.run_cell(part, data, method, seed, limit=limit, again=again)
+            bar.write(line_of(cell))
+
+
+def line_of(cell):
+    """A cell in one line."""
+    head = f"{cell['part']} {cell['data']:15s} {cell['method']:20s} {cell['seed']} {cell['status']}"
+    if cell["status"] != "ok":
+        return f"{head} {cell.get('note', '')}"
+    nll = "-" if cell["nll"] is None else f"{cell['nll']:.3f}"
+    return (
+        f"{head} nll {nll} rmse {cell['rmse']:.3f} crps {cell['crps']:.4f} "
+        f"90 % {100 * cell['coverage']['90']:.1f} fit {cell['fit_seconds']:.1f} s"
+    )
+
+
+def list_methods(_):
+    for method in METHODS.values():
+        absent = missing(method)
+        state = f"not installed: {', '.join(absent)}" if absent else "installed"
+        print(f"{method.name:28s} {state:30s} {method.about}")
+
+
+def run(options):
+    part = options.part
+    todo = [(part, d, m, s) for m in options.methods for s in options.seeds for d in options.data]
+    run_cells(todo, limit=options.limit, again=options.again)
+
+
+def table(options):
+    run_cells(plan.cells_of(options.command), limit=options.limit, again=options.again)
+
+
+def module(name):
+    def call(_):
+        import importlib
+
+        importlib.import_module(f"bench.{name}").main()
+
+    return call
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("methods", help="what is installed").set_defaults(work=list_methods)
+    some = commands.add_parser("run", help="chosen cells")
+    some.add_argument("data", nargs="+", help="names of data sets")
+    some.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD", required=True)
+    some.add_argument("--seeds", nargs="+", type=int, default=list(plan.SEEDS))
+    some.add_argument("--part", choices=("valid", "test"), default="test")
+    some.set_defaults(work=run)
+    tables = {
+        name: commands.add_parser(name, help=f"the cells of table {name!r}") for name in plan.TABLES
+    }
+    for one in tables.values():
+        one.set_defaults(work=table)
+    for one in (some, *tables.values()):
+        one.add_argument("--limit", type=float, default=cells.LIMIT, help="seconds a cell")
+        one.add_argument("--again", action="store_true", help="run cells that are there again")
+    modules = {
+        "unique": "unique bit strings before and after ECDF",
+        "scaling": "time and memory against n",
+        "schematics": "the paper's four schematic figures",
+        "results": "docs/results.md and its plots, from the cells",
+    }
+    for name, about in modules.items():
+        commands.add_parser(name, help=about).set_defaults(work=module(name))
+    options = parser.parse_args(arguments)
+    options.work(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""One cell of the comparison: a method on a data set with a seed, in a process of its own.
+
+A cell is one JSON in bench/results/cells/PART/DATA/METHOD-SEED.json. A cell that is there is not
+run again, so a run that was stopped goes on where it was.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import traceback
+
+import numpy as np
+
+from bench.data import load
+from bench.distributions import score
+from bench.measure import RESULTS, machine
+from bench.methods import METHODS, Task, missing
+
+FOLDER = RESULTS / "cells"
+LIMIT = 600.0  # seconds that a cell may take
+WARM_ROWS = 200
+
+
+def path_of(part, data, method, seed):
+    """Where a cell is kept."""
+    return FOLDER / part / data / f"{method}-{seed}.json"
+
+
+def read(part, data, method, seeds=(0, 1, 2)):
+    """Cells that are there, one a seed."""
+    paths = [path_of(part, data, method, seed) for seed in seeds]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def run_cell(part, data, method, seed, *, limit=LIMIT, again=False):
+    """The cell, run if it is not there; "status" says how it went."""
+    path = path_of(part, data, method, seed)
+    if path.exists() and not again:
+        return json.loads(path.read_text())
+    names = {"data": data, "method": method, "seed": seed, "part": part}
+    absent = missing(METHODS[method])
+    if absent:  # nothing is kept: it may be installed tomorrow
+        return {**names, "status": "missing", "note": f"needs {', '.join(absent)}"}
+    command = [sys.executable, "-m", "bench.cells", part, data, method, str(seed)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        found = [{**names, "status": "time-out", "limit_s": limit, "machine": machine()}]
+    else:
+        lines = done.stdout.splitlines()
+        if done.returncode == 0 and lines:
+            found = json.loads(lines[-1])
+        else:  # killed from outside, for memory most likely
+            note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            found = [{**names, "status": "error", "note": note, "machine": machine()}]
+    for cell in found:
+        own = path_of(part, data, cell["method"], seed)
+        if cell["method"] == method or again or not own.exists():
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.write_text(json.dumps(cell, indent=1) + "\n")
+    return next(cell for cell in found if cell["method"] == method)
+
+
+def measure_cell(part, data, method, seed):
+    """Fit, predict and score, in this process; one result a prediction the method makes."""
+    train, valid, *new = load(data, seed, "train", "valid", *(["test"] if part == "test" else []))
+    X_new, y_new = new[0] if new else valid
+    return measure_task(Task(*train, *valid, seed), X_new, y_new, data, method, part)
+
+
+def measure_task(task, X_new, y_new, data, method, part):
+    """Results of a method on rows that are loaded."""
+    chosen = METHODS[method]
+    if chosen.warms:  # compiling is not fitting
+        few = slice(WARM_ROWS)
+        chosen.fit(Task(task.X[few], task.y[few], task.X_valid[few], task.y_valid[few], 0))
+    before = _resident()
+    start = time.perf_counter()
+    fitted = chosen.fit(task)
+    seconds = time.perf_counter() - start
+    results = []
+    for name, predict in (fitted if isinstance(fitted, dict) else {method: fitted}).items():
+        start = time.perf_counter()
+        predicted = predict(X_new)
+        predict_seconds = time.perf_counter() - start
+        peak = _peak()  # before scoring
+        results.append(
+            {
+                "data": data,
+                "method": name,
+                "seed": task.seed,
+                "part": part,
+                "status": "ok",
+                **score(predicted, y_new, task.y.std(ddof=1)),
+                "fit_seconds": seconds,
+                "predict_seconds_per_million": predict_seconds / len(y_new) * 1e6,
+                "memory_before": before,
+                "memory_peak": peak,
+                "gpu_memory_peak": _gpu_peak(),
+                "n_train": len(task.y),
+                "n_features": task.X.shape[1],
+                "machine": machine(chosen.needs),
+            }
+        )
+    return results
+
+
+def _resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _gpu_peak():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.max_memory_allocated())
+
+
+def mean_error(values):
+    """Mean and two standard errors of the values that are there."""
+    values = np.array([v for v in values if v is not None], float)
+    if not values.size:
+        return None
+    error = 2 * values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
+    return float(values.mean()), float(error)
+
+
+def main():
+    part, data, method, seed = sys.argv[1:]
+    try:
+        print(json.dumps(measure_cell(part, data, method, int(seed))))
+    except (MemoryError, ValueError, RuntimeError, ArithmeticError) as error:
+        traceback.print_exc()
+        facts = {"data": data, "method": method, "seed": int(seed), "part": part}
+        note = f"{type(error).__name__}: {error}"
+        print(json.dumps([{**facts, "status": "error", "note": note, "machine": machine()}]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""scikit-learn's Gaussian process, on as many rows as it can take."""
+
+import numpy as np
+
+from bench.distributions import gaussian
+from bench.methods.task import Method
+
+ROWS = 1_000
+
+
+def fit_sklearn_gp(task):
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+    from sklearn.preprocessing import StandardScaler
+
+    rows = np.random.default_rng(task.seed).permutation(len(task.y))[:ROWS]
+    scaler = StandardScaler().fit(task.X)
+    n_features = task.X.shape[1]
+    kernel = ConstantKernel() * Matern(np.full(n_features, n_features**0.5), nu=1.5)
+    model = GaussianProcessRegressor(
+        kernel + WhiteKernel(0.1), normalize_y=True, random_state=task.seed
+    ).fit(scaler.transform(task.X[rows]), task.y[rows])
+
+    def predict(X):
+        return gaussian(*model.predict(scaler.transform(X), return_std=True))
+
+    return predict
+
+
+METHODS = (
+    Method(
+        "sklearn-gp",
+        (),
+        fit_sklearn_gp,
+        f"ARD Matern-3/2 with learned noise on {ROWS:,} random rows",
+    ),
+)

@@ -1,0 +1,3 @@
+"""GPyTorch's Gaussian processes."""
+
+METHODS = ()

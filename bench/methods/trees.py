@@ -1,0 +1,95 @@
+"""triegp itself: the defaults, the paper's two presets, and the defaults with one thing changed."""
+
+import numpy as np
+
+from bench.distributions import Gaussians
+from bench.methods.task import Method
+from triegp import BinaryTreeGPRegressor
+
+ABLATIONS = {
+    "no shift": {"shift": False},
+    "min-max alone": {"scaling": "minmax"},
+    "ECDF alone": {"scaling": "ecdf"},
+    "precision 4": {"precision": 4},
+    "precision 8": {"precision": 8},
+    "precision 16": {"precision": 16},
+    "1 member": {"n_members": 1},
+    "4 members": {"n_members": 4},
+    "12 members": {"n_members": 12},
+    "48 members": {"n_members": 48},
+    "bit nugget, noise 0.01": {"nugget": "bit", "noise": 0.01},
+    "noise floor 0.01": {"noise": 0.01},
+    "prior variance 1": {"learn_scale": False},
+    "stacking": {"mixture": "stacking"},
+    "softmax": {"mixture": "softmax"},
+    "best member": {"mixture": "best"},
+    "BFGS": {"optimizer": "bfgs"},
+    "1 candidate": {"n_candidates": 1},
+}
+
+
+def fit_with(**parameters):
+    def fit(task):
+        return _predictor(_fitted(task, parameters))
+
+    return fit
+
+
+def fit_paper(**parameters):
+    """The mixture and, of the same fits, the one with the lowest training nll alone."""
+
+    def fit(task):
+        model = _fitted(task, {"preset": "paper-bte", **parameters})
+        mixture = _predictor(model)
+
+        def best(X):
+            whole = mixture(X)
+            k = [int(np.argmax(whole.weight))]  # the softmax gives it the most weight
+            return Gaussians(np.ones(1), whole.mean[k], whole.sd[k])
+
+        return {f"paper-bte{suffix(parameters)}": mixture, f"paper-bt{suffix(parameters)}": best}
+
+    return fit
+
+
+def suffix(parameters):
+    """What a variant of the paper's methods is called after."""
+    return "".join(f"-{name[0]}{value}" for name, value in parameters.items())
+
+
+def _fitted(task, parameters):
+    model = BinaryTreeGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
+    return model.fit(task.X, task.y)
+
+
+def _predictor(model):
+    def predict(X):
+        mixture = model.predict_distribution(X)
+        return Gaussians(mixture.weight, mixture.mean, np.sqrt(mixture.var))
+
+    return predict
+
+
+def _paper_methods(**parameters):
+    fit, end = fit_paper(**parameters), suffix(parameters)
+    more = "".join(f", {name} {value}" for name, value in parameters.items())
+    return (
+        Method(f"paper-bte{end}", (), fit, f"the paper's protocol, mixture of 20{more}", True),
+        Method(f"paper-bt{end}", (), fit, f"the paper's protocol, best of 20{more}", True),
+    )
+
+
+PRECISIONS = (2, 4, 8)
+
+METHODS = (
+    Method("triegp", (), fit_with(), "`BinaryTreeGPRegressor()`", True),
+    *_paper_methods(),
+    *(method for p in PRECISIONS for method in _paper_methods(precision=p)),
+    *_paper_methods(scaling="ecdf"),
+    *(
+        Method(
+            f"triegp, {name}", (), fit_with(**parameters), f"the defaults, but {parameters}", True
+        )
+        for name, parameters in ABLATIONS.items()
+    ),
+)

@@ -1,0 +1,41 @@
+"""Which cells make which table."""
+
+from itertools import product
+
+from bench.data import SEVEN
+from bench.methods.trees import ABLATIONS, PRECISIONS
+
+SEEDS = (0, 1, 2)
+LARGE = ("houseelectric_2007h1", "etopo20", "flights3m", "blogfeedback")
+SMALL = ("yacht", "energy")
+
+OURS = ("triegp", "paper-bte", "paper-bt")
+PEERS = (
+    "lightgbm",
+    "lightgbm-quantiles",
+    "catboost",
+    "ngboost",
+    "quantile-forest",
+    "sklearn-gp",
+    "gpytorch-exact",
+    "gpytorch-bbmm",
+    "gpytorch-sgpr",
+    "gpytorch-svgp",
+)
+ON_LARGE = ("triegp", "lightgbm", "gpytorch-svgp", "gpytorch-sgpr")
+
+TABLES = {
+    # name: (part, data, methods, seeds)
+    "table1": ("test", SEVEN, ("paper-bte", "paper-bt"), SEEDS),
+    "peers": ("test", SEVEN, ("triegp", *PEERS), SEEDS),
+    "large": ("test", LARGE, ON_LARGE, SEEDS),
+    "precision": ("test", SEVEN, tuple(f"paper-bte-p{p}" for p in PRECISIONS), SEEDS),
+    "ecdf": ("test", ("etopo20", "blogfeedback"), ("paper-bte", "paper-bte-secdf"), SEEDS),
+    "ablation": ("valid", SEVEN, ("triegp", *(f"triegp, {name}" for name in ABLATIONS)), SEEDS),
+}
+
+
+def cells_of(table):
+    """(part, data, method, seed) of a table, in the order in which they are worth having."""
+    part, data, methods, seeds = TABLES[table]
+    return [(part, *cell) for cell in ((d, m, s) for m, s, d in product(methods, seeds, data))]
