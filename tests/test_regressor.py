@@ -71,7 +71,10 @@ def dense_loo(model, X, y):
 
 
 def by_hand(model, members, latent=False, target=0, column=0):
-    """Weights (K,), means (K, m) and covariances (K, m, m) of the mixture in the units of y."""
+    """Weights (K + 1,), means (K + 1, m) and covariances of the mixture in the units of y.
+
+    The last one stands for strays, rows that are independent of all others.
+    """
     mixed = model.ensembles_[target if column == 0 else 0].calibrations[column]
     shift, unit = model.target_mean_[target], model.target_scale_[target]
     means = np.stack([mean for mean, _, _ in members])
@@ -80,13 +83,23 @@ def by_hand(model, members, latent=False, target=0, column=0):
     covs = np.stack(
         [cov + (0 if latent else noise) * np.eye(len(cov)) for _, cov, noise in members]
     )
-    return mixed.weight, shift + unit * means, unit**2 * mixed.scale * covs
+    stray = 0.0 if latent else mixed.stray
+    within = mixed.scale * np.average(covs, axis=0, weights=mixed.weight)
+    far = np.diag(np.diag(within) + mixed.stray_var)
+    return (
+        np.append((1 - stray) * mixed.weight, stray),
+        shift + unit * np.vstack([means, average]),
+        unit**2 * np.concatenate([mixed.scale * covs, far[None]]),
+    )
 
 
 def total_moments(weight, means, covs):
+    """A pair of rows has the members' covariance if neither strays."""
     mean = np.average(means, axis=0, weights=weight)
     apart = means - mean
-    cov = sum(w * (c + np.outer(a, a)) for w, c, a in zip(weight, covs, apart, strict=True))
+    parts = [w * (c + np.outer(a, a)) for w, c, a in zip(weight, covs, apart, strict=True)]
+    cov = sum(parts[:-1]) * (1 - weight[-1])
+    np.fill_diagonal(cov, np.diag(sum(parts)))
     return mean, cov
 
 
@@ -96,7 +109,9 @@ def fitted(request):
     model = BinaryTreeGPRegressor(**QUICK, mixture=request.param, temperature=1.0).fit(X, y)
     ensemble_ = model.ensembles_[0]
     if request.param == "calibrated":  # numbers that show
-        calibration = replace(ensemble_.calibrations[0], shrink=0.6, scale=1.3)
+        calibration = replace(
+            ensemble_.calibrations[0], shrink=0.6, scale=1.3, stray=0.15, stray_var=2.0
+        )
         model.ensembles_ = (replace(ensemble_, calibrations=(calibration,)),)
     return model, X, y
 
@@ -131,9 +146,14 @@ def test_latent_leaves_out_the_noise_alone(fitted):
     model, X, _ = fitted
     mixed = model.ensembles_[0].calibrations[0]
     noise = [member.posteriors[0].new_noise for member in model.ensembles_[0].members]
-    unit = model.target_scale_[0] ** 2 * mixed.scale * (mixed.weight @ noise)
+    unit = model.target_scale_[0] ** 2
     whole, function = (model.predict(X[:6], return_cov=True, latent=latent)[1] for latent in (0, 1))
-    np.testing.assert_allclose(whole - function, unit * np.eye(6), **VALUE)
+    expected = (1 - mixed.stray) ** 2 * function
+    var = np.diag(function) + unit * mixed.scale * (mixed.weight @ noise)
+    members = model.predict_distribution(X[:6])
+    strays = members.var[-1] if mixed.stray else 0.0
+    np.fill_diagonal(expected, (1 - mixed.stray) * var + mixed.stray * strays)
+    np.testing.assert_allclose(whole, expected, **VALUE)
 
 
 def test_log_density_matches_the_mixture_by_hand(fitted):
@@ -182,9 +202,11 @@ def test_the_distribution_itself_has_the_predicted_moments(fitted):
     model, X, y = fitted
     weight, means, covs = by_hand(model, dense_members(model, X, y, new_rows()))
     mixture = model.predict_distribution(new_rows())
-    np.testing.assert_array_equal(mixture.weight, weight)
-    np.testing.assert_allclose(mixture.mean, means, **VALUE)
-    np.testing.assert_allclose(mixture.var, np.stack([np.diag(c) for c in covs]), **VALUE)
+    n_parts = len(weight) if weight[-1] else len(weight) - 1  # strays only where there are any
+    np.testing.assert_array_equal(mixture.weight, weight[:n_parts])
+    np.testing.assert_allclose(mixture.mean, means[:n_parts], **VALUE)
+    var = np.stack([np.diag(c) for c in covs])
+    np.testing.assert_allclose(mixture.var, var[:n_parts], **VALUE)
 
 
 @pytest.mark.parametrize("latent", [False, True])
@@ -940,9 +962,8 @@ def test_rows_outside_the_box(recwarn):
         m.order.prior_variance + m.posteriors[0].new_noise for m in unrelated.ensembles_[0].members
     ]
     unit = unrelated.target_scale_[0] ** 2
-    np.testing.assert_allclose(
-        np.diag(cov)[:2], unit * mixed.scale * (mixed.weight @ prior), **VALUE
-    )
+    var = mixed.scale * (mixed.weight @ prior) + mixed.stray * mixed.stray_var
+    np.testing.assert_allclose(np.diag(cov)[:2], unit * var, **VALUE)
     assert np.isfinite(unrelated.sample_y(beyond, 3)).all()
     np.testing.assert_array_equal(error.predict(inside), clip.predict(inside))
     for call in (error.predict, error.sample_y, error.predict_interval):

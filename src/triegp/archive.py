@@ -39,7 +39,9 @@ def pack_ensemble(
     """Header and arrays of an ensemble, names beginning with prefix."""
     arrays: Arrays = {
         f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
-        f"{prefix}.tempering": np.array([[p.shrink, p.scale] for p in ensemble.calibrations]),
+        f"{prefix}.tempering": np.array(
+            [[p.shrink, p.scale, p.stray, p.stray_var] for p in ensemble.calibrations]
+        ),
     }
     first = ensemble.members[0].posteriors
     arrays[f"{prefix}.targets"] = np.stack([posterior.rows.y for posterior in first])
@@ -86,7 +88,7 @@ def unpack_ensemble(
     mixing = check_array(
         arrays, f"{prefix}.weight", np.float64, (targets.shape[0], len(header["members"]))
     )
-    tempering = check_array(arrays, f"{prefix}.tempering", np.float64, (targets.shape[0], 2))
+    tempering = check_array(arrays, f"{prefix}.tempering", np.float64, (targets.shape[0], 4))
     check_mixing(mixing, tempering)
     members = []
     for k, facts in enumerate(header["members"]):
@@ -117,8 +119,8 @@ def unpack_ensemble(
         )
         members.append(Member(own, fit, posteriors))
     calibrations = tuple(
-        Calibration(weight, float(shrink), float(scale))
-        for weight, (shrink, scale) in zip(mixing, tempering, strict=True)
+        Calibration(weight, *numbers)
+        for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
     )
     return Ensemble(tuple(members), calibrations)
 

@@ -97,12 +97,14 @@ def check_observations(
 
 
 def check_mixing(weight: Floats, tempering: Floats) -> None:
-    """Weights of the members, (n_targets, K): of sum 1; and (shrink, scale) of each target."""
+    """Weights of the members, (n_targets, K): of sum 1; and the rest of each target's mixing."""
     if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
         raise ValueError("weight of the members must not be negative and must sum to 1")
-    shrink, scale = tempering.T
+    shrink, scale, stray, stray_var = tempering.T
     if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():
         raise ValueError("tempering must have shrink between 0 and 1, and scale > 0")
+    if not ((stray >= 0) & (stray < 1) & (stray_var > 0)).all():
+        raise ValueError("tempering must have stray from 0 to less than 1, and stray_var > 0")
 
 
 def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:

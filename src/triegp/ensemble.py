@@ -250,7 +250,8 @@ def predict_mixture(
         noise = 0.0 if latent else posterior.new_noise
         means.append(part.mean)
         variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
-    return temper(ensemble.calibrations[target], np.stack(means), np.stack(variances))
+    mixed = ensemble.calibrations[target]
+    return temper(mixed, np.stack(means), np.stack(variances), latent=latent)
 
 
 def _choose_starts(

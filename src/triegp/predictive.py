@@ -55,12 +55,18 @@ def predict_covariance(target: Target, X: Data, *, latent: bool) -> tuple[Floats
     mixed = target.ensemble.calibrations[target.column]
     means = np.stack([joint_mean(joint) for joint in joints])
     mean = mixed.weight @ means
-    cov = np.zeros((mean.size, mean.size))
+    cov, within = np.zeros((mean.size, mean.size)), np.zeros(mean.size)
     for weight, eps, joint, own in zip(mixed.weight, noise, joints, means, strict=True):
         apart = mixed.shrink * (own - mean)
-        cov += weight * (mixed.scale * dense_covariance(joint) + np.outer(apart, apart))
+        part = mixed.scale * dense_covariance(joint)
         if not latent:
-            cov[np.diag_indices_from(cov)] += weight * mixed.scale * eps
+            part[np.diag_indices_from(part)] += mixed.scale * eps
+        cov += weight * (part + np.outer(apart, apart))
+        within += weight * np.diag(part)
+    if not latent:  # a stray is independent of everything else
+        own = (1.0 - mixed.stray) * np.diag(cov) + mixed.stray * (within + mixed.stray_var)
+        cov *= (1.0 - mixed.stray) ** 2
+        np.fill_diagonal(cov, own)
     return target.mean + target.scale * mean, squared_scale(target) * cov
 
 
@@ -90,7 +96,7 @@ def predict_units(target: Target, X: Data, *, latent: bool) -> Mixture:
 def draw(
     target: Target, X: Data, n_samples: int, rng: np.random.Generator, *, latent: bool
 ) -> Floats:
-    """Joint samples, (m, n_samples): each from one member, drawn by weight."""
+    """Joint samples, (m, n_samples): each from one member, drawn by weight; strays by the row."""
     joints, noise = _joints(target, X)
     mixed = target.ensemble.calibrations[target.column]
     means = np.stack([joint_mean(joint) for joint in joints])
@@ -106,6 +112,10 @@ def draw(
             draws += np.sqrt(eps) * rng.standard_normal(draws.shape)
         centre = mean + mixed.shrink * (own - mean)
         out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
+    if not latent and mixed.stray:
+        var = predict_mixture(target.ensemble, X, target.column, var=True, latent=False).var[-1]
+        row, sample = np.nonzero(rng.random(out.shape) < mixed.stray)
+        out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
     return np.asarray(target.mean + target.scale * out)
 
 

@@ -91,9 +91,9 @@ class BinaryTreeGPRegressor(
         Largest derivative of the nll a row at which a fit has converged.
     mixture : {"calibrated", "stacking", "softmax", "best"}, optional
         How members are mixed. "stacking": with the weights that maximise the leave-one-out density.
-        "calibrated": the same, and the members' means are pulled together and their variances
-        scaled as leave-one-out finds best. "softmax": of the training nll a row. "best": all on the
-        member with the lowest.
+        "calibrated": the same, and the members' means are pulled together, their variances scaled,
+        and some observations stray from all of them, as leave-one-out finds best. "softmax": of
+        the training nll a row. "best": all on the member with the lowest.
     temperature : float, optional
         Of the softmax.
     multi_target : {"own", "shared"}, default="own"
@@ -266,7 +266,10 @@ class BinaryTreeGPRegressor(
         return self._shape(mean), self._shape(spread)
 
     def predict_distribution(self, X: Any, *, latent: bool = False) -> Mixture | list[Mixture]:
-        """The predictive distribution: a mixture of Gaussians at every row, one for each target."""
+        """The predictive distribution: a mixture of Gaussians at every row, one for each target.
+
+        One Gaussian a member, and a last one for observations that stray, where there are any.
+        """
         data = self._rows(X)
         mixtures = [predictive.predict_units(t, data, latent=latent) for t in self._targets()]
         return mixtures[0] if self.one_dimensional_ else mixtures
