@@ -6,14 +6,14 @@ from bench import cells, plan
 from bench.methods import METHODS, missing
 
 
-def run_cells(todo, *, limit=cells.LIMIT, again=False):
+def run_cells(todo, *, limit=cells.LIMIT, again=False, apart=True):
     """Run cells with a progress bar, one line a cell; what is there is not run again."""
     from tqdm import tqdm
 
     with tqdm(todo, unit="cell") as bar:
         for part, data, method, seed in bar:
             bar.set_description(f"{data}, {method}, seed {seed}")
-            cell = cells.run_cell(part, data, method, seed, limit=limit, again=again)
+            cell = cells.run_cell(part, data, method, seed, limit=limit, again=again, apart=apart)
             bar.write(line_of(cell))
 
 
@@ -39,11 +39,20 @@ def list_methods(_):
 def run(options):
     part = options.part
     todo = [(part, d, m, s) for m in options.methods for s in options.seeds for d in options.data]
-    run_cells(todo, limit=options.limit, again=options.again)
+    run_cells(todo, limit=options.limit, again=options.again, apart=not options.together)
 
 
 def table(options):
     run_cells(plan.cells_of(options.command), limit=options.limit, again=options.again)
+
+
+def quick(_):
+    """Two small data sets, one seed, every method: is all of it in working order?"""
+    from threadpoolctl import threadpool_limits
+
+    todo = [("test", d, m, 0) for m in (*plan.OURS[:2], *plan.PEERS) for d in plan.SMALL]
+    with threadpool_limits(1):  # so few rows are not worth a second thread
+        run_cells(todo, apart=False)
 
 
 def module(name):
@@ -64,6 +73,9 @@ def main(arguments=None):
     some.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD", required=True)
     some.add_argument("--seeds", nargs="+", type=int, default=list(plan.SEEDS))
     some.add_argument("--part", choices=("valid", "test"), default="test")
+    some.add_argument(
+        "--together", action="store_true", help="in one process, without a limit of time"
+    )
     some.set_defaults(work=run)
     tables = {
         name: commands.add_parser(name, help=f"the cells of table {name!r}") for name in plan.TABLES
@@ -73,11 +85,13 @@ def main(arguments=None):
     for one in (some, *tables.values()):
         one.add_argument("--limit", type=float, default=cells.LIMIT, help="seconds a cell")
         one.add_argument("--again", action="store_true", help="run cells that are there again")
+    once = commands.add_parser("quick", help="two small data sets, one seed, every method")
+    once.set_defaults(work=quick)
     modules = {
         "unique": "unique bit strings before and after ECDF",
         "scaling": "time and memory against n",
         "schematics": "the paper's four schematic figures",
-        "results": "docs/results.md and its plots, from the cells",
+        "page": "docs/results.md and its plots, from the cells",
     }
     for name, about in modules.items():
         commands.add_parser(name, help=about).set_defaults(work=module(name))

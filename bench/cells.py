@@ -5,8 +5,6 @@ run again, so a run that was stopped goes on where it was.
 """
 
 import json
-import os
-import resource
 import subprocess
 import sys
 import time
@@ -16,7 +14,7 @@ import numpy as np
 
 from bench.data import load
 from bench.distributions import score
-from bench.measure import RESULTS, machine
+from bench.measure import RESULTS, machine, peak_bytes, resident_bytes
 from bench.methods import METHODS, Task, missing
 
 FOLDER = RESULTS / "cells"
@@ -35,8 +33,11 @@ def read(part, data, method, seeds=(0, 1, 2)):
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
-def run_cell(part, data, method, seed, *, limit=LIMIT, again=False):
-    """The cell, run if it is not there; "status" says how it went."""
+def run_cell(part, data, method, seed, *, limit=LIMIT, again=False, apart=True):
+    """The cell, run if it is not there; "status" says how it went.
+
+    Apart is in a process of its own; otherwise there is no limit, and memory says little.
+    """
     path = path_of(part, data, method, seed)
     if path.exists() and not again:
         return json.loads(path.read_text())
@@ -44,24 +45,29 @@ def run_cell(part, data, method, seed, *, limit=LIMIT, again=False):
     absent = missing(METHODS[method])
     if absent:  # nothing is kept: it may be installed tomorrow
         return {**names, "status": "missing", "note": f"needs {', '.join(absent)}"}
-    command = [sys.executable, "-m", "bench.cells", part, data, method, str(seed)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        found = [{**names, "status": "time-out", "limit_s": limit, "machine": machine()}]
-    else:
-        lines = done.stdout.splitlines()
-        if done.returncode == 0 and lines:
-            found = json.loads(lines[-1])
-        else:  # killed from outside, for memory most likely
-            note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            found = [{**names, "status": "error", "note": note, "machine": machine()}]
+    found = _run_apart(names, limit) if apart else measure_cell(part, data, method, seed)
     for cell in found:
         own = path_of(part, data, cell["method"], seed)
         if cell["method"] == method or again or not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True)
             own.write_text(json.dumps(cell, indent=1) + "\n")
     return next(cell for cell in found if cell["method"] == method)
+
+
+def _run_apart(names, limit):
+    """What `python -m bench.cells` prints last; or how it ended."""
+    part, data, method, seed = (str(names[key]) for key in ("part", "data", "method", "seed"))
+    command = [sys.executable, "-m", "bench.cells", part, data, method, seed]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return [{**names, "status": "time-out", "limit_s": limit, "machine": machine()}]
+    lines = done.stdout.splitlines()
+    if done.returncode == 0 and lines:
+        return json.loads(lines[-1])
+    # Killed from outside, for memory most likely.
+    note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return [{**names, "status": "error", "note": note, "machine": machine()}]
 
 
 def measure_cell(part, data, method, seed):
@@ -77,7 +83,7 @@ def measure_task(task, X_new, y_new, data, method, part):
     if chosen.warms:  # compiling is not fitting
         few = slice(WARM_ROWS)
         chosen.fit(Task(task.X[few], task.y[few], task.X_valid[few], task.y_valid[few], 0))
-    before = _resident()
+    before = resident_bytes()
     start = time.perf_counter()
     fitted = chosen.fit(task)
     seconds = time.perf_counter() - start
@@ -86,7 +92,7 @@ def measure_task(task, X_new, y_new, data, method, part):
         start = time.perf_counter()
         predicted = predict(X_new)
         predict_seconds = time.perf_counter() - start
-        peak = _peak()  # before scoring
+        peak = peak_bytes()  # before scoring
         results.append(
             {
                 "data": data,
@@ -106,15 +112,6 @@ def measure_task(task, X_new, y_new, data, method, part):
             }
         )
     return results
-
-
-def _resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _gpu_peak():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("TRIEGP_RESULTS", Path(__file__).parent / "results"))
 
 
 def seconds(work, repeats=7, budget=20.0):
@@ -28,11 +28,21 @@ def seconds(work, repeats=7, budget=20.0):
 def extra_peak_bytes(work):
     """By how much work() raises the resident size of this process at its highest (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")  # forget the highest size so far
-    before = _status("VmRSS")
+    before = resident_bytes()
     result = work()
-    peak = _status("VmHWM") - before
+    peak = peak_bytes() - before
     del result
     return peak
+
+
+def resident_bytes():
+    """Memory of this process now (Linux)."""
+    return _status("VmRSS")
+
+
+def peak_bytes():
+    """Memory of this process at its highest (Linux)."""
+    return _status("VmHWM")
 
 
 def _status(name):

@@ -4,7 +4,6 @@ import numpy as np
 
 from bench.distributions import Gaussians
 from bench.methods.task import Method
-from triegp import BinaryTreeGPRegressor
 
 ABLATIONS = {
     "no shift": {"shift": False},
@@ -58,6 +57,8 @@ def suffix(parameters):
 
 
 def _fitted(task, parameters):
+    from triegp import BinaryTreeGPRegressor
+
     model = BinaryTreeGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
     return model.fit(task.X, task.y)
 

@@ -1,0 +1,184 @@
+"""Tables of the results page, as lines of Markdown, from the cells that are there."""
+
+import numpy as np
+
+from bench import paper, plan
+from bench.cells import mean_error, read
+from bench.data import SEVEN
+from bench.methods import METHODS
+from bench.methods.trees import ABLATIONS, PRECISIONS
+
+# metric: (title, how to get it from a cell, digits, whether less is better)
+METRICS = {
+    "nll": ("NLL", lambda c: c["nll"], 3, True),
+    "rmse": ("RMSE", lambda c: c["rmse"], 3, True),
+    "crps": ("CRPS", lambda c: c["crps"], 4, True),
+    "cover50": ("Coverage of the 50 % interval, %", lambda c: 100 * c["coverage"]["50"], 1, None),
+    "cover90": ("Coverage of the 90 % interval, %", lambda c: 100 * c["coverage"]["90"], 1, None),
+    "cover99": ("Coverage of the 99 % interval, %", lambda c: 100 * c["coverage"]["99"], 1, None),
+    "width50": ("Mean width of the 50 % interval", lambda c: c["width"]["50"], 3, None),
+    "width90": ("Mean width of the 90 % interval", lambda c: c["width"]["90"], 3, None),
+    "width99": ("Mean width of the 99 % interval", lambda c: c["width"]["99"], 3, None),
+    "fit": ("Fit, seconds", lambda c: c["fit_seconds"], 1, None),
+    "predict": (
+        "Prediction, seconds for a million rows",
+        lambda c: c["predict_seconds_per_million"],
+        1,
+        None,
+    ),
+    "memory": ("Peak memory of the process, MiB", lambda c: c["memory_peak"] / 2**20, 0, None),
+}
+
+
+def table(head, rows):
+    """Markdown lines."""
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
+
+
+def with_error(found, digits=3):
+    """Mean and two standard errors, as text."""
+    if found is None:
+        return "-"
+    mean, error = found
+    if error is None or np.isnan(error):
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def state(cells):
+    """What to write where there is no number."""
+    if not cells:
+        return "not run"
+    return {"time-out": "time-out", "error": "failed"}.get(cells[0]["status"], "-")
+
+
+def values(cells, pick):
+    return [pick(cell) for cell in cells if cell["status"] == "ok"]
+
+
+def peers_table(metric, data, methods, part="test"):
+    """Methods by data sets, one metric; the best of each column in bold."""
+    _, pick, digits, less = METRICS[metric]
+    grid = {m: {d: mean_error(values(read(part, d, m), pick)) for d in data} for m in methods}
+    best = {}
+    for d in data:
+        known = [grid[m][d][0] for m in methods if grid[m][d] is not None]
+        best[d] = min(known) if known and less else None
+    rows = []
+    for m in methods:
+        texts = [_mark(read(part, data[0], m), m)]
+        for d in data:
+            found = grid[m][d]
+            text = state(read(part, d, m)) if found is None else with_error(found, digits)
+            bold = found is not None and less and round(found[0], digits) == round(best[d], digits)
+            texts.append(f"**{text}**" if bold else text)
+        rows.append(texts)
+    return table(["", *data], rows)
+
+
+def _mark(cells, method):
+    """The method's name, with a mark where it ran on a GPU."""
+    gpu = any(cell.get("machine", {}).get("gpu") for cell in cells)
+    return f"{method} (GPU)" if gpu else method
+
+
+def paper_table(metric, methods=(("BTE", "paper-bte"), ("BT", "paper-bt")), name="table1"):
+    """The paper's figures beside ours."""
+    pick = METRICS["nll" if metric == "nll" else "rmse"][1]
+    digits, scale = 3, 1.0
+    if metric == "minutes":
+        pick, scale = METRICS["fit"][1], 60.0
+    head, rows = ["data"], []
+    for theirs, _ in methods:
+        head += [f"{theirs}: paper", "here"]
+    for d in SEVEN:
+        row = [d]
+        for theirs, ours in methods:
+            found = mean_error([v / scale for v in values(read("test", d, ours), pick)])
+            row += [with_error(paper.figure(name, d, theirs, metric), digits), with_error(found)]
+        rows.append(row)
+    return table(head, rows)
+
+
+def precision_table():
+    """NLL of the paper's methods by precision."""
+    pairs = [(f"BTE p={p}", f"paper-bte-p{p}") for p in PRECISIONS]
+    pairs += [(f"BT p={p}", f"paper-bt-p{p}") for p in PRECISIONS]
+    return paper_table("nll", pairs, "precision")
+
+
+def simplex_table():
+    """The paper's comparison with Simplex-GP, and our three rows."""
+    data = [d for d in SEVEN if paper.figure("simplex", d, "Simplex-GP", "nll")]
+    theirs = ("Simplex-GP", "Matern-BBMM", "SGPR", "SVGP", "BT", "BTE")
+    rows = [
+        [f"paper: {m}", *(with_error(paper.figure("simplex", d, m, "nll")) for d in data)]
+        for m in theirs
+    ]
+    pick = METRICS["nll"][1]
+    for m in plan.OURS[::-1]:
+        found = [mean_error(values(read("test", d, m), pick)) for d in data]
+        rows.append([f"here: {m}", *map(with_error, found)])
+    return table(["NLL", *data], rows)
+
+
+def unique_table(rows):
+    """Unique bit strings, the paper's in brackets."""
+
+    def both(value, published, key):
+        text = (published or {}).get(key)
+        return f"{value:.1f} ({text})" if text else f"{value:.1f}"
+
+    lines = []
+    for row in rows:
+        published = paper.UNIQUE.get(paper.NAMES.get(row["data"]))
+        lines.append(
+            [
+                row["data"],
+                f"{row['n']:,}",
+                str(row["p"]),
+                both(row["rows"], published, "pct_unique_rows"),
+                both(row["bits"], published, "pct_unique_bits"),
+                f"{both(row['bits_ecdf'], published, 'pct_unique_bits_ecdf')}, p = {row['p_new']}",
+            ]
+        )
+    return table(
+        ["data", "rows", "p", "unique rows, %", "unique bit strings, %", "after ECDF, %"], lines
+    )
+
+
+def ablation_table():
+    """Validation NLL with one thing changed, less that of the defaults."""
+    pick = METRICS["nll"][1]
+    base = {d: {c["seed"]: c for c in read("valid", d, "triegp")} for d in SEVEN}
+    rows = [["the defaults", *(_short([pick(c) for c in base[d].values()]) for d in SEVEN), ""]]
+    for name in ABLATIONS:
+        gains = []
+        for d in SEVEN:
+            cells = [c for c in read("valid", d, f"triegp, {name}") if c["status"] == "ok"]
+            pairs = [pick(c) - pick(base[d][c["seed"]]) for c in cells if c["seed"] in base[d]]
+            gains.append(np.mean(pairs) if pairs else None)
+        known = [g for g in gains if g is not None]
+        texts = ["not run" if g is None else f"{g:+.3f}" for g in gains]
+        rows.append([name, *texts, f"{np.mean(known):+.3f}" if known else "-"])
+    return table(["", *SEVEN, "mean"], rows)
+
+
+def _short(numbers):
+    return f"{np.mean(numbers):.3f}" if numbers else "not run"
+
+
+def methods_table(methods):
+    """What each method is, and with which version."""
+    rows = []
+    for m in methods:
+        cells = [c for d in (*SEVEN, *plan.LARGE) for c in read("test", d, m)]
+        versions = cells[0]["machine"] if cells else {}
+        needs = METHODS[m].needs
+        text = ", ".join(f"{k} {versions.get(k) or ''}".strip() for k in needs)
+        rows.append([m, METHODS[m].about, text if cells or not needs else f"{text} (not run)"])
+    return table(["method", "settings", "versions"], rows)

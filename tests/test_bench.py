@@ -1,0 +1,310 @@
+"""The comparison's own parts: scores, cells, tables, the page; and its quick mode on real data."""
+
+import json
+
+import numpy as np
+import pytest
+from bench import __main__ as command
+from bench import cells, page, paper, plan, scaling, tables, unique
+from bench.data import SEVEN, available, load
+from bench.distributions import LEVELS, TAILS, Gaussians, Quantiles, central, gaussian, score
+from bench.methods import METHODS, Task, missing
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from triegp import BinaryTreeGPRegressor
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "FOLDER", tmp_path / "cells")
+    monkeypatch.setattr(scaling, "FOLDER", tmp_path / "scaling")
+    monkeypatch.setattr(unique, "PATH", tmp_path / "unique.json")
+    return tmp_path
+
+
+def mixture(m=7, seed=0):
+    rng = np.random.default_rng(seed)
+    return Gaussians(
+        np.array([0.2, 0.8]), rng.standard_normal((2, m)), rng.uniform(0.3, 2.0, (2, m))
+    )
+
+
+# Scores
+
+
+def test_scores_of_a_gaussian_are_the_textbooks():
+    rng = np.random.default_rng(1)
+    mean, sd, y = rng.standard_normal(200), rng.uniform(0.5, 2, 200), rng.standard_normal(200)
+    found = score(gaussian(mean, sd), y, unit=2.0)
+    assert found["nll"] == pytest.approx(-norm.logpdf(y, mean, sd).mean() - np.log(2.0))
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)) / 2.0)
+    assert found["width"]["90"] == pytest.approx(2 * norm.ppf(0.95) * sd.mean() / 2.0)
+    inside = np.abs(y - mean) <= norm.ppf(0.95) * sd
+    assert found["coverage"]["90"] == inside.mean()
+
+
+def test_scores_of_a_mixture_agree_with_numerical_integrals():
+    predicted, y = mixture(), np.linspace(-2, 2, 7)
+    found = score(predicted, y, unit=1.0)
+
+    def cdf(x, i):
+        return predicted.weight @ norm.cdf(x, predicted.mean[:, i], predicted.sd[:, i])
+
+    crps = [
+        quad(lambda x, i=i: cdf(x, i) ** 2, -25, y[i])[0]
+        + quad(lambda x, i=i: (1 - cdf(x, i)) ** 2, y[i], 25)[0]
+        for i in range(7)
+    ]
+    assert found["crps"] == pytest.approx(np.mean(crps), rel=1e-6)
+    density = [
+        predicted.weight @ norm.pdf(y[i], predicted.mean[:, i], predicted.sd[:, i])
+        for i in range(7)
+    ]
+    assert found["nll"] == pytest.approx(-np.log(density).mean())
+    np.testing.assert_allclose(central(predicted), predicted.weight @ predicted.mean)
+    covered = [0.05 <= cdf(y[i], i) <= 0.95 for i in range(7)]
+    assert found["coverage"]["90"] == np.mean(covered)
+
+
+def test_scores_of_many_quantiles_approach_those_of_the_distribution():
+    rng = np.random.default_rng(2)
+    mean, y = rng.standard_normal(300), rng.standard_normal(300)
+    levels = np.array(sorted({*TAILS, *np.linspace(0.001, 0.999, 999).tolist()}))
+    values = mean[:, None] + norm.ppf(levels)
+    found = score(Quantiles(levels, values, mean), y, unit=1.0)
+    exact = score(gaussian(mean, 1.0), y, unit=1.0)
+    assert found["nll"] is None
+    assert found["crps"] == pytest.approx(exact["crps"], rel=1e-3)
+    assert found["coverage"] == exact["coverage"]
+    assert found["width"]["99"] == pytest.approx(exact["width"]["99"])
+    assert set(TAILS) <= set(LEVELS)
+
+
+# Methods
+
+
+def small_task(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((160, 2))
+    y = 5 + 3 * np.sin(4 * X[:, 0]) + 0.1 * rng.standard_normal(160)
+    return Task(X[:100], y[:100], X[100:130], y[100:130], 0), X[130:], y[130:]
+
+
+@pytest.mark.parametrize("name", [*plan.OURS[:2], *plan.PEERS])
+def test_every_method_that_is_installed_learns_something(name):
+    absent = missing(METHODS[name])
+    if absent:
+        pytest.skip(f"needs {', '.join(absent)}")
+    if name == "lightgbm-quantiles":
+        pytest.skip("seven of the models tested as lightgbm")
+    task, X, y = small_task()
+    results = cells.measure_task(task, X, y, "synthetic", name, "test")
+    assert results[0]["method"] == name
+    for cell in results:
+        assert cell["rmse"] < 0.7
+        assert cell["fit_seconds"] > 0
+        assert cell["memory_peak"] >= cell["memory_before"] > 0
+        assert json.loads(json.dumps(cell)) == cell
+
+
+def test_the_papers_two_methods_come_of_one_fit():
+    task, X, _ = small_task()
+    fitted = METHODS["paper-bte"].fit(task)
+    both, best = fitted["paper-bte"](X), fitted["paper-bt"](X)
+    alone = BinaryTreeGPRegressor(preset="paper-bt", random_state=0).fit(task.X, task.y)
+    np.testing.assert_allclose(best.mean[0], alone.predict(X), rtol=1e-12)
+    assert both.weight.size == 20
+
+
+# Cells
+
+
+def fake_cell(folder, data, method, seed, part="test", **facts):
+    path = cells.path_of(part, data, method, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cell = {
+        "data": data,
+        "method": method,
+        "seed": seed,
+        "part": part,
+        "status": "ok",
+        "nll": 0.5 + seed,
+        "rmse": 0.1,
+        "crps": 0.05,
+        "coverage": {"50": 0.5, "90": 0.9, "99": 0.99},
+        "width": {"50": 0.5, "90": 0.9, "99": 0.99},
+        "fit_seconds": 60.0,
+        "predict_seconds_per_million": 1.0,
+        "memory_peak": 2**30,
+        "memory_before": 2**20,
+        "machine": {"cpu": "a cpu", "cores": 2, "gpu": None},
+    }
+    path.write_text(json.dumps(cell | facts))
+
+
+def test_a_cell_that_is_there_is_not_run_again(folder):
+    fake_cell(folder, "yacht", "triegp", 0, nll=123.0)
+    assert cells.run_cell("test", "yacht", "triegp", 0)["nll"] == 123.0
+
+
+def test_a_method_that_is_not_installed_is_named(folder, monkeypatch):
+    monkeypatch.setattr(cells, "missing", lambda method: ["somepackage"])
+    cell = cells.run_cell("test", "yacht", "lightgbm", 0)
+    assert (cell["status"], cell["note"]) == ("missing", "needs somepackage")
+    assert not cells.path_of("test", "yacht", "lightgbm", 0).exists()
+    assert "missing needs somepackage" in command.line_of(cell)
+
+
+def test_a_cell_that_takes_too_long_is_a_time_out(folder):
+    cell = cells.run_cell("test", "yacht", "triegp", 0, limit=0.01)
+    assert cell["status"] == "time-out"
+    assert cells.read("test", "yacht", "triegp") == [cell]
+
+
+def test_a_cell_that_fails_says_why(folder):
+    cell = cells.run_cell("test", "no such data", "triegp", 0)
+    assert cell["status"] == "error"
+    assert "no such data" in cell["note"]
+
+
+def test_mean_and_two_standard_errors():
+    mean, error = cells.mean_error([1.0, 2.0, 3.0, None])
+    assert (mean, error) == (2.0, pytest.approx(2 / np.sqrt(3)))
+    assert np.isnan(cells.mean_error([1.0])[1])
+    assert cells.mean_error([]) is None
+
+
+# Tables and the page
+
+
+def test_the_papers_figures_are_read():
+    assert paper.figure("table1", "pol", "BTE", "nll") == (-0.625, 0.035)
+    assert paper.figure("precision", "bike", "BTE p=8", "nll") is None  # a misprint
+    assert paper.figure("precision", "bike", "BT p=8", "nll") is not None
+    assert paper.figure("table1", "yacht", "BTE", "nll") is None
+    assert float(paper.UNIQUE["Buzz"]["pct_unique_bits"]) == 0.5
+
+
+def test_a_table_of_peers_marks_the_best_the_missing_and_the_slow(folder):
+    for seed in range(3):
+        fake_cell(folder, "pol", "triegp", seed)
+        fake_cell(folder, "pol", "lightgbm", seed, nll=0.2)
+    fake_cell(folder, "pol", "catboost", 0, status="time-out")
+    fake_cell(folder, "pol", "ngboost", 0, status="error")
+    fake_cell(folder, "pol", "gpytorch-svgp", 0, nll=3.0, machine={"gpu": "some GPU"})
+    methods = ("triegp", "lightgbm", "catboost", "ngboost", "quantile-forest", "gpytorch-svgp")
+    lines = tables.peers_table("nll", ("pol",), methods)
+    assert lines[2:] == [
+        "| triegp | 1.500 ± 1.155 |",
+        "| lightgbm | **0.200 ± 0.000** |",
+        "| catboost | time-out |",
+        "| ngboost | failed |",
+        "| quantile-forest | not run |",
+        "| gpytorch-svgp (GPU) | 3.000 |",
+    ]
+
+
+def test_the_ablation_is_a_difference_seed_by_seed(folder):
+    for seed in range(2):
+        fake_cell(folder, "pol", "triegp", seed, "valid")
+        fake_cell(folder, "pol", "triegp, no shift", seed, "valid", nll=0.75 + seed)
+    row = next(line for line in tables.ablation_table() if line.startswith("| no shift"))
+    assert row.startswith("| no shift | +0.250 | not run")
+    assert row.endswith("| +0.250 |")
+
+
+def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
+    pytest.importorskip("matplotlib")
+    for d in SEVEN:
+        for seed in range(3):
+            fake_cell(folder, d, "triegp", seed)
+            fake_cell(folder, d, "paper-bte", seed)
+    unique.PATH.write_text(
+        json.dumps(
+            [
+                {
+                    "data": "pol",
+                    "n": 9600,
+                    "d": 26,
+                    "p": 6,
+                    "rows": 99.9,
+                    "bits": 98.8,
+                    "bits_ecdf": 99.0,
+                    "p_new": 6,
+                }
+            ]
+        )
+    )
+    scaling.FOLDER.mkdir()
+    for n in (10_000, 100_000):
+        row = {"method": "evaluation", "n": n, "status": "ok", "fit_seconds": n * 1e-6}
+        (scaling.FOLDER / f"evaluation-{n}.json").write_text(json.dumps(row))
+    page.main(folder)
+    text = (folder / "results.md").read_text()
+    assert "98.8 (98.8)" in text
+    assert "n^1.00" in text
+    assert "1.500 ± 1.155" in text
+    assert "python -m bench peers" in text
+    assert (folder / "figures" / "runtime.svg").read_text().startswith("<?xml")
+    once = (folder / "figures" / "scaling.svg").read_bytes()
+    page.main(folder)
+    assert (folder / "figures" / "scaling.svg").read_bytes() == once
+
+
+def test_growth_is_the_slope_of_what_worked():
+    rows = [{"n": n, "status": "ok", "fit_seconds": n**1.2} for n in (1_000, 10_000, 100_000)]
+    rows.append({"n": 10**6, "status": "time-out", "limit_s": 600.0})
+    assert scaling.growth(rows) == pytest.approx(1.2)
+    assert scaling.growth(rows[:2]) is None
+
+
+def test_tables_name_methods_that_exist():
+    for name in plan.TABLES:
+        listed = plan.cells_of(name)
+        assert listed
+        assert {method for _, _, method, _ in listed} <= set(METHODS)
+        assert {part for part, *_ in listed} == {"valid" if name == "ablation" else "test"}
+
+
+# On real data
+
+
+def test_tuning_never_loads_the_test_part(monkeypatch):
+    asked = []
+
+    def spy(name, seed, *parts):
+        asked.append(parts)
+        rng = np.random.default_rng(0)
+        return [(rng.random((50, 2)), rng.random(50)) for _ in parts]
+
+    monkeypatch.setattr(cells, "load", spy)
+    cells.measure_cell("valid", "yacht", "triegp, 1 member", 0)
+    assert asked == [("train", "valid")]
+
+
+def test_quick_mode_runs_every_method_that_is_installed(folder, capsys):
+    for name in plan.SMALL:
+        if not available(name):
+            pytest.skip(f"data set {name!r} is not at hand")
+    command.main(["quick"])
+    out = capsys.readouterr().out
+    for name in (*plan.OURS[:2], *plan.PEERS):
+        for d in plan.SMALL:
+            kept = cells.read("test", d, name, seeds=(0,))
+            if missing(METHODS[name]):
+                assert not kept
+                assert "missing" in next(x for x in out.splitlines() if d in x and name in x)
+            else:
+                assert kept[0]["status"] == "ok"
+                assert kept[0]["rmse"] < 0.6
+    ((_, y),) = load(plan.SMALL[0], 0, "test")
+    assert y.size > 50
+
+
+def test_the_command_lists_its_methods(capsys):
+    command.main(["methods"])
+    out = capsys.readouterr().out
+    assert all(name in out for name in METHODS)
+    with pytest.raises(SystemExit):
+        command.main(["run", "pol", "--methods", "no such method"])
