@@ -1,0 +1,162 @@
+"""Solves with K + noise of a forest: preconditioned conjugate gradients, many right-hand sides."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
+from triegp.forest.operators import Forest, forest_product
+from triegp.validation import finite_columns, positive_number
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a solve found.
+
+    Attributes
+    ----------
+    x : float64 (n,) or (n, k)
+        Solutions.
+    residual : float64 (k,)
+        |b - A x| / |b| of each right-hand side, recomputed from x.
+    n_steps : int
+        Products with K that the longest took.
+    converged : bool
+        Whether all residuals are within the tolerance.
+    """
+
+    x: Floats
+    residual: Floats
+    n_steps: int
+    converged: bool
+
+
+def solve_forest(
+    forest: Forest,
+    noise: Any,
+    b: Any,
+    *,
+    preconditioner: Nystrom | None = None,
+    start: Any = None,
+    tolerance: float = 1e-6,
+    max_steps: int = 1000,
+) -> Solution:
+    """Solve (K + noise) x = b by conjugate gradients.
+
+    Parameters
+    ----------
+    forest : Forest
+        Whose K.
+    noise : float or array (n,)
+        Variances, > 0.
+    b : array (n,) or (n, k)
+        Right-hand sides; each has its own steps, those that are done wait no longer.
+    preconditioner : Nystrom, optional
+        Made by `fit_nystrom`, for this noise or one like it.
+    start : array like b, optional
+        Where to begin, for a warm start.
+    tolerance : float
+        Of |b - A x| / |b|.
+    max_steps : int
+        Products with K at most.
+
+    Returns
+    -------
+    Solution
+        With a ConvergenceWarning where the tolerance was not reached.
+
+    Notes
+    -----
+    O(n T k) a step. The residual is recomputed at the end, and the steps go on from there if the
+    one that was kept up to date had drifted from it.
+    """
+    variance = check_noise(noise, forest.n_rows)[:, None]
+    given = finite_columns("b", b, forest.n_rows)
+    tolerance = positive_number("tolerance", tolerance)
+    if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__") or max_steps < 1:
+        raise ValueError(f"max_steps must be a positive integer, got {max_steps!r}")
+    target = given.reshape(forest.n_rows, -1)
+    x = np.zeros_like(target)
+    if start is not None:
+        begin = finite_columns("start", start, forest.n_rows)
+        if begin.shape != given.shape:
+            raise ValueError(f"start must have the shape of b, {given.shape}, got {begin.shape}")
+        x = begin.reshape(target.shape).copy()
+    size = np.linalg.norm(target, axis=0)
+    size = np.where(size > 0, size, 1.0)
+
+    def residual_of(x: Floats) -> Floats:
+        return np.asarray(target - forest_product(forest, x) - variance * x)
+
+    n_steps = 0
+    error = residual_of(x) if x.any() else target.copy()
+    relative = np.linalg.norm(error, axis=0) / size
+    best = x.copy(), relative.copy()
+    while n_steps < max_steps and (relative > tolerance).any():
+        rows = np.flatnonzero(relative > tolerance)
+        took = _descend(
+            forest, variance, x, error, size, rows, preconditioner, tolerance, max_steps - n_steps
+        )
+        n_steps += took
+        error = residual_of(x)
+        relative = np.linalg.norm(error, axis=0) / size
+        better = relative < best[1]
+        best[0][:, better], best[1][better] = x[:, better], relative[better]
+        if not better[rows].any():  # rounding allows no more
+            break
+    x, relative = best
+    converged = bool((relative <= tolerance).all())
+    if not converged:
+        warnings.warn(
+            f"conjugate gradients ended after {n_steps} steps at a relative residual of "
+            f"{relative.max():.2g}, above the tolerance of {tolerance:.2g}",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return Solution(x.reshape(given.shape), relative, n_steps, converged)
+
+
+def _descend(
+    forest: Forest,
+    variance: Floats,
+    x: Floats,
+    error: Floats,
+    size: Floats,
+    rows: npt.NDArray[np.int64],
+    preconditioner: Nystrom | None,
+    tolerance: float,
+    max_steps: int,
+) -> int:
+    """Conjugate gradients on columns `rows` of x, in place; return the steps taken."""
+
+    def precondition(r: Floats) -> Floats:
+        return r / 1.0 if preconditioner is None else apply_inverse(preconditioner, r)
+
+    r = error[:, rows]
+    z = precondition(r)
+    p = z
+    rz = np.einsum("nk,nk->k", r, z)
+    for step in range(1, max_steps + 1):
+        q = forest_product(forest, p) + variance * p
+        curvature = np.einsum("nk,nk->k", p, q)
+        stride = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)
+        x[:, rows] += stride * p
+        r = r - stride * q
+        go = (np.linalg.norm(r, axis=0) / size[rows] > tolerance) & (stride != 0)
+        if not go.any():
+            return step
+        if not go.all():
+            rows, r, p, rz = rows[go], r[:, go], p[:, go], rz[go]
+        z = precondition(r)
+        new = np.einsum("nk,nk->k", r, z)
+        p = z + (new / rz) * p
+        rz = new
+    return max_steps

@@ -1,0 +1,170 @@
+"""The forest's linear algebra against dense algebra."""
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import eigsh
+from sklearn.exceptions import ConvergenceWarning
+
+import oracle
+from tolerances import VALUE
+from triegp import BitOrder, CpuEngine, build_trie, pack_codes, product, random_bits
+from triegp.forest import (
+    Forest,
+    apply_inverse,
+    fit_nystrom,
+    forest_diagonal,
+    forest_operator,
+    forest_product,
+    solve_forest,
+)
+
+
+def make_forest(n=60, n_trees=5, d=2, p=4, seed=0, n_threads=0):
+    """Trees on codes of their own, and the dense kernel of their sum."""
+    rng = np.random.default_rng(seed)
+    tries, levels, dense = [], [], np.zeros((n, n))
+    for _ in range(n_trees):
+        codes = pack_codes(rng.integers(0, 2**p, (n, d)), precision=p)
+        weights = rng.dirichlet(np.ones(d * p))
+        order = BitOrder.from_weights(
+            random_bits(codes.precision, rng),
+            weights,
+            scale=float(rng.uniform(0.5, 2)),
+            nugget="bit",
+        )
+        tries.append(build_trie(codes, order, engine=CpuEngine(n_threads)))
+        levels.append(order.levels)
+        bits = oracle.unpack_bits(codes, order.key_bits)
+        dense += oracle.kernel(bits, bits, order.weights * order.scale)
+    return Forest.of(tries, levels), dense
+
+
+@pytest.mark.parametrize("shape", [(60,), (60, 1), (60, 3), (60, 0)])
+@pytest.mark.parametrize("n_trees", [1, 5, 11])
+def test_a_product_is_the_dense_one(shape, n_trees):
+    forest, dense = make_forest(n_trees=n_trees)
+    x = np.random.default_rng(1).standard_normal(shape)
+    np.testing.assert_allclose(forest_product(forest, x), dense @ x, **VALUE)
+    np.testing.assert_allclose(forest_diagonal(forest), np.diag(dense), **VALUE)
+
+
+def test_one_tree_is_that_tree():
+    forest, _ = make_forest(n_trees=1)
+    x = np.random.default_rng(1).standard_normal((60, 2))
+    alone = product(forest.tries[0], forest.levels[0], x)
+    np.testing.assert_array_equal(forest_product(forest, x), alone)
+
+
+def test_the_result_does_not_depend_on_the_threads():
+    x = np.random.default_rng(1).standard_normal((60, 2))
+    one, two = (forest_product(make_forest(n_threads=k, n_trees=9)[0], x) for k in (1, 3))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_the_order_of_the_trees_changes_nothing():
+    forest, _ = make_forest()
+    other = Forest.of(forest.tries[::-1], forest.levels[::-1])
+    x = np.random.default_rng(1).standard_normal(60)
+    np.testing.assert_allclose(forest_product(forest, x), forest_product(other, x), **VALUE)
+    a, b = (solve_forest(f, 0.1, x, tolerance=1e-12).x for f in (forest, other))
+    np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_as_a_linear_operator():
+    forest, dense = make_forest()
+    noise = np.linspace(0.1, 0.5, 60)
+    operator = forest_operator(forest, noise)
+    np.testing.assert_allclose(operator @ np.eye(60), dense + np.diag(noise), **VALUE)
+    top = eigsh(operator, k=1, return_eigenvectors=False)
+    assert top[0] == pytest.approx(np.linalg.eigvalsh(dense + np.diag(noise))[-1])
+
+
+@pytest.mark.parametrize("rank", [1, 10, 60, 500])
+def test_the_preconditioner_is_what_it_says(rank):
+    forest, dense = make_forest()
+    noise = np.linspace(0.1, 0.5, 60)
+    found = fit_nystrom(forest, noise, rank, np.random.default_rng(0))
+    matrix = found.basis @ found.basis.T + np.diag(found.rest)
+    x = np.random.default_rng(1).standard_normal((60, 2))
+    np.testing.assert_allclose(apply_inverse(found, x), np.linalg.solve(matrix, x), **VALUE)
+    assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-10)
+    np.testing.assert_allclose(np.diag(matrix), np.diag(dense) + noise, rtol=1e-6)
+    if rank >= 60:
+        np.testing.assert_allclose(matrix, dense + np.diag(noise), atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [None, 20])
+@pytest.mark.parametrize("noise", [1.0, 1e-2, 1e-4])
+def test_a_solve_is_the_dense_one(rank, noise):
+    forest, dense = make_forest()
+    b = np.random.default_rng(2).standard_normal((60, 3))
+    b[:, 1] = 0.0
+    nystrom = None if rank is None else fit_nystrom(forest, noise, rank, np.random.default_rng(0))
+    found = solve_forest(forest, noise, b, preconditioner=nystrom, tolerance=1e-11)
+    expected = np.linalg.solve(dense + noise * np.eye(60), b)
+    np.testing.assert_allclose(found.x, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    assert found.converged
+    assert (found.residual <= 1e-11).all()
+    assert not found.x[:, 1].any()
+
+
+def test_a_preconditioner_saves_steps_and_a_warm_start_all_of_them():
+    forest, _ = make_forest(n=300, n_trees=8, p=8)
+    b = np.random.default_rng(2).standard_normal(300)
+    plain = solve_forest(forest, 1e-2, b)
+    nystrom = fit_nystrom(forest, 1e-2, 150, np.random.default_rng(0))
+    fast = solve_forest(forest, 1e-2, b, preconditioner=nystrom)
+    assert fast.n_steps < 0.7 * plain.n_steps
+    again = solve_forest(forest, 1e-2, b, start=fast.x)
+    assert again.n_steps == 0
+    np.testing.assert_array_equal(again.x, fast.x)
+
+
+def test_duplicated_trees_and_rows():
+    forest, dense = make_forest(n=40, p=1)  # 40 rows on four cells
+    twice = Forest.of(forest.tries * 2, forest.levels * 2)
+    b = np.random.default_rng(2).standard_normal(40)
+    nystrom = fit_nystrom(twice, 0.05, 30, np.random.default_rng(0))
+    found = solve_forest(twice, 0.05, b, preconditioner=nystrom, tolerance=1e-10)
+    np.testing.assert_allclose(
+        found.x, np.linalg.solve(2 * dense + 0.05 * np.eye(40), b), rtol=1e-6, atol=1e-8
+    )
+
+
+def test_a_solve_that_does_not_converge_says_so():
+    forest, _ = make_forest()
+    b = np.random.default_rng(2).standard_normal(60)
+    with pytest.warns(ConvergenceWarning, match="after 3 steps at a relative residual"):
+        found = solve_forest(forest, 1e-6, b, max_steps=3)
+    assert not found.converged
+    rest = b - forest_product(forest, found.x) - 1e-6 * found.x
+    assert found.residual[0] == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(b))
+    with pytest.warns(ConvergenceWarning, match="residual"):  # beyond what float64 can do
+        solve_forest(forest, 1e-12, b, tolerance=1e-17, max_steps=5_000)
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (lambda f: Forest.of([], []), "tries must not be empty"),
+        (lambda f: Forest.of(f.tries, f.levels[:1]), "levels must be one a trie"),
+        (lambda f: Forest.of(f.tries, [x[::-1] for x in f.levels]), "levels must never rise"),
+        (
+            lambda f: Forest.of(
+                (*f.tries, *make_forest(n=7)[0].tries), (*f.levels, *make_forest(n=7)[0].levels)
+            ),
+            "same rows",
+        ),
+        (lambda f: forest_product(f, np.ones(3)), "x must have shape"),
+        (lambda f: solve_forest(f, 0.0, np.ones(60)), "noise must be positive"),
+        (lambda f: solve_forest(f, -1.0, np.ones(60)), "noise"),
+        (lambda f: solve_forest(f, 1.0, np.full(60, np.nan)), "b must be finite"),
+        (lambda f: solve_forest(f, 1.0, np.ones(60), start=np.ones((60, 2))), "start must have"),
+        (lambda f: solve_forest(f, 1.0, np.ones(60), tolerance=0), "tolerance"),
+        (lambda f: solve_forest(f, 1.0, np.ones(60), max_steps=0), "max_steps"),
+        (lambda f: fit_nystrom(f, 1.0, 0, np.random.default_rng(0)), "rank"),
+    ],
+)
+def test_bad_input_is_named(work, said):
+    with pytest.raises(ValueError, match=said):
+        work(make_forest()[0])
