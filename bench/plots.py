@@ -79,7 +79,8 @@ def growth():
         width = 1.8 if ours else 1.0
         axes.plot(n, seconds, style, color=colour, linewidth=width, marker=".", label=label)
     axes.set(xlabel="training rows", ylabel="fit, seconds")
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
