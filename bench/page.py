@@ -12,6 +12,7 @@ from bench.data import SEVEN
 DOCS = Path(__file__).parents[1] / "docs"
 READING = Path(__file__).with_name("reading.md")
 SHOWN = ("nll", "rmse", "crps", "cover90", "width90", "fit", "predict", "memory")
+TIMES = Path(__file__).parent / "results" / "times.json"
 REST = ("cover50", "cover99", "width50", "width99")
 
 
@@ -114,6 +115,7 @@ def sections():
         *scaling_table(),
         *command("scaling"),
     ]
+    yield ["## Fit times of the defaults in one run", "", *times_section(), ""]
     yield [
         "## Ablation",
         "",
@@ -130,6 +132,33 @@ def sections():
         "![A bit order as a map from the unit square to 8 bits](figures/order.svg)",
         "![An SROS matrix and its parts](figures/sros.svg)",
         *command("schematics"),
+    ]
+
+
+def times_section():
+    """Against LightGBM side by side, growth, and what is not likelihood."""
+    found = json.loads(TIMES.read_text())
+    ratios = [
+        [row["data"], f"{row['triegp']:.2f}", f"{row['lightgbm']:.2f}", f"{row['ratio']:.2f}"]
+        for row in found["lightgbm"]
+    ]
+    rows = [
+        [f"{row['n']:,}", f"{row['fit']:.1f}", f"{row['evaluations']:,}"]
+        for row in found["growth"]["rows"]
+    ]
+    overhead = ", ".join(f"{row['ratio']:.2f} at {row['n']:,} rows" for row in found["overhead"])
+    return [
+        "Median of three fits in turns with LightGBM's (settings as above):",
+        "",
+        *tables.table(["data", "triegp, s", "LightGBM, s", "ratio"], ratios),
+        "",
+        f"Growth on synthetic rows of 8 features: n^{found['growth']['slope']:.2f}.",
+        "",
+        *tables.table(["rows", "fit, s", "evaluations"], rows),
+        "",
+        f"Fit time over (evaluations x time of one evaluation with all cores busy / cores): {overhead}.",
+        "",
+        "`python -m bench.times`",
     ]
 
 

@@ -22,7 +22,7 @@ PEERS = (
     "gpytorch-sgpr",
     "gpytorch-svgp",
 )
-ON_LARGE = ("triegp", "lightgbm", "gpytorch-svgp", "gpytorch-sgpr")
+ON_LARGE = ("triegp", "lightgbm", "sklearn-gp", "gpytorch-svgp", "gpytorch-sgpr")
 
 TABLES = {
     # name: (part, data, methods, seeds)

@@ -313,9 +313,10 @@ METHODS = (
         "gpytorch-bbmm",
         NEEDS,
         fit_bbmm,
-        f"{COMMON} conjugate gradients in float32, preconditioner of rank 100, tolerance 1 and after "
-        "training 0.01; Adam of 0.1, 60 steps on 10,000 random rows and 5 on all; variances from "
-        "Lanczos of rank 2,000 (GPyTorch's 100 makes them too wide where there is little noise)",
+        f"{COMMON} conjugate gradients in float32, preconditioner of rank 100, tolerance 1, "
+        "and 0.01 after training; Adam of 0.1, 60 steps on 10,000 random rows and 5 on all; "
+        "variances from Lanczos of rank 2,000 (GPyTorch's 100 makes them too wide where there is "
+        "little noise)",
         True,
     ),
     Method(
