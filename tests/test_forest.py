@@ -3,16 +3,26 @@
 import numpy as np
 import pytest
 from scipy.sparse.linalg import eigsh
+from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 from tolerances import VALUE
-from triegp import BitOrder, CpuEngine, build_trie, pack_codes, product, random_bits
+from triegp import (
+    BitOrder,
+    CpuEngine,
+    build_trie,
+    likelihood,
+    pack_codes,
+    product,
+    random_bits,
+)
 from triegp.forest import (
     Forest,
     apply_inverse,
     fit_nystrom,
     forest_diagonal,
+    forest_evidence,
     forest_operator,
     forest_product,
     solve_forest,
@@ -168,3 +178,85 @@ def test_a_solve_that_does_not_converge_says_so():
 def test_bad_input_is_named(work, said):
     with pytest.raises(ValueError, match=said):
         work(make_forest()[0])
+
+
+# The likelihood
+
+
+def dense_evidence(dense, noise, y):
+    return multivariate_normal(np.zeros(y.size), dense + np.diag(noise)).logpdf(y)
+
+
+def test_the_likelihood_of_few_rows_is_exact():
+    forest, dense = make_forest()
+    noise, y = np.linspace(0.1, 0.5, 60), np.random.default_rng(3).standard_normal(60)
+    found = forest_evidence(forest, noise, y, np.random.default_rng(0))
+    assert found.exact
+    assert found.error == 0
+    assert found.log_likelihood == pytest.approx(dense_evidence(dense, noise, y), rel=1e-10)
+
+
+def test_the_likelihood_of_one_tree_is_the_tries():
+    rng = np.random.default_rng(0)
+    codes = pack_codes(rng.integers(0, 16, (80, 2)), precision=4)
+    order = BitOrder.from_weights(
+        random_bits(codes.precision, rng), np.full(8, 1 / 8), nugget="bit"
+    )
+    trie, y = build_trie(codes, order), rng.standard_normal(80)
+    found = forest_evidence(Forest.of([trie], [order.levels]), 0.3, y, rng)
+    assert found.log_likelihood == pytest.approx(-likelihood(trie, order, y, 0.3).nll, rel=1e-10)
+
+
+@pytest.mark.parametrize("rank", [1, 40])
+@pytest.mark.parametrize("noise", [0.3, 0.01])
+def test_the_error_bar_of_the_likelihood_holds(rank, noise):
+    forest, dense = make_forest(n=200, n_trees=6, p=6)
+    y = np.random.default_rng(3).multivariate_normal(np.zeros(200), dense + noise * np.eye(200))
+    exact = dense_evidence(dense, np.full(200, noise), y)
+    off, bars = [], []
+    for seed in range(12):
+        found = forest_evidence(
+            forest, noise, y, np.random.default_rng(seed), exact_rows=0, rank=rank, n_steps=200
+        )
+        assert not found.exact
+        off.append(found.log_likelihood - exact)
+        bars.append(found.error)
+    assert np.abs(off).max() < 5 * np.mean(bars) + 1e-6
+    assert np.sqrt(np.mean(np.square(off))) < 1.8 * np.mean(bars) + 1e-6
+    assert abs(np.mean(off)) < 3.5 * np.mean(bars) / np.sqrt(12) + 1e-6
+
+
+def test_a_full_preconditioner_leaves_no_error():
+    forest, dense = make_forest()
+    y = np.random.default_rng(3).standard_normal(60)
+    found = forest_evidence(forest, 0.1, y, np.random.default_rng(0), exact_rows=0, rank=60)
+    assert found.log_likelihood == pytest.approx(
+        dense_evidence(dense, np.full(60, 0.1), y), abs=1e-5
+    )
+    assert found.error < 1e-5
+
+
+def test_more_probes_and_better_preconditioners_make_the_error_smaller():
+    forest, _ = make_forest(n=200, n_trees=6, p=6)
+    y = np.random.default_rng(3).standard_normal(200)
+
+    def error(rank, n_probes):
+        return forest_evidence(
+            forest,
+            0.05,
+            y,
+            np.random.default_rng(1),
+            exact_rows=0,
+            rank=rank,
+            n_probes=n_probes,
+        ).error
+
+    assert error(100, 64) < 0.5 * error(1, 64)
+    assert error(20, 64) < 0.7 * error(20, 8)
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_probes", 1), ("n_steps", 0), ("n_probes", 2.5)])
+def test_bad_settings_of_the_likelihood_are_named(name, value):
+    forest, _ = make_forest()
+    with pytest.raises(ValueError, match=name):
+        forest_evidence(forest, 1.0, np.ones(60), np.random.default_rng(0), **{name: value})

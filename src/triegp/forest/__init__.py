@@ -1,19 +1,23 @@
 """A sum of trees over the same rows is one Gaussian process: K = K_1 + ... + K_T.
 
-So far its linear algebra: products, preconditioned solves. The estimator is not here yet.
+So far its linear algebra (products, preconditioned solves) and its likelihood; the estimator is not
+here yet.
 """
 
+from triegp.forest.evidence import Evidence, forest_evidence
 from triegp.forest.nystrom import Nystrom, apply_inverse, fit_nystrom
 from triegp.forest.operators import Forest, forest_diagonal, forest_operator, forest_product
 from triegp.forest.solving import Solution, solve_forest
 
 __all__ = [
+    "Evidence",
     "Forest",
     "Nystrom",
     "Solution",
     "apply_inverse",
     "fit_nystrom",
     "forest_diagonal",
+    "forest_evidence",
     "forest_operator",
     "forest_product",
     "solve_forest",

@@ -1,0 +1,161 @@
+"""Likelihood of a forest, with an error bar: exact for few rows, by stochastic Lanczos for many.
+
+log det(K + noise) = log det M + tr log(M^-1/2 (K + noise) M^-1/2), M being the preconditioner. The
+first term is exact and takes most of it; the trace is an average over probes z ~ N(0, M), each by
+Gauss quadrature from the tridiagonal matrix that conjugate gradients make on the way. The spread
+of the probes says how far off the average may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh_tridiagonal
+
+from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, fit_nystrom
+from triegp.forest.operators import Forest, forest_product
+from triegp.forest.solving import solve_forest
+from triegp.validation import finite_vector
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+EXACT_ROWS = 2_000  # up to so many, a dense Cholesky factor is cheap
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Log marginal likelihood of a forest.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        log p(y).
+    error : float
+        Standard error of it over the probes; 0 where it is exact.
+    log_det, square : float
+        log det(K + noise) and y' (K + noise)^-1 y.
+    exact : bool
+        Whether it is.
+    """
+
+    log_likelihood: float
+    error: float
+    log_det: float
+    square: float
+    exact: bool
+
+
+def forest_evidence(
+    forest: Forest,
+    noise: Any,
+    y: Any,
+    rng: np.random.Generator,
+    *,
+    exact_rows: int = EXACT_ROWS,
+    rank: int = 300,
+    n_probes: int = 16,
+    n_steps: int = 100,
+    tolerance: float = 1e-6,
+) -> Evidence:
+    """Log marginal likelihood of y = f + noise.
+
+    Parameters
+    ----------
+    forest : Forest
+        Prior of f.
+    noise : float or array (n,)
+        Variances, > 0.
+    y : array (n,)
+        Targets.
+    rng : numpy.random.Generator
+        Draws the preconditioner's rows and the probes.
+    exact_rows : int
+        Up to so many rows the answer is exact, at O(n^2 T + n^3).
+    rank, n_probes, n_steps : int
+        Of the preconditioner; probes, at least 2; Lanczos steps of each at most.
+    tolerance : float
+        Of the solve for y, and where a probe has converged.
+
+    Notes
+    -----
+    O(n T) for each of about n_probes * steps products, beside the preconditioner.
+    """
+    targets = finite_vector("y", y, forest.n_rows)
+    variance = check_noise(noise, forest.n_rows)
+    for name, value, least in (("n_probes", n_probes, 2), ("n_steps", n_steps, 1)):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+            raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
+    if forest.n_rows <= exact_rows:
+        return _exact(forest, variance, targets)
+    nystrom = fit_nystrom(forest, variance, rank, rng)
+    found = solve_forest(forest, variance, targets, preconditioner=nystrom, tolerance=tolerance)
+    traces = _log_traces(forest, variance, nystrom, n_probes, n_steps, tolerance, rng)
+    log_det = nystrom.log_det + float(traces.mean())
+    error = 0.5 * float(traces.std(ddof=1)) / np.sqrt(n_probes)
+    return _evidence(log_det, float(targets @ found.x), forest.n_rows, float(error), False)
+
+
+def _exact(forest: Forest, variance: Floats, y: Floats) -> Evidence:
+    dense = forest_product(forest, np.eye(forest.n_rows))
+    dense[np.diag_indices_from(dense)] += variance
+    lower = np.linalg.cholesky(dense)
+    white = np.linalg.solve(lower, y)
+    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
+    return _evidence(log_det, float(white @ white), forest.n_rows, 0.0, True)
+
+
+def _evidence(log_det: float, square: float, n: int, error: float, exact: bool) -> Evidence:
+    return Evidence(-0.5 * (n * LOG_2PI + log_det + square), error, log_det, square, exact)
+
+
+def _log_traces(
+    forest: Forest,
+    variance: Floats,
+    nystrom: Nystrom,
+    n_probes: int,
+    n_steps: int,
+    tolerance: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe, (n_probes,)."""
+    shape = (forest.n_rows, n_probes)
+    r = nystrom.basis @ rng.standard_normal((nystrom.basis.shape[1], n_probes))
+    r += np.sqrt(nystrom.rest)[:, None] * rng.standard_normal(shape)
+    z = apply_inverse(nystrom, r)
+    p, rz = z, np.einsum("nk,nk->k", r, z)
+    size, first = rz.copy(), np.sqrt(rz)
+    strides: list[Floats] = []
+    ratios: list[Floats] = []
+    lengths = np.full(n_probes, n_steps)
+    for step in range(n_steps):
+        q = forest_product(forest, p) + variance[:, None] * p
+        stride = rz / np.einsum("nk,nk->k", p, q)
+        r = r - stride * q
+        z = apply_inverse(nystrom, r)
+        new = np.einsum("nk,nk->k", r, z)
+        strides.append(stride)
+        ratios.append(new / rz)
+        done = (np.sqrt(np.maximum(new, 0.0)) <= tolerance * first) & (lengths == n_steps)
+        lengths[done] = step + 1
+        if (lengths <= step + 1).all():
+            break
+        p = z + (new / rz) * p
+        rz = new
+    return np.array(
+        [
+            size[k] * _log_quadrature(np.array(strides)[:m, k], np.array(ratios)[: m - 1, k])
+            for k, m in enumerate(np.minimum(lengths, len(strides)).tolist())
+        ]
+    )
+
+
+def _log_quadrature(stride: Floats, ratio: Floats) -> float:
+    """e' log(T) e of the tridiagonal matrix of conjugate gradients, e the first unit vector."""
+    diagonal = 1.0 / stride
+    diagonal[1:] += ratio / stride[:-1]
+    values, vectors = eigh_tridiagonal(diagonal, np.sqrt(ratio) / stride[:-1])
+    return float(np.square(vectors[0]) @ np.log(values))
