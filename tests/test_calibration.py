@@ -96,13 +96,20 @@ def test_strays_are_counted_and_bounded():
     found = calibrate(mean, var, y)
     assert 0.01 < found.stray < 0.05
     assert 15.0 < found.stray_var < 70.0
-    none = calibrate(*members(n=4_000))
-    assert none.stray * (1 + 1e-9) >= 1 / 4_002
-    # One row that nothing foretold costs log n and no more.
-    row = temper(none, mean[:, :1], var[:, :1])
-    assert log_density(row, np.array([40.0]))[0] > -np.inf
-    with_floor = log_density(row, y=mixture_mean(row) + 5 * np.sqrt(none.stray_var))
-    assert with_floor[0] > np.log(none.stray) - 0.5 * np.log(2 * np.pi * none.stray_var) - 13
+
+
+def test_where_nothing_strays_deviations_are_the_members_own():
+    rng = np.random.default_rng(7)
+    for n, sd in ((1_000, 0.03), (4_000, 0.02), (10_000, 0.01)):
+        mean = rng.standard_normal((1, n))
+        y = mean[0] + sd * rng.standard_normal(n)
+        found = calibrate(mean, np.full((1, n), sd**2), y)
+        assert found.stray == pytest.approx(1 / (n + 2), rel=1e-6)
+        said = np.sqrt(mixture_var(temper(found, mean, np.full((1, n), sd**2))))
+        np.testing.assert_allclose(said, sd, rtol=0.06)
+        # and yet a row that nothing foretold costs tens of nats, not thousands
+        row = temper(found, np.zeros((1, 1)), np.full((1, 1), sd**2))
+        assert log_density(row, np.ones(1))[0] > -70
 
 
 def test_strays_are_one_more_gaussian_and_none_for_the_function():
@@ -180,3 +187,17 @@ def test_weights_are_copies_also_where_only_some_rows_are_looked_at():
     few, all_of_them = _evenly(weight.astype(float), 5_000)
     np.testing.assert_array_equal(few, np.flatnonzero(weight))
     np.testing.assert_array_equal(all_of_them, weight[few])
+
+
+def test_one_row_twice_is_a_row_of_weight_two():
+    mean, var, y = np.array([[0.3], [0.1]]), np.array([[0.5], [2.0]]), np.array([1.0])
+    twice = calibrate(np.repeat(mean, 2, axis=1), np.repeat(var, 2, axis=1), np.repeat(y, 2))
+    weighted = calibrate(mean, var, y, np.array([2.0]))
+    assert weighted.scale == pytest.approx(twice.scale, rel=1e-6)
+    np.testing.assert_allclose(weighted.weight, twice.weight, rtol=1e-6)
+    alone = calibrate(mean, var, y)
+    dropped = calibrate(
+        np.hstack([mean, mean]), np.hstack([var, var]), np.ones(2), np.array([1.0, 0.0])
+    )
+    np.testing.assert_array_equal(alone.weight, dropped.weight)
+    assert (alone.scale, alone.stray) == (dropped.scale, dropped.stray) == (1.0, 0.0)

@@ -1,8 +1,9 @@
-"""From members to a mixture that knows how good it is: weights, shrinkage and scale."""
+"""From members to a mixture that knows how good it is: weights, shrinkage, scale and strays."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +75,9 @@ def calibrate(
     is better than any of them, and the mixture does not know it. Pulling the means together and
     scaling the variances, both judged by leave-one-out, repairs that. And some targets have nothing
     to do with their neighbours': a Gaussian gives them no density to speak of. They are counted as
-    strays; as often as one in n + 2 rows if there are none among the n.
+    strays; as often as one in n + 2 rows if there are none among the n. Their variance is the least
+    that costs the rows together no more than a nat, so that strays which did not come do not
+    show in the deviations.
 
     Parameters
     ----------
@@ -91,7 +94,7 @@ def calibrate(
     """
     n_members, n_rows = mean.shape
     count = np.ones(n_rows) if row_weight is None else row_weight
-    if not count.any() or n_rows < 2:
+    if count.sum() < 2:  # leaving one out leaves nothing
         return Calibration(np.full(n_members, 1.0 / n_members))
     fewest = 1.0 / (float(count.sum()) + 2.0)
     rows, count = _evenly(count, CALIBRATION_ROWS)
@@ -145,15 +148,14 @@ def calibrate(
         rest = [by_shrink, by_log_scale, by_stray, by_log_stray_var]
         return -value, -np.concatenate([by_logit, rest])
 
-    most = float(np.clip(MOST_STRAYS, fewest, 0.5))
     bounds = [
         *[(None, None)] * n_members,
         (0.0, 1.0),
         np.log(SCALE_RANGE),
-        (_logit(fewest), _logit(most)),
+        (_logit(fewest), _logit(MOST_STRAYS)),
         np.log(STRAY_VAR_RANGE),
     ]
-    begin = [1.0, 0.0, _logit(float(np.clip(0.01, fewest, most))), np.log(4.0)]
+    begin = [1.0, 0.0, _logit(max(0.01, fewest)), np.log(4.0)]
     found = minimize(
         objective,
         np.append(np.zeros(n_members), begin),
@@ -162,7 +164,13 @@ def calibrate(
         bounds=bounds,
         options=STEPS,
     )
-    weight, *rest = _unpack(found.x)
+    z = found.x
+    z[-1] = _least(
+        lambda log_var: objective(np.append(z[:-1], log_var))[0] <= found.fun + 1.0 / count.sum(),
+        float(np.log(STRAY_VAR_RANGE[0])),
+        float(z[-1]),
+    )
+    weight, *rest = _unpack(z)
     weight = np.where(weight < SMALLEST_WEIGHT, 0.0, weight)
     return Calibration(weight / weight.sum(), *rest)
 
@@ -182,6 +190,16 @@ def _block(mean: Floats, var: Floats, y: Floats) -> tuple[Floats, Floats, Floats
     """Means, variances, precisions, half log variances and targets of rows that fit the cache."""
     own, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
     return own, var, 1.0 / var, 0.5 * np.log(var), y
+
+
+def _least(good: Callable[[float], bool], low: float, high: float) -> float:
+    """Smallest number in [low, high] that is good, to a hundredth, if all above it are."""
+    if good(low):
+        return low
+    while high - low > 0.01:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if good(middle) else (middle, high)
+    return high
 
 
 def _unpack(z: Floats) -> tuple[Floats, float, float, float, float]:

@@ -44,8 +44,8 @@ class Recipe:
         Whether every member has a random shift of its own, and candidates of its own; otherwise
         all are picked from the same candidates.
     mixture : {"calibrated", "stacking", "softmax", "best"}
-        Weights of the members: by leave-one-out density, with or without shrinkage and scale; by
-        training nll; or all on one.
+        Weights of the members: by leave-one-out density, with or without shrinkage, scale and
+        strays; by training nll; or all on one.
     temperature : float
         Of the softmax.
     noise : float
