@@ -112,7 +112,8 @@ def fitted(request):
         calibration = replace(
             ensemble_.calibrations[0], shrink=0.6, scale=1.3, stray=0.15, stray_var=2.0
         )
-        model.ensembles_ = (replace(ensemble_, calibrations=(calibration,)),)
+        changed = replace(ensemble_, calibrations=(calibration,))
+        model._stream = replace(model._stream, ensembles=(changed,))
     return model, X, y
 
 

@@ -2,9 +2,12 @@
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from triegp import BinaryTreeGPRegressor, predictive, streaming
 
@@ -72,6 +75,59 @@ def test_every_question_sees_the_rows_that_wait(model, ask):
     assert np.shape(before) != np.shape(ask(added, X, y)) or not np.array_equal(
         before, ask(added, X, y)
     )
+
+
+def test_shallow_copies_go_their_own_ways(model):
+    X, y = make_data(8, seed=1)
+    twin = copy.copy(model)
+    model.partial_fit(X, y)
+    assert twin.loo_predict()[0].shape == (50,)
+    twin = copy.copy(model)
+    assert model.loo_predict()[0].shape == (58,)
+    assert twin.loo_predict()[0].shape == (58,)
+    assert twin.rows_.targets.shape == (58, 1)
+
+
+def test_many_threads_may_ask_at_once(model):
+    X, y = make_data(8, seed=1)
+    for k in range(10):
+        model.partial_fit(X, y)
+        together = threading.Barrier(4)
+
+        def ask(together=together):
+            together.wait()
+            return model.predict(X)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = [job.result() for job in [pool.submit(ask) for _ in range(4)]]
+        for answer in answers:
+            np.testing.assert_array_equal(answer, answers[0])
+        assert model.rows_.targets.shape == (50 + 8 * (k + 1), 1)
+        assert model.loo_predict()[0].shape == (50 + 8 * (k + 1),)
+
+
+def test_very_many_batches_become_one(model, monkeypatch):
+    monkeypatch.setattr(streaming, "MOST_BATCHES", 3)
+    X, y = make_data(20, seed=1)
+    whole = copy.copy(model).partial_fit(X, y).predict(X)
+    for k in range(20):
+        model.partial_fit(X[k : k + 1], y[k : k + 1])
+    np.testing.assert_array_equal(model.predict(X), whole)
+
+
+def test_a_refit_forgets_the_rows_that_wait(model):
+    X, y = make_data(8, seed=1)
+    model.partial_fit(X, y).fit(X, y)
+    assert model.loo_predict()[0].shape == (8,)
+
+
+@pytest.mark.parametrize(
+    "name", ["ensembles_", "rows_", "loo_score_", "log_marginal_likelihood_", "n_iter_"]
+)
+def test_nothing_is_told_before_a_fit(name):
+    with pytest.raises(NotFittedError):
+        getattr(BinaryTreeGPRegressor(), name)
+    assert not hasattr(BinaryTreeGPRegressor(), name)
 
 
 def test_a_saved_model_has_the_rows_that_wait(model, tmp_path):

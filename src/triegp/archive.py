@@ -25,6 +25,7 @@ from triegp.ensemble import Ensemble, Member
 from triegp.observations import check_dtype
 from triegp.posterior import restore
 from triegp.scaling import N_STEPS
+from triegp.streaming import Stream
 from triegp.targets import TrainingRows
 from triegp.training import Fit
 from triegp.trie import link_rows
@@ -179,17 +180,17 @@ def unpack_model(model: Any, header: dict[str, Any], arrays: Arrays) -> None:
     model.one_dimensional_ = bool(header["one_dimensional"])
     model.stopped_early_ = bool(header["stopped_early"])
     model.n_evaluations_ = int(header["n_evaluations"])
-    model.ensembles_ = tuple(
+    ensembles = tuple(
         unpack_ensemble(facts, arrays, f"ensemble.{k}", model.encoders_)
         for k, facts in enumerate(header["ensembles"])
     )
-    n_rows = _count_rows(model.ensembles_, n_targets)
+    n_rows = _count_rows(ensembles, n_targets)
     if model.one_dimensional_ and n_targets != 1:
         raise ValueError(f"one_dimensional must come with one target, got {n_targets}")
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, n_features, n_targets)
-    model._kept = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
-    model._waiting = []
+    kept = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
+    model._stream = Stream(ensembles, kept)
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -32,19 +33,20 @@ from triegp.importance import Importances, importances
 from triegp.mixture import Mixture
 from triegp.predictive import Target
 from triegp.presets import TUNABLE, Settings, settings_of
-from triegp.streaming import add_batches, check_batch
+from triegp.streaming import Stream, check_batch, queue_batch, settle
 from triegp.targets import (
     TrainingRows,
     check_known_noise,
     check_targets,
     check_weight,
-    join_rows,
     location_and_scale,
     standardise,
 )
 from triegp.validation import float_array, one_of, positive_number
 
 Floats = npt.NDArray[np.float64]
+
+_changing = threading.Lock()  # of any model's rows: questions may come from many threads
 
 
 class BinaryTreeGPRegressor(
@@ -157,10 +159,8 @@ class BinaryTreeGPRegressor(
     target_scale_: Floats
     one_dimensional_: bool
     stopped_early_: bool
-    _ensembles: tuple[Ensemble, ...]  # without the rows that wait
-    _kept: TrainingRows | None  # likewise
-    _waiting: list[TrainingRows]
-    _summary: tuple[Any, float] | None  # what it says of itself, once someone has asked
+    _stream: Stream
+    _summary: tuple[Any, Any, float]  # the ensembles, and what they say of themselves
 
     def __init__(
         self,
@@ -304,7 +304,8 @@ class BinaryTreeGPRegressor(
     ) -> Any:
         """Joint samples of new observations, (m, n_samples) or (m, n_targets, n_samples).
 
-        Each sample is drawn exactly from one member, drawn by weight. O((n + m) K + m n_samples).
+        Each sample is drawn exactly from one member, drawn by weight; an observation that strays is
+        drawn by itself. O((n + m) K + m n_samples).
         """
         data = self._rows(X)
         if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
@@ -333,7 +334,7 @@ class BinaryTreeGPRegressor(
         that is not fitted this is `fit`. The rows are checked now, at O(k) for k rows, and added
         before the next question is answered, all that wait together: O(n + k log k) a member.
         """
-        if not hasattr(self, "_ensembles"):
+        if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
         data = self._rows(X)
         targets = self._check_targets(y, data.shape[0])
@@ -341,27 +342,20 @@ class BinaryTreeGPRegressor(
         known = check_known_noise(known_noise, data.shape[0])
         batch = TrainingRows.copy(data, targets, weight, known)
         unit = (self.target_mean_, self.target_scale_)
-        check_batch(batch, self._ensembles, self.encoders_, *unit)
-        self._waiting.append(batch)
+        check_batch(batch, self._stream.ensembles, self.encoders_, *unit)
+        with _changing:
+            self._stream = queue_batch(self._stream, batch)
         return self
 
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:
         """One a target, or one for all; all rows added."""
-        if self.__dict__.get("_waiting"):
-            self._settle()
-        return self._ensembles
-
-    @ensembles_.setter
-    def ensembles_(self, ensembles: tuple[Ensemble, ...]) -> None:
-        self._ensembles, self._summary = ensembles, None
+        return self._settled().ensembles
 
     @property
     def rows_(self) -> TrainingRows | None:
         """The training rows, or None if they were not kept."""
-        if self.__dict__.get("_waiting"):
-            self._settle()
-        return self._kept
+        return self._settled().kept
 
     @property
     def log_marginal_likelihood_(self) -> Any:
@@ -376,7 +370,8 @@ class BinaryTreeGPRegressor(
     @property
     def n_iter_(self) -> int:
         """Likelihoods with gradient that the longest fit took; a step takes one or more."""
-        members = [member for ensemble in self._ensembles for member in ensemble.members]
+        check_is_fitted(self)
+        members = [member for part in self._stream.ensembles for member in part.members]
         return max(member.fit.n_evaluations for member in members)
 
     def refresh(self) -> Self:
@@ -424,7 +419,7 @@ class BinaryTreeGPRegressor(
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))
-        if not hasattr(self, "_ensembles"):
+        if not hasattr(self, "_stream"):
             return text
         members = [member for ensemble in self.ensembles_ for member in ensemble.members]
         noise = [m.posteriors[0].new_noise for m in members]
@@ -490,10 +485,11 @@ class BinaryTreeGPRegressor(
         )
         self.encoders_, self.target_mean_, self.target_scale_ = encoders, mean, scale
         self.one_dimensional_ = one_dimensional
-        self.ensembles_ = tuple(part.ensemble for part in trained)
+        self._stream = Stream(
+            tuple(part.ensemble for part in trained), rows if self.keep_rows else None
+        )
         self.n_evaluations_ = sum(part.n_evaluations for part in trained)
         self.stopped_early_ = any(part.stopped for part in trained)
-        self._kept, self._waiting = rows if self.keep_rows else None, []
         self.n_features_in_ = encoders[0].n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(encoders[0], "feature_names_in_"):
@@ -524,21 +520,20 @@ class BinaryTreeGPRegressor(
             )
         return targets
 
-    def _settle(self) -> None:
-        """Add the rows that wait."""
-        if self._waiting:
-            batches = list(self._waiting)
-            grown = add_batches(batches, self._ensembles, self.target_mean_, self.target_scale_)
-            if self._kept is not None:
-                self._kept = join_rows([self._kept, *batches])
-            self.ensembles_ = grown
-            del self._waiting[: len(batches)]
+    def _settled(self) -> Stream:
+        """What was learned, the rows that wait added first."""
+        check_is_fitted(self)
+        if self._stream.waiting:
+            with _changing:
+                self._stream = settle(self._stream, self.target_mean_, self.target_scale_)
+        return self._stream
 
     def _targets(self) -> list[Target]:
         """Every target with its ensemble, its column there and its units."""
-        shared = len(self.ensembles_) == 1
+        ensembles = self.ensembles_
+        shared = len(ensembles) == 1
         return [
-            Target(self.ensembles_[0 if shared else t], t if shared else 0, mean, scale)
+            Target(ensembles[0 if shared else t], t if shared else 0, mean, scale)
             for t, (mean, scale) in enumerate(
                 zip(self.target_mean_.tolist(), self.target_scale_.tolist(), strict=True)
             )
@@ -546,13 +541,15 @@ class BinaryTreeGPRegressor(
 
     def _summarise(self) -> tuple[Any, float]:
         """Log marginal likelihood and leave-one-out score; O(n K) when first asked."""
-        members = self.ensembles_[0].members
-        if self._summary is None:
+        ensembles = self.ensembles_
+        if not hasattr(self, "_summary") or self._summary[0] is not ensembles:
             evidence = [predictive.log_marginal_likelihood(t) for t in self._targets()]
             density = sum(predictive.loo_log_density(t) for t in self._targets())
-            score = float(np.average(density, weights=members[0].posteriors[0].rows.weight))
-            self._summary = evidence[0] if self.one_dimensional_ else np.array(evidence), score
-        return self._summary
+            weight = ensembles[0].members[0].posteriors[0].rows.weight
+            score = float(np.average(density, weights=weight))
+            said = evidence[0] if self.one_dimensional_ else np.array(evidence)
+            self._summary = ensembles, said, score
+        return self._summary[1:]
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

@@ -8,6 +8,7 @@ O(k) each and one O(n) a question, never O(n) each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,39 @@ from triegp.observations import measure, observe
 from triegp.targets import TrainingRows, join_rows, select_targets, standardise
 
 Floats = npt.NDArray[np.float64]
+
+MOST_BATCHES = 256  # that wait one by one; then they become one
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What a model has learned, the rows it learned from if they are kept, and rows that wait.
+
+    A model holds one at a time and replaces it whole: who reads it sees all of a change or none.
+    """
+
+    ensembles: tuple[Ensemble, ...]
+    kept: TrainingRows | None
+    waiting: tuple[TrainingRows, ...] = ()
+
+
+def queue_batch(stream: Stream, batch: TrainingRows) -> Stream:
+    """Let rows wait."""
+    waiting = (*stream.waiting, batch)
+    if len(waiting) > MOST_BATCHES:
+        waiting = (join_rows(waiting),)
+    return replace(stream, waiting=waiting)
+
+
+def settle(stream: Stream, mean: Floats, scale: Floats) -> Stream:
+    """Add the rows that wait. O(n + k log k) a member for k rows in all.
+
+    mean, scale: float64 (n_targets,), how targets are standardised.
+    """
+    if not stream.waiting:
+        return stream
+    kept = None if stream.kept is None else join_rows([stream.kept, *stream.waiting])
+    return Stream(add_batches(stream.waiting, stream.ensembles, mean, scale), kept)
 
 
 def check_batch(
