@@ -37,13 +37,17 @@ def list_methods(_):
 
 
 def run(options):
+    if options.together and options.limit is not None:
+        raise SystemExit("--limit and --together do not go together: one process has no limit")
     part = options.part
     todo = [(part, d, m, s) for m in options.methods for s in options.seeds for d in options.data]
-    run_cells(todo, limit=options.limit, again=options.again, apart=not options.together)
+    limit = options.limit or cells.LIMIT
+    run_cells(todo, limit=limit, again=options.again, apart=not options.together)
 
 
 def table(options):
-    run_cells(plan.cells_of(options.command), limit=options.limit, again=options.again)
+    limit = options.limit or cells.LIMIT
+    run_cells(plan.cells_of(options.command), limit=limit, again=options.again)
 
 
 def quick(_):
@@ -83,7 +87,9 @@ def main(arguments=None):
     for one in tables.values():
         one.set_defaults(work=table)
     for one in (some, *tables.values()):
-        one.add_argument("--limit", type=float, default=cells.LIMIT, help="seconds a cell")
+        one.add_argument(
+            "--limit", type=float, help=f"seconds a cell, {cells.LIMIT:.0f} by default"
+        )
         one.add_argument("--again", action="store_true", help="run cells that are there again")
     once = commands.add_parser("quick", help="two small data sets, one seed, every method")
     once.set_defaults(work=quick)

@@ -12,7 +12,7 @@ import traceback
 
 import numpy as np
 
-from bench.data import load
+from bench.data import DataError, load
 from bench.distributions import score
 from bench.measure import RESULTS, machine, peak_bytes, resident_bytes
 from bench.methods import METHODS, Task, missing
@@ -20,6 +20,8 @@ from bench.methods import METHODS, Task, missing
 FOLDER = RESULTS / "cells"
 LIMIT = 600.0  # seconds that a cell may take
 WARM_ROWS = 200
+PREDICTIONS = 3  # of which the median time counts
+MANY_ROWS = 100_000  # are predicted once
 
 
 def path_of(part, data, method, seed):
@@ -40,18 +42,32 @@ def run_cell(part, data, method, seed, *, limit=LIMIT, again=False, apart=True):
     """
     path = path_of(part, data, method, seed)
     if path.exists() and not again:
-        return json.loads(path.read_text())
+        cell = json.loads(path.read_text())
+        if cell.get("limit_s", limit) >= limit:  # a time-out under a lower limit says little
+            return cell
     names = {"data": data, "method": method, "seed": seed, "part": part}
     absent = missing(METHODS[method])
-    if absent:  # nothing is kept: it may be installed tomorrow
+    if absent:
         return {**names, "status": "missing", "note": f"needs {', '.join(absent)}"}
-    found = _run_apart(names, limit) if apart else measure_cell(part, data, method, seed)
+    found = _run_apart(names, limit) if apart else _measure_here(names)
     for cell in found:
+        if cell["status"] == "missing":  # nothing is kept: it may be there tomorrow
+            continue
         own = path_of(part, data, cell["method"], seed)
         if cell["method"] == method or again or not own.exists():
             own.parent.mkdir(parents=True, exist_ok=True)
             own.write_text(json.dumps(cell, indent=1) + "\n")
     return next(cell for cell in found if cell["method"] == method)
+
+
+def _measure_here(names):
+    """What `measure_cell` gives in this process."""
+    return measure_cell(*(names[key] for key in ("part", "data", "method", "seed")), apart=False)
+
+
+def _predictors(fitted, method):
+    """{name: new rows -> prediction}."""
+    return fitted if isinstance(fitted, dict) else {method: fitted}
 
 
 def _run_apart(names, limit):
@@ -70,28 +86,37 @@ def _run_apart(names, limit):
     return [{**names, "status": "error", "note": note, "machine": machine()}]
 
 
-def measure_cell(part, data, method, seed):
-    """Fit, predict and score, in this process; one result a prediction the method makes."""
+def measure_cell(part, data, method, seed, *, apart=True):
+    """Fit, predict and score, in this process; one result a prediction the method makes.
+
+    Not apart, other cells may have left their marks on the memory, which then is not reported.
+    """
     train, valid, *new = load(data, seed, "train", "valid", *(["test"] if part == "test" else []))
     X_new, y_new = new[0] if new else valid
-    return measure_task(Task(*train, *valid, seed), X_new, y_new, data, method, part)
+    task = Task(*train, *valid, seed)
+    return measure_task(task, X_new, y_new, data, method, part, apart=apart)
 
 
-def measure_task(task, X_new, y_new, data, method, part):
+def measure_task(task, X_new, y_new, data, method, part, *, apart=True):
     """Results of a method on rows that are loaded."""
     chosen = METHODS[method]
-    if chosen.warms:  # compiling is not fitting
+    if chosen.warms:  # compiling is neither fitting nor predicting
         few = slice(WARM_ROWS)
-        chosen.fit(Task(task.X[few], task.y[few], task.X_valid[few], task.y_valid[few], 0))
+        small = Task(task.X[few], task.y[few], task.X_valid[few], task.y_valid[few], 0)
+        for predict in _predictors(chosen.fit(small), method).values():
+            predict(X_new[few])
+    _forget_gpu_peak()
     before = resident_bytes()
     start = time.perf_counter()
     fitted = chosen.fit(task)
     seconds = time.perf_counter() - start
     results = []
-    for name, predict in (fitted if isinstance(fitted, dict) else {method: fitted}).items():
-        start = time.perf_counter()
-        predicted = predict(X_new)
-        predict_seconds = time.perf_counter() - start
+    for name, predict in _predictors(fitted, method).items():
+        predict_seconds = []
+        for _ in range(PREDICTIONS if len(y_new) < MANY_ROWS else 1):
+            start = time.perf_counter()
+            predicted = predict(X_new)
+            predict_seconds.append(time.perf_counter() - start)
         peak = peak_bytes()  # before scoring
         results.append(
             {
@@ -102,9 +127,9 @@ def measure_task(task, X_new, y_new, data, method, part):
                 "status": "ok",
                 **score(predicted, y_new, task.y.std(ddof=1)),
                 "fit_seconds": seconds,
-                "predict_seconds_per_million": predict_seconds / len(y_new) * 1e6,
-                "memory_before": before,
-                "memory_peak": peak,
+                "predict_seconds_per_million": float(np.median(predict_seconds)) / len(y_new) * 1e6,
+                "memory_before": before if apart else None,
+                "memory_peak": peak if apart else None,
                 "gpu_memory_peak": _gpu_peak(),
                 "n_train": len(task.y),
                 "n_features": task.X.shape[1],
@@ -112,6 +137,12 @@ def measure_task(task, X_new, y_new, data, method, part):
             }
         )
     return results
+
+
+def _forget_gpu_peak():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def _gpu_peak():
@@ -137,8 +168,10 @@ def main():
     except (MemoryError, ValueError, RuntimeError, ArithmeticError) as error:
         traceback.print_exc()
         facts = {"data": data, "method": method, "seed": int(seed), "part": part}
+        status = "missing" if isinstance(error, DataError) else "error"
         note = f"{type(error).__name__}: {error}"
-        print(json.dumps([{**facts, "status": "error", "note": note, "machine": machine()}]))
+        facts |= {"status": status, "note": note, "machine": machine(METHODS[method].needs)}
+        print(json.dumps([facts]))
 
 
 if __name__ == "__main__":

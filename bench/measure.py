@@ -80,7 +80,7 @@ def machine(more=()):
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
-        "gpu": _gpu(),
+        "gpu": _gpu() if "torch" in more else None,
         "python": platform.python_version(),
         **{name: _version(name.replace("_", "-")) for name in packages},
     }

@@ -20,6 +20,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(cells, "FOLDER", tmp_path / "cells")
     monkeypatch.setattr(scaling, "FOLDER", tmp_path / "scaling")
     monkeypatch.setattr(unique, "PATH", tmp_path / "unique.json")
+    monkeypatch.setattr(page, "TIMES", tmp_path / "times.json")
     return tmp_path
 
 
@@ -96,8 +97,6 @@ def test_every_method_that_is_installed_learns_something(name):
     absent = missing(METHODS[name])
     if absent:
         pytest.skip(f"needs {', '.join(absent)}")
-    if name == "lightgbm-quantiles":
-        pytest.skip("seven of the models tested as lightgbm")
     task, X, y = small_task()
     results = cells.measure_task(task, X, y, "synthetic", name, "test")
     assert results[0]["method"] == name
@@ -162,10 +161,25 @@ def test_a_cell_that_takes_too_long_is_a_time_out(folder):
     assert cells.read("test", "yacht", "triegp") == [cell]
 
 
+def test_a_time_out_is_tried_again_with_more_time(folder, monkeypatch):
+    fake_cell(folder, "yacht", "triegp", 0, status="time-out", limit_s=1.0)
+    assert cells.run_cell("test", "yacht", "triegp", 0, limit=1.0)["status"] == "time-out"
+    monkeypatch.setattr(cells, "_run_apart", lambda names, limit: [{**names, "status": "ok"}])
+    assert cells.run_cell("test", "yacht", "triegp", 0, limit=2.0)["status"] == "ok"
+
+
 def test_a_cell_that_fails_says_why(folder):
     cell = cells.run_cell("test", "no such data", "triegp", 0)
     assert cell["status"] == "error"
     assert "no such data" in cell["note"]
+
+
+def test_data_that_is_not_at_hand_is_no_failure_of_the_method(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRIEGP_DATA", str(tmp_path))
+    monkeypatch.setenv("TRIEGP_CACHE", str(tmp_path))
+    cell = cells.run_cell("test", "flights3m", "triegp", 0)  # which has no download
+    assert cell["status"] == "missing"
+    assert not cells.path_of("test", "flights3m", "triegp", 0).exists()
 
 
 def test_mean_and_two_standard_errors():
@@ -193,6 +207,7 @@ def test_a_table_of_peers_marks_the_best_the_missing_and_the_slow(folder):
     fake_cell(folder, "pol", "catboost", 0, status="time-out")
     fake_cell(folder, "pol", "ngboost", 0, status="error")
     fake_cell(folder, "pol", "gpytorch-svgp", 0, nll=3.0, machine={"gpu": "some GPU"})
+    fake_cell(folder, "pol", "gpytorch-svgp", 1, status="time-out", limit_s=600)
     methods = ("triegp", "lightgbm", "catboost", "ngboost", "quantile-forest", "gpytorch-svgp")
     lines = tables.peers_table("nll", ("pol",), methods)
     assert lines[2:] == [
@@ -201,7 +216,7 @@ def test_a_table_of_peers_marks_the_best_the_missing_and_the_slow(folder):
         "| catboost | time-out |",
         "| ngboost | failed |",
         "| quantile-forest | not run |",
-        "| gpytorch-svgp (GPU) | 3.000 |",
+        "| gpytorch-svgp (GPU) | 3.000 (1 time-out) |",
     ]
 
 
@@ -308,3 +323,5 @@ def test_the_command_lists_its_methods(capsys):
     assert all(name in out for name in METHODS)
     with pytest.raises(SystemExit):
         command.main(["run", "pol", "--methods", "no such method"])
+    with pytest.raises(SystemExit, match="do not go together"):
+        command.main(["run", "pol", "--methods", "triegp", "--together", "--limit", "5"])
