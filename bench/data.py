@@ -35,12 +35,6 @@ def load(name, seed, *parts):
     return [(X[where[p]].astype(np.float64), y[where[p]].astype(np.float64)) for p in parts]
 
 
-def standardise(y_train, *others):
-    """Targets in the units of all reported scores: training mean 0 and deviation 1 (n - 1)."""
-    mean, sd = y_train.mean(), y_train.std(ddof=1)
-    return [(y - mean) / sd for y in (y_train, *others)]
-
-
 def available(name):
     """Whether the table can be loaded without a download."""
     _registered(name)

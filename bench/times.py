@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.data import load
 from bench.measure import RESULTS, machine, slope
+from bench.scaling import synthetic
 from triegp import (
     BinaryTreeGPRegressor,
     BitEncoder,
@@ -57,12 +58,6 @@ def against_lightgbm(name, seed=0):
         "lightgbm": float(np.median(theirs)),
         "ratio": float(np.median(ours) / np.median(theirs)),
     }
-
-
-def synthetic(n, d=8):
-    rng = np.random.default_rng(0)
-    X = rng.random((n, d))
-    return X, np.sin(6 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.standard_normal(n)
 
 
 def growth():

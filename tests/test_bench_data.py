@@ -137,12 +137,6 @@ def test_names_and_parts_are_checked(cache):
         data.available("poll")
 
 
-def test_standardise_uses_the_training_rows():
-    y, y_new = data.standardise(np.array([1.0, 3.0, 5.0]), np.array([7.0]))
-    np.testing.assert_allclose(y, [-1, 0, 1])
-    np.testing.assert_allclose(y_new, [2])
-
-
 def test_registry_has_the_papers_twelve_in_its_sizes():
     sizes = {d.paper: int(0.8 * int(0.8 * d.rows)) for d in DATASETS.values() if d.paper}
     assert sizes == PAPER_ROWS

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import eigsh
 from scipy.stats import multivariate_normal
-from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 from tolerances import VALUE
@@ -19,6 +18,7 @@ from triegp import (
 )
 from triegp.forest import (
     Forest,
+    NotConverged,
     apply_inverse,
     fit_nystrom,
     forest_diagonal,
@@ -144,12 +144,12 @@ def test_duplicated_trees_and_rows():
 def test_a_solve_that_does_not_converge_says_so():
     forest, _ = make_forest()
     b = np.random.default_rng(2).standard_normal(60)
-    with pytest.warns(ConvergenceWarning, match="after 3 steps at a relative residual"):
+    with pytest.warns(NotConverged, match="after 3 steps at a relative residual"):
         found = solve_forest(forest, 1e-6, b, max_steps=3)
     assert not found.converged
     rest = b - forest_product(forest, found.x) - 1e-6 * found.x
     assert found.residual[0] == pytest.approx(np.linalg.norm(rest) / np.linalg.norm(b))
-    with pytest.warns(ConvergenceWarning, match="residual"):  # beyond what float64 can do
+    with pytest.warns(NotConverged, match="residual"):  # beyond what float64 can do
         solve_forest(forest, 1e-12, b, tolerance=1e-17, max_steps=5_000)
 
 
@@ -172,6 +172,16 @@ def test_a_solve_that_does_not_converge_says_so():
         (lambda f: solve_forest(f, 1.0, np.ones(60), start=np.ones((60, 2))), "start must have"),
         (lambda f: solve_forest(f, 1.0, np.ones(60), tolerance=0), "tolerance"),
         (lambda f: solve_forest(f, 1.0, np.ones(60), max_steps=0), "max_steps"),
+        (
+            lambda f: solve_forest(
+                f,
+                1.0,
+                np.ones(60),
+                preconditioner=fit_nystrom(make_forest(n=7)[0], 1.0, 3, np.random.default_rng(0)),
+            ),
+            "preconditioner must be for 60 rows, got 7",
+        ),
+        (lambda f: forest_operator(f, -1.0), "noise must not be negative"),
         (lambda f: fit_nystrom(f, 1.0, 0, np.random.default_rng(0)), "rank"),
     ],
 )
@@ -253,6 +263,13 @@ def test_more_probes_and_better_preconditioners_make_the_error_smaller():
 
     assert error(100, 64) < 0.5 * error(1, 64)
     assert error(20, 64) < 0.7 * error(20, 8)
+
+
+def test_probes_that_do_not_converge_are_told():
+    forest, _ = make_forest(n=200, n_trees=6, p=6)
+    y = np.random.default_rng(3).standard_normal(200)
+    with pytest.warns(NotConverged, match="16 of 16 probes of the log determinant"):
+        forest_evidence(forest, 0.01, y, np.random.default_rng(0), exact_rows=0, rank=5, n_steps=3)
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_probes", 1), ("n_steps", 0), ("n_probes", 2.5)])

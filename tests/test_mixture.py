@@ -1,6 +1,5 @@
 """Mixtures of Gaussians against scipy's own densities, numerical integration and bisection."""
 
-import itertools
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,7 +12,6 @@ from scipy.stats import norm
 from tolerances import VALUE
 from triegp.mixture import (
     Mixture,
-    crps,
     distribution,
     log_density,
     member_log_density,
@@ -186,36 +184,6 @@ def test_no_levels_and_one_level():
     mixture = make_mixture()
     assert quantiles(mixture, []).shape == (30, 0)
     np.testing.assert_array_equal(quantiles(mixture, 0.3), quantiles(mixture, [0.3]))
-
-
-@pytest.mark.parametrize("name", ["one member", "zero weight far away", "far and narrow", "copies"])
-@pytest.mark.parametrize("y", [-1.5, 0.0, 2.0])
-def test_crps_is_the_integral_of_its_definition(name, y):
-    mixture = HOSTILE[name]
-
-    def integrand(x):
-        return (distribution(mixture, np.array([x]))[0] - (x >= y)) ** 2
-
-    used = mixture.weight > 0
-    mean, sd = mixture.mean[used, 0], np.sqrt(mixture.var[used, 0])
-    edges = np.unique(np.concatenate([[y], mean, mean - 9 * sd, mean + 9 * sd]))
-    pieces = [
-        quad(integrand, a, b, limit=200, epsabs=1e-13, epsrel=1e-11)[0]
-        for a, b in itertools.pairwise(edges)
-    ]
-    assert crps(mixture, np.array([y]))[0] == pytest.approx(sum(pieces), rel=1e-7, abs=1e-10)
-
-
-def test_crps_of_one_gaussian_and_of_point_masses():
-    """Gneiting and Raftery (2007), equation 21; and the mean absolute error of a point."""
-    sd, mean, y = 0.7, 0.3, np.array([1.1])
-    z = (y - mean) / sd
-    expected = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    np.testing.assert_allclose(crps(column([1.0], [mean], [sd]), y), expected, **VALUE)
-    np.testing.assert_allclose(crps(column([1.0], [0.3], [0.0]), y), [0.8], **VALUE)
-    # E|X - y| - E|X - X'| / 2 of two equally likely points 0 and 1, y = 1.1
-    points = column([0.5, 0.5], [0.0, 1.0], [0.0, 0.0])
-    np.testing.assert_allclose(crps(points, y), [0.6 - 0.25], **VALUE)
 
 
 def held_out(seed, n_members, n_rows, spread=0.5):

@@ -189,23 +189,3 @@ def soften(nll_per_row: Floats, temperature: float) -> Floats:
     z = -np.asarray(nll_per_row) / temperature
     weight = np.exp(z - z.max())
     return np.asarray(weight / weight.sum())
-
-
-def crps(mixture: Mixture, y: Any) -> Floats:
-    """Continuous ranked probability score of y (m,), (m,); lower is better. O(K^2 m)."""
-
-    def mean_abs(mu: Floats, var: Floats) -> Floats:
-        """E |N(mu, var)|."""
-        sd = np.sqrt(var)
-        z = _standard(mu, sd)
-        with np.errstate(over="ignore"):
-            hill = np.exp(-0.5 * z**2)
-        out: Floats = sd * (2 * hill / np.sqrt(2 * np.pi)) + mu * (2 * ndtr(z) - 1)
-        return out
-
-    w = mixture.weight
-    out = w @ mean_abs(y - mixture.mean, mixture.var)
-    for k in range(w.size):
-        spread = mean_abs(mixture.mean - mixture.mean[k], mixture.var + mixture.var[k])
-        out -= 0.5 * w[k] * (w @ spread)
-    return np.asarray(out)

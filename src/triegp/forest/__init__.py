@@ -7,11 +7,12 @@ here yet.
 from triegp.forest.evidence import Evidence, forest_evidence
 from triegp.forest.nystrom import Nystrom, apply_inverse, fit_nystrom
 from triegp.forest.operators import Forest, forest_diagonal, forest_operator, forest_product
-from triegp.forest.solving import Solution, solve_forest
+from triegp.forest.solving import NotConverged, Solution, solve_forest
 
 __all__ = [
     "Evidence",
     "Forest",
+    "NotConverged",
     "Nystrom",
     "Solution",
     "apply_inverse",

@@ -8,6 +8,8 @@ of the probes says how far off the average may be.
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +19,9 @@ from scipy.linalg import eigh_tridiagonal
 
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, fit_nystrom
 from triegp.forest.operators import Forest, forest_product
-from triegp.forest.solving import solve_forest
+from triegp.forest.solving import NotConverged, solve_forest
 from triegp.validation import finite_vector
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 EXACT_ROWS = 2_000  # up to so many, a dense Cholesky factor is cheap
 
 Floats = npt.NDArray[np.float64]
@@ -35,7 +36,8 @@ class Evidence:
     log_likelihood : float
         log p(y).
     error : float
-        Standard error of it over the probes; 0 where it is exact.
+        Standard error of it over the probes; 0 where it is exact. Probes that did not converge come
+        with a `NotConverged` warning.
     log_det, square : float
         log det(K + noise) and y' (K + noise)^-1 y.
     exact : bool
@@ -109,7 +111,8 @@ def _exact(forest: Forest, variance: Floats, y: Floats) -> Evidence:
 
 
 def _evidence(log_det: float, square: float, n: int, error: float, exact: bool) -> Evidence:
-    return Evidence(-0.5 * (n * LOG_2PI + log_det + square), error, log_det, square, exact)
+    value = -0.5 * (n * math.log(2.0 * math.pi) + log_det + square)
+    return Evidence(value, error, log_det, square, exact)
 
 
 def _log_traces(
@@ -127,28 +130,35 @@ def _log_traces(
     r += np.sqrt(nystrom.rest)[:, None] * rng.standard_normal(shape)
     z = apply_inverse(nystrom, r)
     p, rz = z, np.einsum("nk,nk->k", r, z)
-    size, first = rz.copy(), np.sqrt(rz)
-    strides: list[Floats] = []
-    ratios: list[Floats] = []
-    lengths = np.full(n_probes, n_steps)
+    size, go = rz.copy(), np.arange(n_probes)  # those not done
+    strides, ratios = np.zeros((n_steps, n_probes)), np.zeros((n_steps, n_probes))
+    lengths = np.zeros(n_probes, np.int64)
     for step in range(n_steps):
         q = forest_product(forest, p) + variance[:, None] * p
         stride = rz / np.einsum("nk,nk->k", p, q)
         r = r - stride * q
         z = apply_inverse(nystrom, r)
-        new = np.einsum("nk,nk->k", r, z)
-        strides.append(stride)
-        ratios.append(new / rz)
-        done = (np.sqrt(np.maximum(new, 0.0)) <= tolerance * first) & (lengths == n_steps)
-        lengths[done] = step + 1
-        if (lengths <= step + 1).all():
+        new = np.maximum(np.einsum("nk,nk->k", r, z), 0.0)
+        strides[step, go], ratios[step, go] = stride, new / rz
+        lengths[go] += 1
+        more = np.sqrt(new / size[go]) > tolerance
+        if not more.any():
+            go = go[:0]
             break
+        go, r, z, rz, new, p = go[more], r[:, more], z[:, more], rz[more], new[more], p[:, more]
         p = z + (new / rz) * p
         rz = new
+    if go.size:
+        warnings.warn(
+            f"{go.size} of {n_probes} probes of the log determinant ended after {n_steps} steps "
+            f"above the tolerance of {tolerance:.2g}: its error may exceed the error bar",
+            NotConverged,
+            stacklevel=3,
+        )
     return np.array(
         [
-            size[k] * _log_quadrature(np.array(strides)[:m, k], np.array(ratios)[: m - 1, k])
-            for k, m in enumerate(np.minimum(lengths, len(strides)).tolist())
+            size[k] * _log_quadrature(strides[:m, k], ratios[: m - 1, k])
+            for k, m in enumerate(lengths.tolist())
         ]
     )
 

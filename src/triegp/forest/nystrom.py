@@ -60,7 +60,8 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
     Notes
     -----
-    O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes.
+    O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes, and about three times that on the
+    way.
     """
     if isinstance(rank, bool) or not hasattr(rank, "__index__") or rank < 1:
         raise ValueError(f"rank must be a positive integer, got {rank!r}")

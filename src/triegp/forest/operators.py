@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 from triegp.engines import Engine
 from triegp.operators import check_levels, product
 from triegp.trie import Trie, with_engine
-from triegp.validation import finite_columns
+from triegp.validation import finite_columns, non_negative_vector
 
 TREES_AT_A_TIME = 8  # whose products are held at once
 
@@ -62,10 +62,10 @@ class Forest:
 
 
 def forest_product(forest: Forest, x: Any) -> Floats:
-    """K x for x (n,) or (n, k), in the order of the rows. O(n T k), on all cores.
+    """K x for x (n,) or (n, k), in the order of the rows. O(n T k).
 
-    Trees run side by side and are added in their order, so the result is the same for any number of
-    threads.
+    Trees run side by side, eight at a time and each on one thread, on the engine of the first; they
+    are added in their order, so the result is the same for any number of threads.
     """
     x = finite_columns("x", x, forest.n_rows)
     total: Floats = np.zeros_like(x)
@@ -88,7 +88,8 @@ def forest_diagonal(forest: Forest) -> Floats:
 
 def forest_operator(forest: Forest, noise: Any = 0.0) -> LinearOperator:
     """K + noise as a symmetric scipy LinearOperator (n, n); noise is a number or (n,)."""
-    variance = np.broadcast_to(np.asarray(noise, np.float64), (forest.n_rows,))
+    given = np.broadcast_to(np.asarray(noise, np.float64), (forest.n_rows,))
+    variance = non_negative_vector("noise", given, forest.n_rows)
 
     def multiply(x: Floats) -> Floats:
         return forest_product(forest, x) + (variance if x.ndim == 1 else variance[:, None]) * x

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
 from triegp.forest.operators import Forest, forest_product
 from triegp.validation import finite_columns, positive_number
 
 Floats = npt.NDArray[np.float64]
+
+
+class NotConverged(RuntimeWarning):
+    """An iteration ended before its tolerance was reached; the message says where."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class Solution:
     residual : float64 (k,)
         |b - A x| / |b| of each right-hand side, recomputed from x.
     n_steps : int
-        Products with K that the longest took.
+        Steps that the longest took.
     converged : bool
         Whether all residuals are within the tolerance.
     """
@@ -66,12 +69,12 @@ def solve_forest(
     tolerance : float
         Of |b - A x| / |b|.
     max_steps : int
-        Products with K at most.
+        Steps at most; each is a product with K, and so is every look at the true residual.
 
     Returns
     -------
     Solution
-        With a ConvergenceWarning where the tolerance was not reached.
+        With a `NotConverged` warning where the tolerance was not reached.
 
     Notes
     -----
@@ -83,6 +86,10 @@ def solve_forest(
     tolerance = positive_number("tolerance", tolerance)
     if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__") or max_steps < 1:
         raise ValueError(f"max_steps must be a positive integer, got {max_steps!r}")
+    if preconditioner is not None and preconditioner.rest.size != forest.n_rows:
+        raise ValueError(
+            f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rest.size}"
+        )
     target = given.reshape(forest.n_rows, -1)
     x = np.zeros_like(target)
     if start is not None:
@@ -118,7 +125,7 @@ def solve_forest(
         warnings.warn(
             f"conjugate gradients ended after {n_steps} steps at a relative residual of "
             f"{relative.max():.2g}, above the tolerance of {tolerance:.2g}",
-            ConvergenceWarning,
+            NotConverged,
             stacklevel=2,
         )
     return Solution(x.reshape(given.shape), relative, n_steps, converged)
