@@ -32,17 +32,23 @@ def boost_lightgbm(task, **objective):
     return model
 
 
+def predict_lightgbm(model, X):
+    with warnings.catch_warnings():  # version 4.6 misses names that nobody gave
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return model.predict(X)
+
+
 def fit_lightgbm(task):
     model = boost_lightgbm(task)
-    sd = np.sqrt(np.mean((model.predict(task.X_valid) - task.y_valid) ** 2))
-    return lambda X: gaussian(model.predict(X), sd)
+    sd = np.sqrt(np.mean((predict_lightgbm(model, task.X_valid) - task.y_valid) ** 2))
+    return lambda X: gaussian(predict_lightgbm(model, X), sd)
 
 
 def fit_lightgbm_quantiles(task):
     models = [boost_lightgbm(task, objective="quantile", alpha=level) for level in QUANTILES]
 
     def predict(X):
-        values = np.stack([model.predict(X) for model in models], axis=1)
+        values = np.stack([predict_lightgbm(model, X) for model in models], axis=1)
         return Quantiles(np.array(QUANTILES), values, values[:, QUANTILES.index(0.5)])
 
     return predict
