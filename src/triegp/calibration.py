@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -101,52 +102,16 @@ def calibrate(
     mean, var, y = mean[:, rows], var[:, rows], y[rows]
     share = count / count.sum()
 
-    blocks = [
-        _block(mean[:, k : k + BLOCK_ROWS], var[:, k : k + BLOCK_ROWS], y[k : k + BLOCK_ROWS])
-        for k in range(0, rows.size, BLOCK_ROWS)
-    ]
-    shares = [share[k : k + BLOCK_ROWS] for k in range(0, rows.size, BLOCK_ROWS)]
+    starts = range(0, rows.size, BLOCK_ROWS)
+    blocks = [_block(mean, var, y, share, slice(k, k + BLOCK_ROWS)) for k in starts]
 
     def objective(z: Floats) -> tuple[float, Floats]:
-        weight, shrink, scale, stray, stray_var = _unpack(z)
-        base = (np.log((1.0 - stray) * weight) - 0.5 * (LOG_2PI + np.log(scale)))[:, None]
-        stray_base = np.log(stray) - 0.5 * LOG_2PI
-        value, by_weight, by_log_weight = 0.0, np.zeros(n_members), np.zeros(n_members)
-        by_shrink, by_log_scale, by_stray, by_log_stray_var = 0.0, 0.0, 0.0, 0.0
-        for (m, v, precision, half_log_var, target), part in zip(blocks, shares, strict=True):
-            average = weight @ m
-            apart = m - average
-            off = target - average
-            error = off - shrink * apart
-            pull = error * precision
-            pull /= scale
-            square = pull * error
-            terms = base - half_log_var - 0.5 * square
-            own_var = scale * (weight @ v)
-            far = own_var + stray_var
-            stray_pull = off / far
-            stray_term = stray_base - 0.5 * (np.log(far) + stray_pull * off)
-            top = np.maximum(terms.max(axis=0), stray_term)
-            duty = np.exp(terms - top)  # times a factor: what each member answers for of the row
-            strays = np.exp(stray_term - top)
-            total = duty.sum(axis=0) + strays
-            value += float(part @ (top + np.log(total)))
-            duty *= part / total
-            strays *= part / total
-            pull *= duty
-            by_far = 0.5 * strays * (stray_pull**2 - 1.0 / far)
-            stray_pull *= strays
-            by_shrink += float(np.vdot(pull, apart))
-            by_log_scale += 0.5 * float(np.vdot(duty, square) - duty.sum()) + by_far @ own_var
-            by_stray += float(strays.sum() - stray * part.sum())
-            by_log_stray_var += stray_var * float(by_far.sum())
-            by_log_weight += duty.sum(axis=1)
-            by_weight += m @ ((1.0 - shrink) * pull.sum(axis=0) + stray_pull)
-            by_weight += scale * (v @ by_far)
-        by_weight += by_log_weight / weight
+        calibration = _unpack(z)
+        weight = calibration.weight
+        sums = np.sum([_terms(block, calibration) for block in blocks], axis=0)
+        by_weight = sums[5 : 5 + n_members] + sums[5 + n_members :] / weight
         by_logit = weight * (by_weight - weight @ by_weight)
-        rest = [by_shrink, by_log_scale, by_stray, by_log_stray_var]
-        return -value, -np.concatenate([by_logit, rest])
+        return -float(sums[0]), -np.concatenate([by_logit, sums[1:5]])
 
     bounds = [
         *[(None, None)] * n_members,
@@ -170,9 +135,9 @@ def calibrate(
         float(np.log(STRAY_VAR_RANGE[0])),
         float(z[-1]),
     )
-    weight, *rest = _unpack(z)
-    weight = np.where(weight < SMALLEST_WEIGHT, 0.0, weight)
-    return Calibration(weight / weight.sum(), *rest)
+    best = _unpack(z)
+    weight = np.where(best.weight < SMALLEST_WEIGHT, 0.0, best.weight)
+    return replace(best, weight=weight / weight.sum())
 
 
 def _evenly(count: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
@@ -186,10 +151,67 @@ def _evenly(count: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
     return rows[chosen], times.astype(np.float64)
 
 
-def _block(mean: Floats, var: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Means, variances, precisions, half log variances and targets of rows that fit the cache."""
-    own, var = np.ascontiguousarray(mean), np.ascontiguousarray(var)
-    return own, var, 1.0 / var, 0.5 * np.log(var), y
+class _Block(NamedTuple):
+    """Rows whose arrays stay in the cache: (K, m) each but for target and share, (m,)."""
+
+    mean: Floats
+    var: Floats
+    precision: Floats
+    half_log_var: Floats
+    target: Floats
+    share: Floats
+
+
+def _block(mean: Floats, var: Floats, y: Floats, share: Floats, rows: slice) -> _Block:
+    own, v = np.ascontiguousarray(mean[:, rows]), np.ascontiguousarray(var[:, rows])
+    return _Block(own, v, 1.0 / v, 0.5 * np.log(v), y[rows], share[rows])
+
+
+def _terms(block: _Block, mixed: Calibration) -> Floats:
+    """What a block adds to the mean log density, and to its derivatives.
+
+    In turn: the value; its derivatives by shrink, log scale, logit of stray and log stray_var; by
+    the weights, (K,); by the logarithms of the weights where they are shares, (K,).
+    """
+    share = block.share
+    base = (np.log((1.0 - mixed.stray) * mixed.weight) - 0.5 * (LOG_2PI + np.log(mixed.scale)))[
+        :, None
+    ]
+    average = mixed.weight @ block.mean
+    apart = block.mean - average
+    off = block.target - average
+    error = off - mixed.shrink * apart
+    pull = error * block.precision
+    pull /= mixed.scale
+    square = pull * error
+    terms = base - block.half_log_var - 0.5 * square
+    own_var = mixed.scale * (mixed.weight @ block.var)
+    far = own_var + mixed.stray_var
+    stray_pull = off / far
+    stray_term = np.log(mixed.stray) - 0.5 * (LOG_2PI + np.log(far) + stray_pull * off)
+    top = np.maximum(terms.max(axis=0), stray_term)
+    duty = np.exp(terms - top)  # times a factor: what each member answers for of the row
+    strays = np.exp(stray_term - top)
+    total = duty.sum(axis=0) + strays
+    value = share @ (top + np.log(total))
+    duty *= share / total
+    strays *= share / total
+    pull *= duty
+    by_far = 0.5 * strays * (stray_pull**2 - 1.0 / far)
+    by_average = (1.0 - mixed.shrink) * pull.sum(axis=0) + strays * stray_pull
+    return np.concatenate(
+        [
+            [
+                value,
+                np.vdot(pull, apart),
+                0.5 * (np.vdot(duty, square) - duty.sum()) + by_far @ own_var,
+                strays.sum() - mixed.stray * share.sum(),
+                mixed.stray_var * by_far.sum(),
+            ],
+            block.mean @ by_average + mixed.scale * (block.var @ by_far),
+            duty.sum(axis=1),
+        ]
+    )
 
 
 def _least(good: Callable[[float], bool], low: float, high: float) -> float:
@@ -202,13 +224,15 @@ def _least(good: Callable[[float], bool], low: float, high: float) -> float:
     return high
 
 
-def _unpack(z: Floats) -> tuple[Floats, float, float, float, float]:
-    """Weights, shrink, scale, stray and stray_var."""
+def _unpack(z: Floats) -> Calibration:
+    """The calibration at a point of the optimiser's."""
     weight = np.exp(z[:-4] - z[:-4].max())
     weight = np.maximum(weight / weight.sum(), 1e-12)
     shrink, log_scale, logit, log_stray_var = z[-4:].tolist()
     stray = 1.0 / (1.0 + math.exp(-logit))
-    return weight / weight.sum(), shrink, math.exp(log_scale), stray, math.exp(log_stray_var)
+    return Calibration(
+        weight / weight.sum(), shrink, math.exp(log_scale), stray, math.exp(log_stray_var)
+    )
 
 
 def _logit(p: float) -> float:

@@ -153,6 +153,7 @@ def train(
             codes = encoded[grid] = grids[grid].encode_array(X)
         return Data(codes, rows.targets, recipe.noise, rows.known_noise, rows.weight)
 
+    run_jobs(data, range(n_grids), n_jobs, watch)  # what is not begun is encoded when it is needed
     starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
     n_threads = max(1, n_jobs // len(starts))
     engine = CpuEngine(n_threads=n_threads)
