@@ -1,6 +1,5 @@
 """Mixtures of Gaussians against scipy's own densities, numerical integration and bisection."""
 
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
