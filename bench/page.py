@@ -40,7 +40,7 @@ def sections():
         "of the methods that have it), 20 % to test; NLL, RMSE, CRPS and widths on the standardised target. Means over "
         "the seeds ± two standard errors. A cell may take ten minutes. "
         f"Times: {where['cpu']}, {where['cores']} shared cores, unless a row says GPU ({gpu}): compare times only within one "
-        "machine. Cells of triegp and LightGBM ran with nothing beside them, the others with other work.",
+        "machine. On the seven sets, triegp and LightGBM ran with nothing beside them; all other cells had other work beside them.",
         "",
     ]
     yield [*READING.read_text().rstrip().splitlines(), ""]

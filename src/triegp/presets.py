@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from triegp.order import NUGGETS
-from triegp.validation import one_of, positive_number
+from triegp.validation import one_of, positive_number, whole_number
 
 SCALINGS = ("minmax", "ecdf", "both")
 OPTIMIZERS = ("lbfgs", "bfgs")
@@ -111,9 +111,7 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
     one_of("mixture", settings.mixture, MIXTURES)
     for name in ("n_members", "n_candidates", "max_iter"):
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        whole_number(name, getattr(settings, name))
     for name in ("noise", "tolerance", "temperature"):
         positive_number(name, getattr(settings, name))
     for name in ("shift", "learn_scale"):

@@ -42,7 +42,7 @@ from triegp.targets import (
     location_and_scale,
     standardise,
 )
-from triegp.validation import float_array, one_of, positive_number
+from triegp.validation import float_array, one_of, positive_number, whole_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -308,8 +308,7 @@ class BinaryTreeGPRegressor(
         drawn by itself. O((n + m) K + m n_samples).
         """
         data = self._rows(X)
-        if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
-            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+        n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
         out = [predictive.draw(t, data, n_samples, rng, latent=latent) for t in self._targets()]
         return out[0] if self.one_dimensional_ else np.stack(out, axis=1)

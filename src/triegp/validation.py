@@ -50,6 +50,13 @@ def positive_number(name: str, value: Any) -> float:
     return number
 
 
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int of at least `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
+    return int(value)
+
+
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
     if not (isinstance(value, str) and value in choices):

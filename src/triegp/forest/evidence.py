@@ -20,7 +20,7 @@ from scipy.linalg import eigh_tridiagonal
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, fit_nystrom
 from triegp.forest.operators import Forest, forest_product
 from triegp.forest.solving import NotConverged, solve_forest
-from triegp.validation import finite_vector
+from triegp.validation import finite_vector, whole_number
 
 EXACT_ROWS = 2_000  # up to so many, a dense Cholesky factor is cheap
 
@@ -88,9 +88,8 @@ def forest_evidence(
     """
     targets = finite_vector("y", y, forest.n_rows)
     variance = check_noise(noise, forest.n_rows)
-    for name, value, least in (("n_probes", n_probes, 2), ("n_steps", n_steps, 1)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-            raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
+    n_probes = whole_number("n_probes", n_probes, 2)
+    n_steps = whole_number("n_steps", n_steps)
     if forest.n_rows <= exact_rows:
         return _exact(forest, variance, targets)
     nystrom = fit_nystrom(forest, variance, rank, rng)

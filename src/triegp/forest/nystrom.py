@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from triegp.forest.operators import Forest, forest_diagonal, forest_product
-from triegp.validation import non_negative_vector
+from triegp.validation import non_negative_vector, whole_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,8 +63,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes, and about three times that on the
     way.
     """
-    if isinstance(rank, bool) or not hasattr(rank, "__index__") or rank < 1:
-        raise ValueError(f"rank must be a positive integer, got {rank!r}")
+    rank = whole_number("rank", rank)
     variance = check_noise(noise, forest.n_rows)
     rows = np.sort(rng.choice(forest.n_rows, size=min(rank, forest.n_rows), replace=False))
     columns = np.empty((forest.n_rows, rows.size))

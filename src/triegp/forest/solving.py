@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
 from triegp.forest.operators import Forest, forest_product
-from triegp.validation import finite_columns, positive_number
+from triegp.validation import finite_columns, positive_number, whole_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,8 +84,7 @@ def solve_forest(
     variance = check_noise(noise, forest.n_rows)[:, None]
     given = finite_columns("b", b, forest.n_rows)
     tolerance = positive_number("tolerance", tolerance)
-    if isinstance(max_steps, bool) or not hasattr(max_steps, "__index__") or max_steps < 1:
-        raise ValueError(f"max_steps must be a positive integer, got {max_steps!r}")
+    max_steps = whole_number("max_steps", max_steps)
     if preconditioner is not None and preconditioner.rest.size != forest.n_rows:
         raise ValueError(
             f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rest.size}"
@@ -145,7 +144,7 @@ def _descend(
     """Conjugate gradients on columns `rows` of x, in place; return the steps taken."""
 
     def precondition(r: Floats) -> Floats:
-        return r / 1.0 if preconditioner is None else apply_inverse(preconditioner, r)
+        return r if preconditioner is None else apply_inverse(preconditioner, r)
 
     r = error[:, rows]
     z = precondition(r)
