@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench import cells, plan
+from bench import cells, plan, scaling
 from bench.methods import METHODS, missing
 
 
@@ -59,6 +59,10 @@ def quick(_):
         run_cells(todo, apart=False)
 
 
+def scale(options):
+    scaling.main(options.limit or cells.LIMIT, options.methods)
+
+
 def module(name):
     def call(_):
         import importlib
@@ -87,15 +91,18 @@ def main(arguments=None):
     for one in tables.values():
         one.set_defaults(work=table)
     for one in (some, *tables.values()):
-        one.add_argument(
-            "--limit", type=float, help=f"seconds a cell, {cells.LIMIT:.0f} by default"
-        )
         one.add_argument("--again", action="store_true", help="run cells that are there again")
     once = commands.add_parser("quick", help="two small data sets, one seed, every method")
     once.set_defaults(work=quick)
+    sizes = commands.add_parser("scaling", help="time and memory against n")
+    sizes.add_argument(
+        "--methods", nargs="+", choices=scaling.ALL, metavar="METHOD", default=scaling.ALL
+    )
+    sizes.set_defaults(work=scale)
+    for one in (some, sizes, *tables.values()):
+        one.add_argument("--limit", type=float, help=f"seconds a fit, {cells.LIMIT:.0f} by default")
     modules = {
         "unique": "unique bit strings before and after ECDF",
-        "scaling": "time and memory against n",
         "schematics": "the paper's four schematic figures",
         "page": "docs/results.md and its plots, from the cells",
     }

@@ -171,7 +171,7 @@ def scaling_table():
     """Fit seconds by n and growth, prediction and memory at the largest n."""
     found = scaling.read()
     rows = []
-    for method in (scaling.EVALUATION, *scaling.TRIED):
+    for method in scaling.ALL:
         if method not in found:
             rows.append([method, *["not run"] * len(scaling.SIZES), "", "", ""])
             continue
@@ -189,9 +189,10 @@ def scaling_table():
         grows = scaling.growth(found[method])
         last = good[-1] if good else {}
         memory = last.get("memory_peak")
+        gpu = last.get("machine", {}).get("gpu")
         rows.append(
             [
-                method,
+                f"{method} (GPU)" if gpu else method,
                 *texts,
                 "" if grows is None else f"n^{grows:.2f}",
                 f"{last['predict_seconds_per_million']:.1f}" if memory else "",

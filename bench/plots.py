@@ -66,7 +66,7 @@ def growth():
     """Fit time of every method against n."""
     figure, axes = new_figure(7.0, 4.6)
     found = scaling.read()
-    for k, method in enumerate((scaling.EVALUATION, *scaling.TRIED)):
+    for k, method in enumerate(scaling.ALL):
         good = [row for row in found.get(method, []) if row["status"] == "ok"]
         if not good:
             continue
