@@ -11,6 +11,7 @@ from triegp import (
     BitOrder,
     CpuEngine,
     build_trie,
+    level_products,
     likelihood,
     pack_codes,
     product,
@@ -23,10 +24,12 @@ from triegp.forest import (
     fit_nystrom,
     forest_diagonal,
     forest_evidence,
+    forest_level_products,
     forest_operator,
     forest_product,
     solve_forest,
 )
+from triegp.trie import link_rows
 
 
 def make_forest(n=60, n_trees=5, d=2, p=4, seed=0, n_threads=0):
@@ -56,6 +59,29 @@ def test_a_product_is_the_dense_one(shape, n_trees):
     x = np.random.default_rng(1).standard_normal(shape)
     np.testing.assert_allclose(forest_product(forest, x), dense @ x, **VALUE)
     np.testing.assert_allclose(forest_diagonal(forest), np.diag(dense), **VALUE)
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 13])
+def test_level_products_are_those_of_the_trees(width):
+    forest, _ = make_forest(n_trees=3)
+    x, z = np.random.default_rng(1).standard_normal((2, 60, width))
+    for trie, found in zip(forest.tries, forest_level_products(forest, x, z), strict=True):
+        np.testing.assert_allclose(found, level_products(trie, x, z).sum(axis=1), **VALUE)
+
+
+def test_products_over_several_shards_are_the_same():
+    forest, dense = make_forest()
+    cut = [
+        link_rows(t.bits, t.row_idx, t.links.lcp, t.engine, cuts=[0, 13, 40]) for t in forest.tries
+    ]
+    x, z = np.random.default_rng(1).standard_normal((2, 60, 9))
+    parts = Forest.of(cut, forest.levels)
+    np.testing.assert_allclose(forest_product(parts, x), dense @ x, **VALUE)
+    pairs = zip(
+        forest_level_products(parts, x, z), forest_level_products(forest, x, z), strict=True
+    )
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, **VALUE)
 
 
 def test_one_tree_is_that_tree():

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from triegp.engines.cpu import CpuEngine, available_cores
-from triegp.engines.protocol import Adjoints, Engine, Links, Located, Sums
+from triegp.engines.protocol import Adjoints, Engine, Links, Located, Sums, Tree
 
-__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums", "available_cores"]
+__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums", "Tree", "available_cores"]

@@ -70,6 +70,17 @@ class Links:
         return int(self.depth[0])
 
 
+class Tree(NamedTuple):
+    """One tree of many over the same rows.
+
+    row_idx: int32 (n,), the rows in key order; levels: float64 (D + 1,).
+    """
+
+    row_idx: Ids
+    links: Links
+    levels: Floats
+
+
 class Sums(NamedTuple):
     """What a likelihood is made of: 2 nll = log_det + square + n_terms log(2 pi)."""
 
@@ -201,6 +212,12 @@ class Engine(Protocol):
 
     def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
         """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+
+    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
+        """Sum over trees of K x for x (n, k), in the order of the rows."""
+
+    def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
+        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
 
     def contract(
         self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int

@@ -6,7 +6,13 @@ here yet.
 
 from triegp.forest.evidence import Evidence, forest_evidence
 from triegp.forest.nystrom import Nystrom, apply_inverse, fit_nystrom
-from triegp.forest.operators import Forest, forest_diagonal, forest_operator, forest_product
+from triegp.forest.operators import (
+    Forest,
+    forest_diagonal,
+    forest_level_products,
+    forest_operator,
+    forest_product,
+)
 from triegp.forest.solving import NotConverged, Solution, solve_forest
 
 __all__ = [
@@ -19,6 +25,7 @@ __all__ = [
     "fit_nystrom",
     "forest_diagonal",
     "forest_evidence",
+    "forest_level_products",
     "forest_operator",
     "forest_product",
     "solve_forest",

@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator
 
-from triegp.engines import Engine
-from triegp.operators import check_levels, product
-from triegp.trie import Trie, with_engine
+from triegp.engines import Engine, Tree
+from triegp.operators import check_levels
+from triegp.trie import Trie
 from triegp.validation import finite_columns, non_negative_vector
-
-TREES_AT_A_TIME = 8  # whose products are held at once
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,6 +54,19 @@ class Forest:
         return self.tries[0].n_rows
 
     @property
+    def trees(self) -> list[Tree]:
+        """What the engines take."""
+        return [
+            Tree(trie.row_idx, trie.links, levels)
+            for trie, levels in zip(self.tries, self.levels, strict=True)
+        ]
+
+    @property
+    def engine(self) -> Engine:
+        """Who works on it: the engine of the first trie."""
+        return self.tries[0].engine
+
+    @property
     def prior_variance(self) -> float:
         """Variance of f before any data."""
         return float(sum(levels[0] - levels[-1] for levels in self.levels))
@@ -64,21 +75,26 @@ class Forest:
 def forest_product(forest: Forest, x: Any) -> Floats:
     """K x for x (n,) or (n, k), in the order of the rows. O(n T k).
 
-    Trees run side by side, eight at a time and each on one thread, on the engine of the first; they
-    are added in their order, so the result is the same for any number of threads.
+    Trees run side by side on the engine of the first; they are added in an order of their own, so
+    the result is the same for any number of threads.
     """
     x = finite_columns("x", x, forest.n_rows)
-    total: Floats = np.zeros_like(x)
-    pairs = list(zip(forest.tries, forest.levels, strict=True))
-    engine = forest.tries[0].engine
+    columns = x.reshape(forest.n_rows, -1)
+    return forest.engine.sum_products(forest.trees, columns).reshape(x.shape)
 
-    def multiply(alone: Engine, pair: tuple[Trie, Floats]) -> Floats:
-        return product(with_engine(pair[0], alone), pair[1], x)
 
-    for start in range(0, len(pairs), TREES_AT_A_TIME):
-        for part in engine.each(multiply, pairs[start : start + TREES_AT_A_TIME]):
-            total += part
-    return total
+def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
+    """Quadratic forms by depth and tree: x' K_l z for l = 0..D, (D + 1,) each. O(n T k).
+
+    x and z are (n,) or (n, k), whose columns are summed; K_l is 1 where two rows share their first
+    l bits in that tree.
+    """
+    columns = finite_columns("x", x, forest.n_rows)
+    others = finite_columns("z", z, forest.n_rows)
+    if others.shape != columns.shape:
+        raise ValueError(f"z must have the shape of x, {columns.shape}, got {others.shape}")
+    pair = (part.reshape(forest.n_rows, -1) for part in (columns, others))
+    return forest.engine.sum_level_products(forest.trees, *pair)
 
 
 def forest_diagonal(forest: Forest) -> Floats:

@@ -9,11 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.engines.cpu import columns, contraction, linking, rows, scratch, search, sweeps
+from triegp.engines.cpu import (
+    columns,
+    contraction,
+    forests,
+    linking,
+    rows,
+    scratch,
+    search,
+    sweeps,
+)
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
 from triegp.engines.protocol import (
     Adjoints,
@@ -26,11 +36,14 @@ from triegp.engines.protocol import (
     Links,
     Located,
     Sums,
+    Tree,
     Words,
 )
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+TREE_GROUPS = 8  # whose sums are held at once
 
 
 @dataclass(frozen=True)
@@ -288,6 +301,28 @@ class CpuEngine:
         total: Floats = np.cumsum(by_level[::-1], axis=0)[::-1]
         return total
 
+    # Many trees over the same rows
+
+    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
+        """Sum over trees of K x for x (n, k), in the order of the rows."""
+        n, k = x.shape
+        total: Floats = np.zeros((n, k))
+        groups = [trees[g::TREE_GROUPS] for g in range(min(TREE_GROUPS, len(trees)))]
+        for lo in range(0, k, forests.WIDE):
+            columns = _fill_up(x[:, lo : lo + forests.WIDE])
+            some = total[:, lo : lo + forests.WIDE]
+            for part in self._run(partial(_sum_group, columns), groups):
+                some += part[:, : some.shape[1]]
+        return total
+
+    def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
+        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+        pairs = [
+            (_fill_up(x[:, lo : lo + forests.WIDE]), _fill_up(z[:, lo : lo + forests.WIDE]))
+            for lo in range(0, x.shape[1], forests.WIDE)
+        ]
+        return self._run(partial(_level_products, pairs), trees)
+
     # The joint distribution of f at chosen leaves
 
     def contract(
@@ -360,6 +395,43 @@ class CpuEngine:
         positions = np.empty(len(query), np.int64)
         self._run(lambda b: search.upper_bounds(keys, query, *b, positions), row_blocks(len(query)))
         return positions
+
+
+def _fill_up(x: Floats) -> Floats:
+    """One column as it is, more filled up with zeros to the width of the kernels."""
+    if x.shape[1] in forests.add_product:
+        return np.ascontiguousarray(x)
+    out: Floats = np.zeros((x.shape[0], forests.WIDE))
+    out[:, : x.shape[1]] = x
+    return out
+
+
+def _walk(tree: Tree) -> tuple[Any, ...]:
+    """What the kernels of `forests` take of a tree first."""
+    links = tree.links
+    shards = (links.order, links.starts, links.stops, links.spine)
+    return (tree.row_idx, *shards, (links.left, links.right, links.depth))
+
+
+def _sum_group(x: Floats, trees: Sequence[Tree]) -> Floats:
+    """K x of a few trees, one after the other."""
+    n, width = x.shape
+    out: Floats = np.zeros((n, width))
+    room = scratch.borrow("room", 2 * n * width, np.float64).reshape(2 * n, width)
+    for tree in trees:
+        root = tree.links.root
+        forests.add_product[width](*_walk(tree), tree.levels, root, x, room, out)
+    return out
+
+
+def _level_products(pairs: Sequence[tuple[Floats, Floats]], tree: Tree) -> Floats:
+    """Of one tree."""
+    by_level = np.zeros(tree.links.n_levels + 1)
+    for x, z in pairs:
+        n, width = x.shape
+        room = scratch.borrow("room", 4 * n * width, np.float64).reshape(2, 2 * n, width)
+        forests.add_level_products[width](*_walk(tree), x, z, *room, by_level)
+    return np.asarray(np.cumsum(by_level[::-1])[::-1])
 
 
 def _shard(links: Links, k: int) -> Ids:
