@@ -14,9 +14,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import oracle
 from tolerances import VALUE
-from triegp import BinaryTreeGPRegressor, ensemble, presets, training
+from triegp import BinaryTreeGPRegressor, presets, training
 from triegp.blas import one_blas_thread
 from triegp.callbacks import HAS_CALLBACKS
+from triegp.ensemble import members as ensemble_members
+from triegp.ensemble import training as ensemble_training
 from triegp.jobs import Stopwatch
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 10, "noise": 0.05, "random_state": 0}
@@ -113,7 +115,7 @@ def fitted(request):
             ensemble_.calibrations[0], shrink=0.6, scale=1.3, stray=0.15, stray_var=2.0
         )
         changed = replace(ensemble_, calibrations=(calibration,))
-        model._stream = replace(model._stream, ensembles=(changed,))
+        model._stream = replace(model._stream, fitted=(changed,))
     return model, X, y
 
 
@@ -270,13 +272,13 @@ def test_score_is_r_squared():
 def test_mean_only_prediction_does_no_work_for_variances(monkeypatch):
     X, y = make_data()
     model = BinaryTreeGPRegressor(**QUICK).fit(X, y)
-    asked, real = [], ensemble.predict
+    asked, real = [], ensemble_members.predict
 
     def spy(posterior, codes, *, var):
         asked.append(var)
         return real(posterior, codes, var=var)
 
-    monkeypatch.setattr(ensemble, "predict", spy)
+    monkeypatch.setattr(ensemble_members, "predict", spy)
     model.predict(X)
     assert asked
     assert not any(asked)
@@ -763,14 +765,14 @@ def test_ctrl_c_ends_a_fit_and_leaves_the_old_one(monkeypatch):
 
 @pytest.mark.parametrize("multi_target", ["own", "shared"])
 def test_members_that_were_not_begun_are_missed(monkeypatch, multi_target):
-    real = ensemble.fit_order
+    real = ensemble_training.fit_order
 
     def fit_one_and_stop(start, data, plan, engine, watch):
         fit = real(start, data, plan, engine, Stopwatch())
         watch.halt()
         return replace(fit, converged=True)
 
-    monkeypatch.setattr(ensemble, "fit_order", fit_one_and_stop)
+    monkeypatch.setattr(ensemble_training, "fit_order", fit_one_and_stop)
     X, y = make_data()
     model = BinaryTreeGPRegressor(**QUICK, n_jobs=1, time_budget=1e6, multi_target=multi_target)
     with pytest.warns(ConvergenceWarning, match="time_budget"):
@@ -781,7 +783,7 @@ def test_members_that_were_not_begun_are_missed(monkeypatch, multi_target):
 
 @pytest.mark.parametrize("on_interrupt", ["keep", "raise"])
 def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
-    heard, real = threading.Event(), ensemble._member
+    heard, real = threading.Event(), ensemble_training._member
 
     class Noted(Stopwatch):
         def interrupt(self):
@@ -794,8 +796,8 @@ def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
             assert heard.wait(60)
         return real(*args)
 
-    monkeypatch.setattr(ensemble, "Stopwatch", Noted)
-    monkeypatch.setattr(ensemble, "_member", press)
+    monkeypatch.setattr(ensemble_training, "Stopwatch", Noted)
+    monkeypatch.setattr(ensemble_training, "_member", press)
     X, y = make_data()
     options = QUICK | {"mixture": "softmax", "n_jobs": 1}
     model = BinaryTreeGPRegressor(**options, on_interrupt=on_interrupt)

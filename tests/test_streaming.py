@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from triegp import BinaryTreeGPRegressor, predictive, streaming
+from triegp.ensemble import members
 
 QUICK = {"n_members": 3, "n_candidates": 4, "max_iter": 5, "random_state": 0}
 
@@ -29,13 +30,13 @@ def model():
 def test_rows_one_by_one_are_added_together(model, monkeypatch):
     X, y = make_data(20, seed=1)
     whole = copy.deepcopy(model).partial_fit(X, y)
-    calls, real = [], streaming.grow
+    calls, real = [], members.grow
 
     def counted(ensemble, X, rows):
         calls.append(len(X))
         return real(ensemble, X, rows)
 
-    monkeypatch.setattr(streaming, "grow", counted)
+    monkeypatch.setattr(members, "grow", counted)
     for k in range(20):
         model.partial_fit(X[k : k + 1], y[k : k + 1])
     assert calls == []

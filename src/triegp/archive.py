@@ -2,132 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration import Calibration
 from triegp.codes import check_precision
-from triegp.contents import (
-    check_array,
-    check_index,
-    check_mixing,
-    check_observations,
-    check_order,
-    check_rows,
-    check_training_rows,
-)
+from triegp.contents import check_array, check_training_rows
 from triegp.encoding import OUTSIDE, BitEncoder
-from triegp.engines import CpuEngine
-from triegp.ensemble import Ensemble, Member
-from triegp.observations import check_dtype
-from triegp.posterior import restore
+from triegp.fitted import Fitted
 from triegp.scaling import N_STEPS
 from triegp.streaming import Stream
 from triegp.targets import TrainingRows
-from triegp.training import Fit
-from triegp.trie import link_rows
-from triegp.validation import one_of, positive_number
+from triegp.validation import one_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def pack_ensemble(
-    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
-) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of an ensemble, names beginning with prefix."""
-    arrays: Arrays = {
-        f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
-        f"{prefix}.tempering": np.array(
-            [[p.shrink, p.scale, p.stray, p.stray_var] for p in ensemble.calibrations]
-        ),
-    }
-    first = ensemble.members[0].posteriors
-    arrays[f"{prefix}.targets"] = np.stack([posterior.rows.y for posterior in first])
-    if first[0].rows.weight is not None:
-        arrays[f"{prefix}.row_weight"] = first[0].rows.weight
-    members = []
-    for k, member in enumerate(ensemble.members):
-        name = f"{prefix}.{k}"
-        posterior = member.posteriors[0]
-        if member.encoder.shift_ is not None:
-            arrays[f"{name}.shift"] = member.encoder.shift_
-        arrays[f"{name}.bits"] = member.order.bits
-        arrays[f"{name}.remaining"] = member.order.remaining
-        arrays[f"{name}.row_idx"] = posterior.trie.row_idx
-        arrays[f"{name}.lcp"] = posterior.trie.links.lcp
-        arrays[f"{name}.keys"] = posterior.keys
-        for t, part in enumerate(member.posteriors):
-            arrays[f"{name}.noise.{t}"] = part.rows.noise
-        members.append(
-            {
-                "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
-                "nugget": member.order.nugget,
-                "noise": posterior.noise,
-                "dtype": posterior.inside[0].dtype.name,
-                "nll_per_row": member.fit.nll_per_row,
-                "n_evaluations": member.fit.n_evaluations,
-                "converged": member.fit.converged,
-            }
-        )
-    return {"members": members}, arrays
+@dataclass(frozen=True)
+class PartFormat:
+    """How one kind of trained model lies in a file; a model holds one, or one a target.
 
-
-def unpack_ensemble(
-    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
-) -> Ensemble:
-    """The ensemble of a header and arrays, its messages swept anew.
-
-    All that the engines rely on is checked first: a file may say anything.
+    Attributes
+    ----------
+    name : str
+        Of the kind: the k-th is entry k of `name`s in the header, its arrays begin with `name.k`.
+    pack : callable (fitted, prefix, encoders) -> (facts, arrays)
+        What of it goes into the header, as JSON holds it, and its arrays, named prefix.something.
+    unpack : callable (facts, arrays, prefix, encoders) -> fitted
+        The same bits again, or an error: it checks all that it relies on, a file may say anything.
     """
-    targets = check_array(arrays, f"{prefix}.targets", np.float64, (None, None))
-    weight = None
-    if f"{prefix}.row_weight" in arrays:
-        weight = check_array(arrays, f"{prefix}.row_weight", np.float64, targets.shape[1:])
-    mixing = check_array(
-        arrays, f"{prefix}.weight", np.float64, (targets.shape[0], len(header["members"]))
-    )
-    tempering = check_array(arrays, f"{prefix}.tempering", np.float64, (targets.shape[0], 4))
-    check_mixing(mixing, tempering)
-    members = []
-    for k, facts in enumerate(header["members"]):
-        name = f"{prefix}.{k}"
-        own = check_index("encoder", facts["encoder"], encoders)
-        if f"{name}.shift" in arrays:
-            own = own.with_shift(arrays[f"{name}.shift"])
-        order = check_order(arrays, name, own.n_bits_, facts["nugget"])
-        row_idx, lcp, keys = check_rows(arrays, name, targets.shape[1], order.n_levels)
-        trie = link_rows(order.key_bits, row_idx, lcp, CpuEngine())
-        dtype = check_dtype(facts["dtype"])
-        posteriors = tuple(
-            restore(
-                trie,
-                keys,
-                order,
-                positive_number("noise", facts["noise"]),
-                check_observations(y, arrays, f"{name}.noise.{t}", weight, dtype),
-                dtype,
-            )
-            for t, y in enumerate(targets)
-        )
-        fit = Fit(
-            order,
-            float(facts["nll_per_row"]),
-            int(facts["n_evaluations"]),
-            bool(facts["converged"]),
-        )
-        members.append(Member(own, fit, posteriors))
-    calibrations = tuple(
-        Calibration(weight, *numbers)
-        for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
-    )
-    return Ensemble(tuple(members), calibrations)
+
+    name: str
+    pack: Callable[[Any, str, Sequence[BitEncoder]], tuple[dict[str, Any], Arrays]]
+    unpack: Callable[[dict[str, Any], Arrays, str, Sequence[BitEncoder]], Fitted]
 
 
 def pack_model(model: Any, training_data: bool) -> tuple[dict[str, Any], Arrays]:
-    """All that the fitted model is: a header for JSON, and arrays."""
+    """All that a fitted `TreeGPRegressor` is: a header for JSON, and arrays."""
+    kind: PartFormat = model._format
+    stream: Stream = model._settled()
     header: dict[str, Any] = {
         "estimator": type(model).__name__,
         "parameters": _plain(model.get_params(deep=False)),
@@ -139,7 +55,7 @@ def pack_model(model: Any, training_data: bool) -> tuple[dict[str, Any], Arrays]
         "margin": float(model.encoders_[0].margin),
         "outside": model.encoders_[0].outside,
         "has_rows": False,
-        "ensembles": [],
+        f"{kind.name}s": [],
     }
     if hasattr(model, "feature_names_in_"):
         header["feature_names"] = [str(name) for name in model.feature_names_in_]
@@ -150,20 +66,20 @@ def pack_model(model: Any, training_data: bool) -> tuple[dict[str, Any], Arrays]
         arrays[f"encoder.{k}.precision"] = encoder.precision_
         if encoder.knots_ is not None:
             arrays[f"encoder.{k}.knots"] = encoder.knots_
-    for k, ensemble in enumerate(model.ensembles_):
-        facts, own = pack_ensemble(ensemble, f"ensemble.{k}", model.encoders_)
-        header["ensembles"].append(facts)
+    for k, fitted in enumerate(stream.fitted):
+        facts, own = kind.pack(fitted, f"{kind.name}.{k}", model.encoders_)
+        header[f"{kind.name}s"].append(facts)
         arrays |= own
     if training_data:
-        if model.rows_ is None:
+        if stream.kept is None:
             raise ValueError("training_data=True needs a model fitted with keep_rows=True")
         header["has_rows"] = True
-        arrays |= model.rows_.arrays()
+        arrays |= stream.kept.arrays()
     return header, arrays
 
 
 def unpack_model(model: Any, header: dict[str, Any], arrays: Arrays) -> None:
-    """Fill an unfitted model, made with the header's parameters, from a header and arrays."""
+    """Fill an unfitted `TreeGPRegressor`, made with the header's parameters."""
     encoders = [_unpack_encoder(header, arrays, k) for k in range(len(header["scalings"]))]
     n_features = encoders[0].n_features_in_
     if any(encoder.n_features_in_ != n_features for encoder in encoders):
@@ -180,17 +96,18 @@ def unpack_model(model: Any, header: dict[str, Any], arrays: Arrays) -> None:
     model.one_dimensional_ = bool(header["one_dimensional"])
     model.stopped_early_ = bool(header["stopped_early"])
     model.n_evaluations_ = int(header["n_evaluations"])
-    ensembles = tuple(
-        unpack_ensemble(facts, arrays, f"ensemble.{k}", model.encoders_)
-        for k, facts in enumerate(header["ensembles"])
+    kind: PartFormat = model._format
+    parts = tuple(
+        kind.unpack(facts, arrays, f"{kind.name}.{k}", model.encoders_)
+        for k, facts in enumerate(header[f"{kind.name}s"])
     )
-    n_rows = _count_rows(ensembles, n_targets)
+    n_rows = _count_rows(parts, n_targets, kind.name)
     if model.one_dimensional_ and n_targets != 1:
         raise ValueError(f"one_dimensional must come with one target, got {n_targets}")
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, n_features, n_targets)
     kept = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
-    model._stream = Stream(ensembles, kept)
+    model._stream = Stream(parts, kept)
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:
@@ -220,14 +137,14 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncode
     return encoder
 
 
-def _count_rows(ensembles: tuple[Ensemble, ...], n_targets: int) -> int:
-    """Number of rows of all ensembles, which must hold all targets: one each, or one for all."""
-    held = [len(ensemble.calibrations) for ensemble in ensembles]
+def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
+    """Number of rows of all parts, which must hold all targets: one each, or one for all."""
+    held = [part.n_targets for part in parts]
     if held not in ([n_targets], [1] * n_targets):
-        raise ValueError(f"ensembles must hold {n_targets} targets, got {held}")
-    counts = {ensemble.members[0].posteriors[0].n_rows for ensemble in ensembles}
+        raise ValueError(f"{name}s must hold {n_targets} targets, got {held}")
+    counts = {part.n_rows for part in parts}
     if len(counts) != 1:
-        raise ValueError(f"ensembles must have the same number of rows, got {sorted(counts)}")
+        raise ValueError(f"{name}s must have the same number of rows, got {sorted(counts)}")
     return counts.pop()
 
 

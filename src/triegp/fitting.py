@@ -1,8 +1,9 @@
-"""From rows and targets to trained ensembles: encoders, then one ensemble a target or for all."""
+"""How estimators train, whatever they train: manners, encoders, one model a target or for all."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from triegp.blas import one_blas_thread
 from triegp.callbacks import FitTasks
-from triegp.encoding import BitEncoder
+from triegp.encoding import OUTSIDE, BitEncoder
 from triegp.engines import available_cores
-from triegp.ensemble import Trained, recipe_of, train
+from triegp.fitted import Trained
 from triegp.jobs import Stopwatch
-from triegp.presets import Settings
 from triegp.progress import progress_bar
 from triegp.targets import Rows, select_targets
-from triegp.training import MAX_DENSE_BITS
 from triegp.validation import one_of, positive_number
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 class Manner:
     """How an estimator goes about training; `BinaryTreeGPRegressor` says what each means."""
 
+    outside: str
+    keep_rows: bool
     multi_target: str
     time_budget: float | None
     on_interrupt: str
@@ -37,8 +37,37 @@ class Manner:
     random_state: Any
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one training has to itself.
+
+    Attributes
+    ----------
+    rng : Generator
+        Its chance.
+    n_jobs : int
+        Threads, 1 or more; the result must not depend on it.
+    watch : Stopwatch
+        Says when to end with the best found so far, and remembers Ctrl-C.
+    progress : callable (stage, done, total)
+        To be told how far it is, from the calling thread. The stage "fits" counts towards
+        scikit-learn's callbacks.
+    keep : bool
+        Whether Ctrl-C keeps the best found so far; otherwise KeyboardInterrupt is to be raised.
+    """
+
+    rng: np.random.Generator
+    n_jobs: int
+    watch: Stopwatch
+    progress: Callable[[str, int, int], None]
+    keep: bool
+
+
 def check_manner(manner: Manner) -> Manner:
     """Refuse what makes no sense."""
+    one_of("outside", manner.outside, OUTSIDE)
+    if not isinstance(manner.keep_rows, bool | np.bool_):
+        raise ValueError(f"keep_rows must be True or False, got {manner.keep_rows!r}")
     one_of("multi_target", manner.multi_target, ("own", "shared"))
     one_of("on_interrupt", manner.on_interrupt, ("raise", "keep"))
     if manner.time_budget is not None:
@@ -50,42 +79,25 @@ def check_manner(manner: Manner) -> Manner:
 
 
 def fit_encoders(
-    X: Any, weight: Floats | None, settings: Settings, outside: str
+    X: Any, weight: Floats | None, *, scaling: str, precision: Any, outside: str, margin: float
 ) -> tuple[BitEncoder, ...]:
-    """One encoder for each scaling, without shift."""
-    scalings = ("minmax", "ecdf") if settings.scaling == "both" else (settings.scaling,)
-    encoders = tuple(
-        BitEncoder(
-            scaling=scaling,
-            precision=settings.precision,
-            outside=outside,
-            margin=settings.box_margin,
-        ).fit(X, sample_weight=weight)
-        for scaling in scalings
-    )
-    extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit a feature
-    n_bits = extra + max(encoder.n_bits_ for encoder in encoders)
-    if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
-        raise ValueError(
-            f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
-            f"bits, got {n_bits}: use 'lbfgs' or less precision"
+    """One encoder for each scaling, without shift; "both" is two of them. As in `BitEncoder`."""
+    scalings = ("minmax", "ecdf") if scaling == "both" else (scaling,)
+    return tuple(
+        BitEncoder(scaling=one, precision=precision, outside=outside, margin=margin).fit(
+            X, sample_weight=weight
         )
-    return encoders
+        for one in scalings
+    )
 
 
 def train_targets(
-    encoders: tuple[BitEncoder, ...],
-    X: npt.NDArray[Any],
-    rows: Rows,
-    settings: Settings,
-    manner: Manner,
-    tasks: FitTasks,
+    train: Callable[[Rows, Run], Trained], rows: Rows, manner: Manner, tasks: FitTasks
 ) -> tuple[list[Trained], str]:
-    """Ensembles, one a target or one for all; and what ended training, if something did.
+    """Train one model a target, or one for all; and what ended training, if something did.
 
     What is left of the time budget is shared among the targets to come.
     """
-    recipe = recipe_of(settings, rows.n_effective)
     groups = group_targets(rows.targets.shape[1], manner.multi_target)
     streams = random_generator(manner.random_state).spawn(len(groups))
     n_jobs = count_threads(manner.n_jobs)
@@ -97,9 +109,8 @@ def train_targets(
         if ended_by:
             watch.halt()
         progress = tasks.follow(progress_bar(manner.verbose), watch)
-        own, keep = select_targets(rows, group), manner.on_interrupt == "keep"
-        with one_blas_thread():
-            trained.append(train(encoders, X, own, recipe, stream, n_jobs, watch, progress, keep))
+        run = Run(stream, n_jobs, watch, progress, manner.on_interrupt == "keep")
+        trained.append(train(select_targets(rows, group), run))
         if watch.interrupted:
             ended_by = "Ctrl-C"
         elif tasks.stopped:

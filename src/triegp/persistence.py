@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from triegp.estimator import TreeGPRegressor
 from triegp.files import ModelFileError, read_file
 from triegp.regressor import BinaryTreeGPRegressor
 
-ESTIMATORS = {"BinaryTreeGPRegressor": BinaryTreeGPRegressor}
+ESTIMATORS: dict[str, type[TreeGPRegressor]] = {
+    kind.__name__: kind for kind in (BinaryTreeGPRegressor,)
+}
 
 
-def load(path: str | Path) -> BinaryTreeGPRegressor:
+def load(path: str | Path) -> TreeGPRegressor:
     """Read a model that `save` wrote; predictions are the same bits.
 
     Raises

@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.ensemble import Ensemble, loo_mixture, predict_mixture
-from triegp.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
+from triegp.fitted import Data, Fitted
 from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, quantiles
-from triegp.posterior import log_evidence
 
 Floats = npt.NDArray[np.float64]
-Data = npt.NDArray[Any]  # what `real_array` gives
 BLOCK_ROWS = 1 << 16  # rows predicted at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One target of a fitted model: its ensemble, its column there, and its units.
+    """One target of an estimator: the model that holds it, its column there, and its units.
 
     y = mean + scale * standardised y.
     """
 
-    ensemble: Ensemble
+    fitted: Fitted
     column: int
     mean: float
     scale: float
@@ -50,23 +46,8 @@ def predict_moments(target: Target, X: Data, *, latent: bool) -> tuple[Floats, F
 
 
 def predict_covariance(target: Target, X: Data, *, latent: bool) -> tuple[Floats, Floats]:
-    """Mean (m,) and covariance (m, m): the members' own, and that of their means."""
-    joints, noise = _joints(target, X)
-    mixed = target.ensemble.calibrations[target.column]
-    means = np.stack([joint_mean(joint) for joint in joints])
-    mean = mixed.weight @ means
-    cov, within = np.zeros((mean.size, mean.size)), np.zeros(mean.size)
-    for weight, eps, joint, own in zip(mixed.weight, noise, joints, means, strict=True):
-        apart = mixed.shrink * (own - mean)
-        part = mixed.scale * dense_covariance(joint)
-        if not latent:
-            part[np.diag_indices_from(part)] += mixed.scale * eps
-        cov += weight * (part + np.outer(apart, apart))
-        within += weight * np.diag(part)
-    if not latent:  # a stray is independent of everything else
-        own = (1.0 - mixed.stray) * np.diag(cov) + mixed.stray * (within + mixed.stray_var)
-        cov *= (1.0 - mixed.stray) ** 2
-        np.fill_diagonal(cov, own)
+    """Mean (m,) and covariance (m, m)."""
+    mean, cov = target.fitted.predict_covariance(X, target.column, latent=latent)
     return target.mean + target.scale * mean, squared_scale(target) * cov
 
 
@@ -88,7 +69,7 @@ def predict_log_density(target: Target, X: Data, y: Floats) -> Floats:
 
 def predict_units(target: Target, X: Data, *, latent: bool) -> Mixture:
     """The distribution itself, as a mixture in the units of y."""
-    mixture = predict_mixture(target.ensemble, X, target.column, var=True, latent=latent)
+    mixture = target.fitted.predict_mixture(X, target.column, var=True, latent=latent)
     mean = target.mean + target.scale * mixture.mean
     return Mixture(mixture.weight, mean, squared_scale(target) * mixture.var)
 
@@ -96,49 +77,27 @@ def predict_units(target: Target, X: Data, *, latent: bool) -> Mixture:
 def draw(
     target: Target, X: Data, n_samples: int, rng: np.random.Generator, *, latent: bool
 ) -> Floats:
-    """Joint samples, (m, n_samples): each from one member, drawn by weight; strays by the row."""
-    joints, noise = _joints(target, X)
-    mixed = target.ensemble.calibrations[target.column]
-    means = np.stack([joint_mean(joint) for joint in joints])
-    mean = mixed.weight @ means
-    chosen = rng.choice(noise.size, size=n_samples, p=mixed.weight)
-    out = np.empty((mean.size, n_samples))
-    for k, (joint, eps, own) in enumerate(zip(joints, noise, means, strict=True)):
-        mine = np.flatnonzero(chosen == k)
-        if not mine.size:
-            continue
-        draws = draw_samples(joint, mine.size, rng) - own[:, None]
-        if not latent:
-            draws += np.sqrt(eps) * rng.standard_normal(draws.shape)
-        centre = mean + mixed.shrink * (own - mean)
-        out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
-    if not latent and mixed.stray:
-        var = predict_mixture(target.ensemble, X, target.column, var=True, latent=False).var[-1]
-        row, sample = np.nonzero(rng.random(out.shape) < mixed.stray)
-        out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
+    """Joint samples, (m, n_samples)."""
+    out = target.fitted.draw(X, target.column, n_samples, rng, latent=latent)
     return np.asarray(target.mean + target.scale * out)
 
 
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
     """Leave-one-out mean and deviation of the training targets, (n,) each."""
-    return _moments(target, loo_mixture(target.ensemble, target.column))
+    return _moments(target, target.fitted.loo_mixture(target.column))
 
 
 def loo_log_density(target: Target) -> Floats:
     """Leave-one-out log density of the training targets, (n,)."""
-    y = target.ensemble.members[0].posteriors[target.column].rows.y
-    return _log_density(target, loo_mixture(target.ensemble, target.column), y)
+    y, _ = target.fitted.observed(target.column)
+    return _log_density(target, target.fitted.loo_mixture(target.column), y)
 
 
 def log_marginal_likelihood(target: Target) -> float:
-    """Of the training targets, averaged over the members by weight."""
-    members = target.ensemble.members
-    values = np.array([log_evidence(member.posteriors[target.column]) for member in members])
-    posterior = members[0].posteriors[target.column]
-    weight = posterior.rows.weight
-    count = posterior.n_rows if weight is None else float(weight.sum())
-    mixed = target.ensemble.calibrations[target.column]
-    return float(mixed.weight @ values) - count * float(np.log(target.scale))
+    """Of the training targets."""
+    y, weight = target.fitted.observed(target.column)
+    count = y.size if weight is None else float(weight.sum())
+    return target.fitted.log_evidence(target.column) - count * float(np.log(target.scale))
 
 
 def squared_scale(target: Target) -> float:
@@ -159,10 +118,7 @@ def _blocks(
     """Mixtures block by block of the rows: what they take is O(K) a block, not O(K m)."""
     for start in range(0, max(X.shape[0], 1), BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
-        yield (
-            rows,
-            predict_mixture(target.ensemble, X[rows], target.column, var=var, latent=latent),
-        )
+        yield rows, target.fitted.predict_mixture(X[rows], target.column, var=var, latent=latent)
 
 
 def _moments(target: Target, mixture: Mixture) -> tuple[Floats, Floats]:
@@ -172,14 +128,3 @@ def _moments(target: Target, mixture: Mixture) -> tuple[Floats, Floats]:
 
 def _log_density(target: Target, mixture: Mixture, standard: Floats) -> Floats:
     return log_density(mixture, standard) - float(np.log(target.scale))
-
-
-def _joints(target: Target, X: Data) -> tuple[list[Joint], Floats]:
-    """Joint distributions of the members, and their noise."""
-    members = target.ensemble.members
-    posteriors = [member.posteriors[target.column] for member in members]
-    joints = [
-        joint_posterior(posterior, member.encoder.encode_array(X))
-        for member, posterior in zip(members, posteriors, strict=True)
-    ]
-    return joints, np.array([posterior.new_noise for posterior in posteriors])

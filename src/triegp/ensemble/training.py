@@ -1,27 +1,37 @@
-"""An ensemble of trees over the same rows: each on its own grid, with its own order, trained."""
+"""Training an ensemble: each tree on its own grid, with its own order; then the mixture."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration import Calibration, calibrate, temper
+from triegp.calibration import Calibration, calibrate
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
+from triegp.ensemble.members import Ensemble, Member, loo_members
+from triegp.fitted import Trained
 from triegp.jobs import Stopwatch, run_jobs
 from triegp.likelihood import likelihood
 from triegp.mixture import Mixture, member_log_density, soften, stack
 from triegp.order import BitOrder
-from triegp.posterior import Posterior, condition, insert, leave_one_out, predict
+from triegp.posterior import condition
 from triegp.presets import Settings
 from triegp.targets import Rows
-from triegp.training import Data, Fit, Plan, boltzmann_pick, draw_candidates, fit_order
+from triegp.training import (
+    MAX_DENSE_BITS,
+    Data,
+    Fit,
+    Plan,
+    boltzmann_pick,
+    draw_candidates,
+    fit_order,
+)
 from triegp.trie import build_trie, with_engine
 
 Item = TypeVar("Item")
@@ -84,44 +94,15 @@ def recipe_of(settings: Settings, n_effective: float) -> Recipe:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One trained tree, with the posterior of each target."""
-
-    encoder: BitEncoder
-    fit: Fit
-    posteriors: tuple[Posterior, ...]
-
-    @property
-    def order(self) -> BitOrder:
-        """Bits, weights and scale."""
-        return self.fit.order
-
-
-@dataclass(frozen=True, eq=False)
-class Ensemble:
-    """Members, and for each target how they are mixed."""
-
-    members: tuple[Member, ...]
-    calibrations: tuple[Calibration, ...]
-
-
-class Trained(NamedTuple):
-    """What training gives.
-
-    Attributes
-    ----------
-    ensemble : Ensemble
-        The members that count, mixed.
-    stopped : bool
-        Whether the watch cut it short.
-    n_evaluations : int
-        Likelihoods with gradient that it took, also for members that do not count.
-    """
-
-    ensemble: Ensemble
-    stopped: bool
-    n_evaluations: int
+def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:
+    """Refuse more bits than the optimiser can take."""
+    extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit a feature
+    n_bits = extra + max(encoder.n_bits_ for encoder in encoders)
+    if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
+        raise ValueError(
+            f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
+            f"bits, got {n_bits}: use 'lbfgs' or less precision"
+        )
 
 
 def train(
@@ -188,19 +169,6 @@ def train(
     return Trained(weigh(tuple(members), rows, recipe), cut, n_evaluations)
 
 
-def grow(ensemble: Ensemble, X: npt.NDArray[Any], rows: Rows) -> Ensemble:
-    """Add rows to all members, exactly; orders, weights and mixture stay. X as for `train`."""
-    members = []
-    for member in ensemble.members:
-        codes = member.encoder.encode_array(X)
-        parts = zip(member.posteriors, rows.columns(), strict=True)
-        grown = [insert(posterior, codes, **column) for posterior, column in parts]
-        first = grown[0]  # all targets go on sharing one trie
-        shared = tuple(replace(p, trie=first.trie, keys=first.keys) for p in grown)
-        members.append(replace(member, posteriors=shared))
-    return replace(ensemble, members=tuple(members))
-
-
 def weigh(members: tuple[Member, ...], rows: Rows, recipe: Recipe) -> Ensemble:
     """Give the members their weights; members without any are left out."""
     n_targets = rows.targets.shape[1]
@@ -222,37 +190,6 @@ def weigh(members: tuple[Member, ...], rows: Rows, recipe: Recipe) -> Ensemble:
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     return Ensemble(tuple(members[k] for k in used), kept)
-
-
-def loo_members(members: tuple[Member, ...], target: int) -> tuple[Floats, Floats]:
-    """Leave-one-out means and variances of all training rows, (K, n) each; noise included."""
-    parts = [leave_one_out(member.posteriors[target]) for member in members]
-    noise = [member.posteriors[target].rows.noise for member in members]  # (n,) or (1,) each
-    mean = np.stack([part.mean for part in parts])
-    return mean, np.stack([np.asarray(part.var) for part in parts]) + np.stack(noise)
-
-
-def loo_mixture(ensemble: Ensemble, target: int) -> Mixture:
-    """Leave-one-out predictions of all training rows, as a mixture; noise included."""
-    return temper(ensemble.calibrations[target], *loo_members(ensemble.members, target))
-
-
-def predict_mixture(
-    ensemble: Ensemble, X: npt.NDArray[Any], target: int, *, var: bool, latent: bool
-) -> Mixture:
-    """Predictions at new rows as a mixture, in standardised units; var is 0 if not wanted.
-
-    X as `real_array` gives it.
-    """
-    means, variances = [], []
-    for member in ensemble.members:
-        posterior = member.posteriors[target]
-        part = predict(posterior, member.encoder.encode_array(X), var=var)
-        noise = 0.0 if latent else posterior.new_noise
-        means.append(part.mean)
-        variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
-    mixed = ensemble.calibrations[target]
-    return temper(mixed, np.stack(means), np.stack(variances), latent=latent)
 
 
 def _choose_starts(

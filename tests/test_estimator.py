@@ -1,0 +1,293 @@
+"""The base of the estimators serves anything fitted: here the simplest model there is."""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import triegp
+from triegp import persistence
+from triegp.archive import PartFormat
+from triegp.contents import check_array
+from triegp.ensemble import Ensemble
+from triegp.estimator import TreeGPRegressor
+from triegp.files import ModelFileError
+from triegp.fitted import Trained
+from triegp.fitting import fit_encoders
+from triegp.mixture import Mixture
+
+NOISE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """y = c + noise, c of the prior N(0, 1). y: (n, k), weight: (n,) or None."""
+
+    y: Any
+    weight: Any
+
+    @property
+    def n_targets(self):
+        return self.y.shape[1]
+
+    @property
+    def n_rows(self):
+        return self.y.shape[0]
+
+    def count(self):
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
+    def moments(self, column, count):
+        precision = 1 + count.sum() / NOISE
+        return count @ self.y[:, column] / NOISE / precision, 1 / precision
+
+    def predict_mixture(self, X, column, *, var, latent):
+        mean, cov = self.moments(column, self.count())
+        spread = var * (cov + (not latent) * NOISE)
+        ones = np.ones((1, X.shape[0]))
+        return Mixture(np.ones(1), mean * ones, spread * ones)
+
+    def predict_covariance(self, X, column, *, latent):
+        mean, var = self.moments(column, self.count())
+        m = X.shape[0]
+        return np.full(m, mean), np.full((m, m), var) + (not latent) * NOISE * np.eye(m)
+
+    def draw(self, X, column, n_samples, rng, *, latent):
+        mean, cov = self.predict_covariance(X, column, latent=latent)
+        return rng.multivariate_normal(mean, cov, size=n_samples, method="eigh").T
+
+    def loo_mixture(self, column):
+        count = self.count()
+        others = [np.where(np.arange(self.n_rows) == i, 0.0, count) for i in range(self.n_rows)]
+        mean, var = np.transpose([self.moments(column, rest) for rest in others])
+        return Mixture(np.ones(1), mean[None], var[None] + NOISE)
+
+    def observed(self, column):
+        return self.y[:, column], self.weight
+
+    def log_evidence(self, column):
+        cov = 1 + NOISE * np.eye(self.n_rows)
+        return stats.multivariate_normal(cov=cov).logpdf(self.y[:, column])
+
+    def check(self, X, rows):
+        if np.abs(rows.targets).max() > 100:
+            raise ValueError("y must not be so large")
+
+    def grow(self, X, rows):
+        old, new = self.count(), rows.weight
+        if self.weight is None and new is None:
+            weight = None
+        else:
+            weight = np.append(old, np.ones(len(X)) if new is None else new)
+        return replace(self, y=np.concatenate([self.y, rows.targets]), weight=weight)
+
+
+def pack(fitted, prefix, encoders):
+    arrays = {f"{prefix}.y": fitted.y}
+    if fitted.weight is not None:
+        arrays[f"{prefix}.weight"] = fitted.weight
+    return {"noise": NOISE, "n_encoders": len(encoders)}, arrays
+
+
+def unpack(facts, arrays, prefix, encoders):
+    assert facts == {"noise": NOISE, "n_encoders": len(encoders)}
+    y = check_array(arrays, f"{prefix}.y", np.float64, (None, None))
+    return Constant(y, arrays.get(f"{prefix}.weight"))
+
+
+class ConstantRegressor(TreeGPRegressor):
+    _format = PartFormat("constant", pack, unpack)
+
+    def __init__(
+        self,
+        n_steps=3,
+        outside="clip",
+        keep_rows=True,
+        multi_target="own",
+        time_budget=None,
+        on_interrupt="raise",
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_steps = n_steps
+        self.outside = outside
+        self.keep_rows = keep_rows
+        self.multi_target = multi_target
+        self.time_budget = time_budget
+        self.on_interrupt = on_interrupt
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _settings(self):
+        if self.n_steps < 1:
+            raise ValueError(f"n_steps must be 1 or more, got {self.n_steps}")
+        return {"n_steps": self.n_steps}
+
+    def _encoders(self, X, weight, settings):
+        grid = {"scaling": "minmax", "precision": 4, "outside": self.outside, "margin": 0.0}
+        return fit_encoders(X, weight, **grid)
+
+    def _n_fits(self, settings):
+        return settings["n_steps"]
+
+    def _train(self, settings, encoders, X, rows, run):
+        done = 0
+        while done < settings["n_steps"] and not run.watch.stop:
+            done += 1
+            run.progress("fits", done, settings["n_steps"])
+        stopped = done < settings["n_steps"]
+        return Trained(Constant(rows.targets, rows.weight), stopped, done)
+
+
+rng = np.random.default_rng(0)
+X = rng.random((40, 2))
+Y = 5 + 3 * rng.standard_normal((40, 2))
+WEIGHT = rng.integers(0, 3, 40).astype(float)
+NEW = rng.random((7, 2))
+MANY = [{"multi_target": "own"}, {"multi_target": "shared"}]
+
+
+def by_hand(y, mean, scale):
+    """Mean, and variance of a new observation, in units of y."""
+    precision = 1 + y.size / NOISE
+    return mean + scale * ((y - mean) / scale).sum() / NOISE / precision, scale**2 * (
+        1 / precision + NOISE
+    )
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_every_question_is_answered_in_the_units_of_y(options):
+    model = ConstantRegressor(**options).fit(X, Y)
+    assert len(model._stream.fitted) == (2 if options["multi_target"] == "own" else 1)
+    hand = [by_hand(y, y.mean(), y.std(ddof=1)) for y in Y.T]
+    means, variances = np.array(hand).T
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean, np.tile(means, (7, 1)), rtol=1e-12)
+    np.testing.assert_allclose(std**2, np.tile(variances, (7, 1)), rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    _, cov = model.predict(NEW, return_cov=True)
+    np.testing.assert_allclose(cov[0, 0], variances, rtol=1e-12)
+    low_high = model.predict_interval(NEW, 0.8)
+    normal = stats.norm(means, np.sqrt(variances))
+    np.testing.assert_allclose(low_high[0], [normal.ppf(0.1), normal.ppf(0.9)], rtol=1e-9)
+    np.testing.assert_allclose(model.log_density(X, Y), normal.logpdf(Y), rtol=1e-9)
+    samples = model.sample_y(NEW, 20_000)
+    assert samples.shape == (7, 2, 20_000)
+    error = np.sqrt(variances / 20_000)
+    assert (np.abs(samples.mean(axis=-1) - means) < 5 * error).all()
+    assert [part.mean.shape for part in model.predict_distribution(NEW)] == [(1, 7)] * 2
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_leave_one_out_and_evidence_in_the_units_of_y(options):
+    model = ConstantRegressor(**options).fit(X, Y)
+    scale, centre = Y.std(axis=0, ddof=1), Y.mean(axis=0)
+    hand = [by_hand(np.delete(Y[:, t], 3), centre[t], scale[t]) for t in range(2)]
+    mean, std = model.loo_predict()
+    np.testing.assert_allclose(np.stack([mean[3], std[3] ** 2], axis=1), hand, rtol=1e-12)
+    density = stats.norm(mean, std).logpdf(Y)
+    np.testing.assert_allclose(model.loo_log_density(), density, rtol=1e-9)
+    assert model.loo_score_ == pytest.approx(density.sum(axis=1).mean(), rel=1e-9)
+    cov = 1 + NOISE * np.eye(40)
+    evidence = [
+        stats.multivariate_normal(np.full(40, centre[t]), scale[t] ** 2 * cov).logpdf(Y[:, t])
+        for t in range(2)
+    ]
+    np.testing.assert_allclose(model.log_marginal_likelihood_, evidence, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_rows_are_added_when_asked_for_and_checked_before(weight):
+    model = ConstantRegressor().fit(X, Y, weight)
+    for k in range(3):
+        model.partial_fit(X[k : k + 1], Y[k : k + 1])
+    assert len(model._stream.waiting) == 3
+    with pytest.raises(ValueError, match="so large"):
+        model.partial_fit(X[:1], 1e9 * Y[:1])
+    assert [part.n_rows for part in model._settled().fitted] == [43, 43]
+    assert model.rows_.X.shape == (43, 2)
+    count = np.append(np.ones(40) if weight is None else weight, np.ones(3))
+    both = np.concatenate([Y, Y[:3]])
+    standard = (both - model.target_mean_) / model.target_scale_
+    expected = count @ standard / NOISE / (1 + count.sum() / NOISE)
+    got = (model.predict(NEW[:1])[0] - model.target_mean_) / model.target_scale_
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    model.refresh()
+    again = ConstantRegressor().fit(np.concatenate([X, X[:3]]), both, count)
+    np.testing.assert_allclose(model.predict(NEW), again.predict(NEW), rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", MANY)
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_files(options, weight, tmp_path, monkeypatch):
+    model = ConstantRegressor(**options, random_state=3).fit(X, Y, weight)
+    model.partial_fit(X[:2], Y[:2])
+    model.save(tmp_path / "m", training_data=True)
+    with pytest.raises(ModelFileError, match="BinaryTreeGPRegressor"):
+        triegp.load(tmp_path / "m")
+    monkeypatch.setitem(persistence.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
+    loaded = triegp.load(tmp_path / "m")
+    assert type(loaded) is ConstantRegressor
+    assert loaded.get_params() == model.get_params()
+    np.testing.assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+    assert loaded.loo_score_ == model.loo_score_
+    assert loaded.n_evaluations_ == model.n_evaluations_
+    np.testing.assert_array_equal(loaded.rows_.X, model.rows_.X)
+
+
+def test_the_number_of_fits_and_what_ended_them():
+    assert ConstantRegressor(n_steps=4).fit(X, Y).n_evaluations_ == 8
+    hurried = ConstantRegressor(time_budget=1e-9)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hurried.fit(X, Y)
+    assert [w.category for w in caught] == [ConvergenceWarning]
+    assert caught[0].filename == __file__
+    assert "time_budget of 1e-09 s" in str(caught[0].message)
+    assert hurried.stopped_early_
+    assert hurried.n_evaluations_ == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"n_steps": 0}, "n_steps"),
+        ({"outside": "nowhere"}, "outside"),
+        ({"keep_rows": 1}, "keep_rows"),
+        ({"multi_target": "all"}, "multi_target"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_parameters_are_checked_by_fit_and_nothing_is_set(options, match):
+    model = ConstantRegressor(**options)
+    with pytest.raises(ValueError, match=match):
+        model.fit(X, Y)
+    assert set(vars(model)) == set(clone(model).get_params())
+    with pytest.raises(NotFittedError):
+        model.predict(NEW)
+
+
+def test_the_base_is_no_estimator():
+    with pytest.raises(TypeError, match="abstract"):
+        TreeGPRegressor()
+
+
+def test_an_ensemble_says_what_it_has_seen():
+    quick = {"n_members": 2, "n_candidates": 2, "max_iter": 2, "random_state": 0}
+    model = triegp.BinaryTreeGPRegressor(**quick, multi_target="shared").fit(X, Y, WEIGHT)
+    (ensemble,) = model.partial_fit(X[:5], Y[:5]).ensembles_
+    assert isinstance(ensemble, Ensemble)
+    assert (ensemble.n_targets, ensemble.n_rows) == (2, 45)
+    for column in range(2):
+        y, weight = ensemble.observed(column)
+        seen = np.append(Y[:, column], Y[:5, column])
+        unit = model.target_mean_[column], model.target_scale_[column]
+        np.testing.assert_allclose(unit[0] + unit[1] * y, seen, rtol=1e-12)
+        np.testing.assert_array_equal(weight, np.append(WEIGHT, np.ones(5)))
