@@ -204,6 +204,9 @@ class Engine(Protocol):
     def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
         """K x for x (n, k) in key order."""
 
+    def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
+        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+
     def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
         """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
-from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, fit_nystrom
+from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, draw_like, fit_nystrom
 from triegp.forest.operators import Forest, forest_product
 from triegp.forest.solving import NotConverged, solve_forest
 from triegp.validation import finite_vector, whole_number
@@ -124,9 +124,7 @@ def _log_traces(
     rng: np.random.Generator,
 ) -> Floats:
     """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe, (n_probes,)."""
-    shape = (forest.n_rows, n_probes)
-    r = nystrom.basis @ rng.standard_normal((nystrom.basis.shape[1], n_probes))
-    r += np.sqrt(nystrom.rest)[:, None] * rng.standard_normal(shape)
+    r = draw_like(nystrom, n_probes, rng)
     z = apply_inverse(nystrom, r)
     p, rz = z, np.einsum("nk,nk->k", r, z)
     size, go = rz.copy(), np.arange(n_probes)  # those not done

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
+from triegp.blas import one_blas_thread
+from triegp.engines import Engine
 from triegp.forest.operators import Forest, forest_diagonal, forest_product
 from triegp.validation import non_negative_vector, whole_number
 
 Floats = npt.NDArray[np.float64]
 
 COLUMNS_AT_A_TIME = 32
+BLOCK_ROWS = 2048
 JITTER = 1e-10  # of the prior variance, on the diagonal of C[J]
 
 
@@ -28,20 +31,23 @@ class Nystrom:
 
     Attributes
     ----------
-    basis : float64 (n, r)
-        B.
+    gain : float64 (n, r)
+        G = diag(rest)^-1 B core^-T; M^-1 = diag(rest)^-1 - G G'.
     rest : float64 (n,)
         Noise and the variance that the basis leaves; positive.
     core : float64 (r, r)
         Lower Cholesky factor of I + B' diag(rest)^-1 B.
     log_det : float
         log det M.
+    engine : Engine
+        Whose threads share the work.
     """
 
-    basis: Floats
+    gain: Floats
     rest: Floats
     core: Floats
     log_det: float
+    engine: Engine
 
 
 def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
@@ -60,8 +66,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
     Notes
     -----
-    O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes, and about three times that on the
-    way.
+    O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes, and as much again on the way.
     """
     rank = whole_number("rank", rank)
     variance = check_noise(noise, forest.n_rows)
@@ -74,22 +79,58 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
         columns[:, start : start + some.size] = forest_product(forest, units)
     corner = columns[rows]
     corner[np.diag_indices_from(corner)] += JITTER * max(forest.prior_variance, 1e-300)
-    lower = np.linalg.cholesky(corner)
-    basis = solve_triangular(lower, columns.T, lower=True, overwrite_b=True).T
-    left = forest_diagonal(forest) - np.square(basis).sum(axis=1)
-    rest = variance + np.maximum(left, 0.0)
-    inner = basis.T @ (basis / rest[:, None])
-    inner[np.diag_indices_from(inner)] += 1.0
-    core, _ = cho_factor(inner, lower=True)
+    prior, engine = forest_diagonal(forest), forest.engine
+    rest = np.empty(forest.n_rows)
+    with one_blas_thread():
+        lower = np.linalg.cholesky(corner)
+
+        def reduce_block(_: Engine, block: slice) -> Floats:
+            """Columns become the basis, in place; what the block adds to the inner matrix."""
+            basis = solve_triangular(lower, columns[block].T, lower=True).T
+            left = prior[block] - np.square(basis).sum(axis=1)
+            rest[block] = variance[block] + np.maximum(left, 0.0)
+            columns[block] = basis
+            return np.asarray(basis.T @ (basis / rest[block, None]))
+
+        inner = sum(engine.each(reduce_block, _blocks(forest.n_rows)), np.eye(rows.size))
+        core = np.asarray(np.linalg.cholesky(inner), np.float64)
+
+        def gain_block(_: Engine, block: slice) -> None:
+            scaled = columns[block] / rest[block, None]
+            columns[block] = solve_triangular(core, scaled.T, lower=True).T
+
+        engine.each(gain_block, _blocks(forest.n_rows))
     log_det = 2.0 * float(np.log(np.diag(core)).sum()) + float(np.log(rest).sum())
-    return Nystrom(basis, rest, core, log_det)
+    return Nystrom(columns, rest, core, log_det, engine)
 
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
-    """M^-1 x for x (n, k). O(n r k)."""
-    scaled = x / nystrom.rest[:, None]
-    inner = cho_solve((nystrom.core, True), nystrom.basis.T @ scaled)
-    return np.asarray(scaled - (nystrom.basis @ inner) / nystrom.rest[:, None])
+    """M^-1 x for x (n, k). O(n r k); the same for any number of threads."""
+    blocks = _blocks(nystrom.rest.size)
+    gain, engine = nystrom.gain, nystrom.engine
+    with one_blas_thread():
+        inner = sum(engine.each(lambda _, block: gain[block].T @ x[block], blocks))
+        out = np.empty_like(x)
+
+        def fill(_: Engine, block: slice) -> None:
+            out[block] = x[block] / nystrom.rest[block, None] - gain[block] @ inner
+
+        engine.each(fill, blocks)
+    return out
+
+
+def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Samples of N(0, M), (n, n_samples). O(n r n_samples)."""
+    n, rank = nystrom.gain.shape
+    through = nystrom.core.T @ rng.standard_normal((rank, n_samples))
+    scatter = rng.standard_normal((n, n_samples))
+    rest = nystrom.rest[:, None]
+    return np.asarray(rest * (nystrom.gain @ through) + np.sqrt(rest) * scatter)
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    """Rows in blocks that depend on their number alone."""
+    return [slice(k, k + BLOCK_ROWS) for k in range(0, n_rows, BLOCK_ROWS)]
 
 
 def check_noise(noise: Any, n_rows: int) -> Floats:

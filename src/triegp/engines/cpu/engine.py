@@ -257,13 +257,28 @@ class CpuEngine:
 
     def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
         """K x for x (n, k) in key order."""
-        x = _with_nodes(x)
+        sums = self._sum_up(links, x)
+        self._spread_down(links, levels, sums)
+        return sums[: links.n_rows]
+
+    def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
+        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+        sums = self._sum_up(links, x[:, None])
+        below = sums[:, 0].copy()
+        self._spread_down(links, levels, sums)
+        return below, sums[:, 0]
+
+    def _sum_up(self, links: Links, x: Floats) -> Floats:
+        sums = _with_nodes(x)
         tree = (links.left, links.right)
-        self._up(links, lambda nodes, _: columns.sum_up(nodes, *tree, x))
-        x[links.root] *= levels[0] - levels[links.depth[links.root]]
-        tail = (*tree, links.depth, levels, x)
+        self._up(links, lambda nodes, _: columns.sum_up(nodes, *tree, sums))
+        return sums
+
+    def _spread_down(self, links: Links, levels: Floats, sums: Floats) -> None:
+        """Turn sums below every id into K x on the path down to it, in place."""
+        sums[links.root] *= levels[0] - levels[links.depth[links.root]]
+        tail = (links.left, links.right, links.depth, levels, sums)
         self._down(links, lambda nodes, _: columns.spread_down(nodes, *tail))
-        return x[: links.n_rows]
 
     def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
         """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""

@@ -1,0 +1,265 @@
+"""From rows to a forest that predicts: plant, train on some rows, condition on all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.codes import Codes
+from triegp.encoding import BitEncoder
+from triegp.engines import CpuEngine, Engine
+from triegp.forest.model import TOLERANCE, ForestModel, Manner, precondition
+from triegp.forest.operators import Forest
+from triegp.forest.planting import (
+    Parameters,
+    draw_grids,
+    features_of,
+    rescale,
+    start_even,
+    start_random,
+)
+from triegp.forest.solving import Solution, solve_forest
+from triegp.forest.spread import leave_out, with_diagonal
+from triegp.forest.tails import GAUSSIAN, learn_tails
+from triegp.forest.training import Learned, Schedule, build_forest, row_noise, train_forest
+from triegp.jobs import Stopwatch
+from triegp.observations import Measured, Observations
+from triegp.order import BitOrder
+from triegp.posterior import select_codes
+from triegp.trie import insert_rows, trie_keys
+
+Floats = npt.NDArray[np.float64]
+Data = npt.NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+START_NOISE = 0.1  # of the variance of y, before the scale is found
+
+
+@dataclass(frozen=True)
+class ForestPlan:
+    """How a forest is fitted.
+
+    Attributes
+    ----------
+    n_trees : int
+        Trees.
+    start : {"even", "random", "trained"}
+        Orders to begin with.
+    slope : float
+        How fast the variance falls with the width of the cells, in the start "even".
+    stages : tuple of (int, int)
+        Rows at most, and steps, one stage after the other.
+    schedule : Schedule
+        Of all of them, but for the steps.
+    calibrated : bool
+        Whether tails are learned by leave-one-out.
+    manner : Manner
+        How variances are found.
+    """
+
+    n_trees: int
+    start: str
+    slope: float
+    stages: tuple[tuple[int, int], ...]
+    schedule: Schedule
+    calibrated: bool
+    manner: Manner
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A fitted forest, and how training went, stage by stage."""
+
+    model: ForestModel
+    stages: tuple[Learned, ...]
+
+
+def fit_forest(
+    encoders: Sequence[BitEncoder],
+    X: Data,
+    rows: Measured,
+    plan: ForestPlan,
+    rng: np.random.Generator,
+    engine: CpuEngine,
+    watch: Stopwatch,
+    progress: Progress,
+    trained: Sequence[tuple[BitEncoder, BitOrder]] = (),
+) -> Grown:
+    """Fit a forest.
+
+    Parameters
+    ----------
+    encoders : sequence of BitEncoder
+        Without shift; trees take them in turns.
+    X : array (n, d)
+        Rows as `real_array` gives them.
+    rows : Measured
+        Standardised targets, known noise, weights.
+    trained : sequence of (BitEncoder, BitOrder)
+        Single trees to start from, where the plan says so.
+
+    Notes
+    -----
+    O(n T) for each of the products that training on the largest stage, one solve on all rows and
+    the leave-one-out diagonal take.
+    """
+    present = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
+    X, rows = X[present], _select(rows, np.flatnonzero(present))
+    grids = draw_grids(encoders, plan.n_trees, rng)
+    if plan.start == "trained":
+        grids, phi = _from_trained(encoders, grids, trained)
+    elif plan.start == "random":
+        phi = tuple(start_random(grid, rng) for grid in grids)
+    else:
+        phi = tuple(start_even(grid, plan.slope, rng) for grid in grids)
+    codes = engine.each(lambda _, grid: grid.encode_array(X), grids)
+    even = np.full(plan.n_trees, -np.log(plan.n_trees))
+    parameters = Parameters(phi, even, float(np.log(START_NOISE)))
+    features = [features_of(grid) for grid in grids]
+    mixed = rng.permutation(rows.y.size)
+    found: list[Learned] = []
+    seen = 0
+    for most, steps in plan.stages:
+        some = np.sort(mixed[:most])
+        if (some.size == seen and found) or watch.stop:
+            continue
+        seen = some.size
+        found.append(
+            train_forest(
+                parameters,
+                [select_codes(part, some) for part in codes],
+                features,
+                _select(rows, some),
+                replace(plan.schedule, n_steps=steps),
+                engine,
+                rng,
+                watch,
+                progress,
+            )
+        )
+        parameters = found[-1].parameters
+    model = condition_forest(grids, codes, parameters, rows, present, plan.manner, engine)
+    if plan.calibrated:
+        model = calibrate_forest(model)
+    return Grown(model, tuple(found))
+
+
+def condition_forest(
+    encoders: Sequence[BitEncoder],
+    codes: Sequence[Codes],
+    parameters: Parameters,
+    rows: Measured,
+    present: npt.NDArray[np.bool_],
+    manner: Manner,
+    engine: Engine,
+) -> ForestModel:
+    """The forest of these parameters given all rows, at the scale that is most likely."""
+    orders = parameters.orders()
+    forest = build_forest(codes, orders, engine)
+    observed = Observations(rows.y, row_noise(orders, parameters.noise, rows), rows.weight)
+    solution = _solve_targets(forest, observed, manner.seed)
+    factor = float(rows.y @ solution.x) / rows.y.size
+    if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
+        parameters = rescale(parameters, factor)
+        orders = parameters.orders()
+        forest = Forest(forest.tries, tuple(order.levels for order in orders))
+        observed = replace(observed, noise=factor * observed.noise)
+        solution = replace(solution, x=solution.x / factor)
+    keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
+    return ForestModel(
+        encoders=tuple(encoders),
+        orders=orders,
+        noise=parameters.noise,
+        forest=forest,
+        keys=tuple(keys),
+        rows=observed,
+        present=present,
+        alpha=solution.x,
+        residual=float(solution.residual.max()),
+        tails=GAUSSIAN,
+        manner=manner,
+    )
+
+
+def calibrate_forest(model: ForestModel) -> ForestModel:
+    """The model with tails learned by leave-one-out."""
+    model = with_diagonal(model)
+    mean, var = leave_out(model)
+    score = (model.rows.y - mean) / np.sqrt(var)
+    return replace(model, tails=learn_tails(score, model.rows.weight))
+
+
+def add_rows(model: ForestModel, X: Data, rows: Measured) -> ForestModel:
+    """The model with more rows: every trie grows, and the solve goes on from where it was."""
+    counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
+    X, new = X[counts], _select(rows, np.flatnonzero(counts))
+    present = np.append(model.present, counts)
+    if not new.y.size:
+        return replace(model, present=present)
+    engine = model.forest.engine
+    codes = engine.each(lambda _, encoder: encoder.encode_array(X), model.encoders)
+    grown = engine.each(
+        lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
+        range(len(codes)),
+    )
+    forest = Forest(tuple(trie for trie, _ in grown), model.forest.levels)
+    old = model.rows
+    noise = np.append(old.noise, row_noise(model.orders, model.noise, new))
+    weight = None
+    if old.weight is not None or new.weight is not None:
+        parts = [
+            np.ones(part.y.size) if part.weight is None else part.weight for part in (old, new)
+        ]
+        weight = np.concatenate(parts)
+    observed = Observations(np.append(old.y, new.y), noise, weight)
+    start = np.append(model.alpha, np.zeros(new.y.size))
+    solution = _solve_targets(forest, observed, model.manner.seed, start)
+    return replace(
+        model,
+        forest=forest,
+        keys=tuple(keys for _, keys in grown),
+        rows=observed,
+        present=present,
+        alpha=solution.x,
+        residual=float(solution.residual.max()),
+        known_diagonal=None,
+    )
+
+
+def _solve_targets(
+    forest: Forest, rows: Observations, seed: int, start: Floats | None = None
+) -> Solution:
+    variance = np.broadcast_to(rows.variance, rows.y.shape)
+    return solve_forest(
+        forest,
+        variance,
+        rows.y,
+        preconditioner=precondition(forest, variance, seed),
+        start=start,
+        tolerance=TOLERANCE,
+    )
+
+
+def _from_trained(
+    encoders: Sequence[BitEncoder],
+    grids: Sequence[BitEncoder],
+    trained: Sequence[tuple[BitEncoder, BitOrder]],
+) -> tuple[tuple[BitEncoder, ...], tuple[Floats, ...]]:
+    """Orders of single trees, in turns, each on the grids' shifts."""
+    by_scaling = {encoder.scaling: encoder for encoder in encoders}
+    chosen, phi = [], []
+    for t, grid in enumerate(grids):
+        own, order = trained[t % len(trained)]
+        chosen.append(by_scaling[own.scaling].with_shift(grid.shift_))
+        phi.append(order.phi)
+    return tuple(chosen), tuple(phi)
+
+
+def _select(rows: Measured, some: npt.NDArray[np.int64]) -> Measured:
+    known = None if rows.known_noise is None else rows.known_noise[some]
+    weight = None if rows.weight is None else rows.weight[some]
+    return Measured(rows.y[some], known, weight)

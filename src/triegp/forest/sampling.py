@@ -1,0 +1,49 @@
+"""Exact draws of a forest's prior: every tree's increments, added up."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.engines import Engine
+from triegp.forest.operators import Forest
+from triegp.trie import Trie
+
+Floats = npt.NDArray[np.float64]
+
+TREES_AT_ONCE = 8  # whose draws are held
+
+
+def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Joint samples of f at all rows of a forest, (n, n_samples). O(n T n_samples).
+
+    Every tree has a stream of its own, so that the draws do not depend on the threads.
+    """
+    streams = rng.spawn(len(forest.tries))
+
+    def draw(alone: Engine, t: int) -> Floats:
+        trie, levels = forest.tries[t], forest.levels[t]
+        normals = streams[t].standard_normal((2 * trie.n_rows, n_samples))
+        return np.asarray(trie.unsort(alone.draw(trie.links, _edges(trie, levels), normals)))
+
+    total: Floats = np.zeros((forest.n_rows, n_samples))
+    n_trees = len(forest.tries)
+    for first in range(0, n_trees, TREES_AT_ONCE):
+        some = range(first, min(first + TREES_AT_ONCE, n_trees))
+        for part in forest.engine.each(draw, some):
+            total += part
+    return total
+
+
+def _edges(trie: Trie, levels: Floats) -> Floats:
+    """(gain, shift, var) of the edge above every id of a tree, float64 (2n, 3)."""
+    links = trie.links
+    n = links.n_rows
+    above = np.zeros(2 * n, np.int32)  # depth of each id's parent
+    nodes = np.arange(1, n)
+    above[links.left[nodes]] = above[links.right[nodes]] = links.depth[n + nodes]
+    above[links.root] = 0
+    edges = np.zeros((2 * n, 3))
+    edges[:, 0] = 1.0
+    edges[:, 2] = np.maximum(levels[above] - levels[links.depth], 0.0)
+    return edges

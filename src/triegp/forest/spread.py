@@ -1,0 +1,174 @@
+"""Variances, covariances, samples and leave-one-out of a forest: what takes solves.
+
+Exact: v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, one solve a row. By samples: draw the prior f and
+the noise at training and new rows, u = (K + noise)^-1 (f + e); then f(x) - k_x' u is a draw of what
+the data leave open at x, whatever y is. The mean square of S of them is the variance times
+chi-square / S: its relative error is sqrt(2 / S), the same at every row. And since u has covariance
+(K + noise)^-1, its mean square is the diagonal of the inverse, which is all that leaving one row
+out takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+
+from triegp.codes import Codes
+from triegp.forest.model import (
+    Data,
+    ForestModel,
+    encode_inside,
+    forest_mean,
+    joint_forest,
+    solve_rows,
+)
+from triegp.forest.operators import Forest, forest_product
+from triegp.forest.sampling import draw_prior
+
+Floats = npt.NDArray[np.float64]
+
+EXACT_ROWS = 2_000  # up to so many, a dense inverse is cheap
+COLUMNS = 16  # solved for at a time
+EXACT_TOLERANCE = 1e-4  # of |b - A x| / |b|: the variance is off by its square
+SAMPLE_TOLERANCE = 1e-2
+DIAGONAL_SAMPLES = 64
+LARGE_ROWS = 60_000  # from here on a quarter of the samples must do
+
+
+def forest_variance(model: ForestModel, X: Data) -> Floats:
+    """Variance of f at new rows, (m,); the prior's outside the box.
+
+    "auto" takes solves for fewer rows than there would be samples, samples for more.
+    """
+    inner, codes = encode_inside(model, X)
+    variance = np.full(X.shape[0], model.forest.prior_variance)
+    if not inner.size:
+        return variance
+    kind, n_samples = model.manner.variance, model.manner.n_samples
+    if kind == "exact" or (kind == "auto" and inner.size <= n_samples):
+        variance[inner] = _exact_variance(model, codes)
+    else:
+        draws = _deviations(model, codes, n_samples, np.random.default_rng(model.manner.seed))
+        variance[inner] = sum(np.square(part).sum(axis=1) for part in draws) / n_samples
+    return variance
+
+
+def forest_covariance(model: ForestModel, X: Data) -> Floats:
+    """Covariance of f at new rows, (m, m), by solves; rows outside the box are unrelated."""
+    inner, codes = encode_inside(model, X)
+    cov: Floats = np.zeros((X.shape[0], X.shape[0]))
+    np.fill_diagonal(cov, model.forest.prior_variance)
+    if inner.size:
+        joint, n = joint_forest(model, codes), model.forest.n_rows
+        own, cross = _kernel_columns(joint, n, np.arange(inner.size))
+        gain = _solve_columns(model, cross)
+        part = own - cross.T @ gain
+        cov[np.ix_(inner, inner)] = 0.5 * (part + part.T)
+    return cov
+
+
+def draw_forest(model: ForestModel, X: Data, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Joint samples of f at new rows, (m, n_samples). O((n + m) T) for each of some solves."""
+    inner, codes = encode_inside(model, X)
+    out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((X.shape[0], n_samples))
+    if inner.size:
+        out[inner] = np.hstack(list(_deviations(model, codes, n_samples, rng)))
+    return np.asarray(forest_mean(model, X)[:, None] + out)
+
+
+def with_diagonal(model: ForestModel) -> ForestModel:
+    """The model, with the diagonal of (K + noise)^-1 found: exact for few rows, else by samples."""
+    if model.known_diagonal is not None:
+        return model
+    n = model.forest.n_rows
+    if n <= EXACT_ROWS:
+        dense = forest_product(model.forest, np.eye(n))
+        dense[np.diag_indices_from(dense)] += model.variance
+        inverse = cho_solve(cho_factor(dense, lower=True), np.eye(n))
+        return replace(model, known_diagonal=np.diag(inverse).copy())
+    rng = np.random.default_rng(model.manner.seed)
+    total: Floats = np.zeros(n)
+    n_samples = diagonal_samples(n)
+    for first in range(0, n_samples, COLUMNS):
+        k = min(COLUMNS, n_samples - first)
+        prior = draw_prior(model.forest, k, rng)
+        prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
+        total += np.square(solve_rows(model, prior, SAMPLE_TOLERANCE).x).sum(axis=1)
+    # 1 / diagonal is what is wanted: E[S / chi-square] is S / (S - 2).
+    return replace(model, known_diagonal=total / (n_samples - 2))
+
+
+def diagonal_samples(n_rows: int) -> int:
+    """Samples that the diagonal of the inverse is made of; 0 where it is exact."""
+    if n_rows <= EXACT_ROWS:
+        return 0
+    return DIAGONAL_SAMPLES if n_rows < LARGE_ROWS else DIAGONAL_SAMPLES // 4
+
+
+def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
+    """Mean and variance of a new observation at every row that counts, given all others, (n,).
+
+    A row of weight c > 1 loses one of its c copies.
+    """
+    known = with_diagonal(model).known_diagonal
+    assert known is not None
+    own = model.variance
+    inverse = np.clip(known, None, 1.0 / own)  # f's variance without the row is never negative
+    var = np.maximum(1.0 / inverse - own, 0.0)
+    mean = model.rows.y - model.alpha / inverse
+    noise = np.broadcast_to(model.rows.noise, own.shape)
+    if model.rows.weight is not None:
+        left = np.maximum(model.rows.weight - 1.0, 0.0)
+        gain = var * left / (var * left + noise)  # what the copies that stay say of f
+        mean = mean + gain * (model.rows.y - mean)
+        var = var * (1.0 - gain)
+    return mean, var + noise
+
+
+def _exact_variance(model: ForestModel, codes: Sequence[Codes]) -> Floats:
+    joint, n = joint_forest(model, codes), model.forest.n_rows
+    out = np.empty(codes[0].n_rows)
+    for first in range(0, out.size, COLUMNS):
+        some = np.arange(first, min(first + COLUMNS, out.size))
+        _, cross = _kernel_columns(joint, n, some)
+        x = solve_rows(model, cross, EXACT_TOLERANCE).x
+        # 2 b'x - x'Ax is off by the square of the error of x.
+        image = forest_product(model.forest, x) + model.variance[:, None] * x
+        explained = np.einsum("nk,nk->k", x, 2.0 * cross - image)
+        out[some] = model.forest.prior_variance - explained
+    return np.maximum(out, 0.0)
+
+
+def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Of new rows `rows`: covariance with all new rows (m, k), and with training rows (n, k)."""
+    units: Floats = np.zeros((joint.n_rows, rows.size))
+    units[n + rows, np.arange(rows.size)] = 1.0
+    columns = forest_product(joint, units)
+    return columns[n:], columns[:n]
+
+
+def _solve_columns(model: ForestModel, b: Floats) -> Floats:
+    parts = [
+        solve_rows(model, b[:, k : k + COLUMNS], EXACT_TOLERANCE).x
+        for k in range(0, b.shape[1], COLUMNS)
+    ]
+    return np.hstack(parts)
+
+
+def _deviations(
+    model: ForestModel, codes: Sequence[Codes], n_samples: int, rng: np.random.Generator
+) -> Iterator[Floats]:
+    """Draws of f - mean at new rows, in blocks (m, k)."""
+    joint, n = joint_forest(model, codes), model.forest.n_rows
+    root = np.sqrt(model.variance)[:, None]
+    for first in range(0, n_samples, COLUMNS):
+        k = min(COLUMNS, n_samples - first)
+        prior = draw_prior(joint, k, rng)
+        seen = prior[:n] + root * rng.standard_normal((n, k))
+        weights: Floats = np.zeros_like(prior)
+        weights[:n] = solve_rows(model, seen, SAMPLE_TOLERANCE).x
+        yield prior[n:] - forest_product(joint, weights)[n:]

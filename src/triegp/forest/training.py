@@ -1,0 +1,320 @@
+"""Training a forest: stochastic gradients of the marginal likelihood, orders and weights at once.
+
+Every step solves for the targets and a few probes, from where the last step ended, and moves by
+Adam along four kinds of directions: all trees' phi of a feature together (which features matter),
+all phi by a factor (how rough the function is), every phi of every tree by itself, and scales and
+noise. The shared directions have little noise and learn fast; those of single trees learn slowly,
+which keeps thousands of parameters from fitting the noise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.codes import Codes
+from triegp.engines import CpuEngine, Engine
+from triegp.forest.evidence import forest_evidence
+from triegp.forest.gradient import forest_gradient
+from triegp.forest.nystrom import Nystrom, fit_nystrom
+from triegp.forest.operators import Forest
+from triegp.forest.planting import Parameters, rescale
+from triegp.forest.solving import NotConverged, solve_forest
+from triegp.jobs import Stopwatch
+from triegp.observations import Measured
+from triegp.order import BitOrder
+from triegp.trie import Trie, build_trie, rebuild_trie, with_engine
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+LEAST_LOG_NOISE = float(np.log(1e-6))
+MAX_SOLVE_STEPS = 60
+MAX_RESIDUAL = 0.1  # beyond it a gradient says nothing
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a forest is trained.
+
+    Attributes
+    ----------
+    n_steps : int
+        Steps of Adam.
+    n_probes : int
+        For the traces.
+    rate : float
+        Of the shared directions, scales and noise.
+    tree_rate : float
+        Of every tree's own phi.
+    rank : int
+        Of the preconditioner.
+    renew_every : int
+        Steps after which the preconditioner is made anew.
+    check_every : int
+        Steps after which the likelihood is looked at.
+    tolerance : float
+        Of the solves.
+    """
+
+    n_steps: int
+    n_probes: int = 7
+    rate: float = 0.1
+    tree_rate: float = 0.02
+    rank: int = 200
+    renew_every: int = 8
+    check_every: int = 20
+    tolerance: float = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What training found.
+
+    Attributes
+    ----------
+    parameters : Parameters
+        The best seen, by the likelihood of the rows trained on.
+    nll_per_row : tuple of float
+        At every look.
+    n_steps : int
+        Steps taken.
+    stopped : bool
+        Whether the watch ended it.
+    diverged : bool
+        Whether it was given up because the likelihood fell or solves failed.
+    """
+
+    parameters: Parameters
+    nll_per_row: tuple[float, ...]
+    n_steps: int
+    stopped: bool
+    diverged: bool
+
+
+def build_forest(
+    codes: Sequence[Codes],
+    orders: Sequence[BitOrder],
+    engine: Engine,
+    before: Forest | None = None,
+) -> Forest:
+    """The forest of these orders; tries of `before` are sorted only where their orders changed."""
+    alone = CpuEngine(n_threads=1)
+    old: Sequence[Trie | None] = [None] * len(orders) if before is None else before.tries
+
+    def build(_: Engine, t: int) -> Trie:
+        trie = old[t]
+        if trie is None:
+            found = build_trie(codes[t], orders[t], engine=alone)
+        else:
+            found = rebuild_trie(with_engine(trie, alone), codes[t], orders[t])
+        return with_engine(found, engine)
+
+    tries = engine.each(build, range(len(orders)))
+    return Forest(tuple(tries), tuple(order.levels for order in orders))
+
+
+def row_noise(orders: Sequence[BitOrder], noise: float, rows: Measured) -> Floats:
+    """Variance of a new observation at each row, (n,): noise, nuggets and known noise."""
+    total = noise + sum(order.nugget_variance for order in orders)
+    known = 0.0 if rows.known_noise is None else rows.known_noise
+    return np.broadcast_to(total + known, rows.y.shape).astype(np.float64)
+
+
+class Adam:
+    """Steps against a gradient, of a size that does not depend on its scale."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.n_steps = rate, 0
+        self._mean: Any = 0.0
+        self._square: Any = 0.0
+
+    def step(self, gradient: Any) -> Any:
+        """How far to go."""
+        self.n_steps += 1
+        self._mean = 0.9 * self._mean + 0.1 * gradient
+        self._square = 0.98 * self._square + 0.02 * np.square(gradient)
+        mean = self._mean / (1.0 - 0.9**self.n_steps)
+        size = np.sqrt(self._square / (1.0 - 0.98**self.n_steps))
+        return -self.rate * mean / (size + 1e-12)
+
+
+class Walk:
+    """A forest on its way: parameters, tries, solutions, preconditioner."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        codes: Sequence[Codes],
+        features: Sequence[Ints],
+        rows: Measured,
+        schedule: Schedule,
+        engine: Engine,
+        rng: np.random.Generator,
+    ) -> None:
+        self.parameters, self.schedule = parameters, schedule
+        self._codes, self._features, self._rows = codes, features, rows
+        self._engine, self._rng = engine, rng
+        self._probes = rng.choice([-1.0, 1.0], size=(rows.y.size, schedule.n_probes))
+        self._right = np.column_stack([rows.y, self._probes])
+        self._solution = np.zeros_like(self._right)
+        self._nystrom: Nystrom | None = None
+        self._evidence_seed = int(rng.integers(2**62))
+        n_trees = len(parameters.phi)
+        self._shared, self._slope = Adam(schedule.rate), Adam(0.2 * schedule.rate)
+        self._scale, self._noise = Adam(schedule.rate), Adam(schedule.rate)
+        self._own = [Adam(schedule.tree_rate) for _ in range(n_trees)]
+        self.n_steps = 0
+        self._place()
+
+    def _place(self, before: Forest | None = None) -> None:
+        """Make the forest of the parameters."""
+        self.orders = self.parameters.orders()
+        self.forest = build_forest(self._codes, self.orders, self._engine, before)
+        self._row_noise = row_noise(self.orders, self.parameters.noise, self._rows)
+
+    @property
+    def variance(self) -> Floats:
+        """Of each row's target given f, (n,)."""
+        weight = self._rows.weight
+        return self._row_noise if weight is None else self._row_noise / weight
+
+    def settle_scale(self) -> None:
+        """Scale kernel and noise to where the likelihood is best."""
+        self._renew()
+        self._solve()
+        square = float(self._rows.y @ self._solution[:, 0]) / self._rows.y.size
+        if np.isfinite(square) and square > 1e-12:
+            self.parameters = rescale(self.parameters, square)
+            self._solution /= square
+            self._place(self.forest)
+            self._renew()
+
+    def step(self) -> bool:
+        """One step; False where the solves failed and there is no gradient."""
+        if self.n_steps and self.n_steps % self.schedule.renew_every == 0:
+            self._renew()
+        if self._solve() > MAX_RESIDUAL:
+            self._renew()
+            if self._solve() > MAX_RESIDUAL:
+                return False
+        gradient = forest_gradient(
+            self.forest,
+            self.orders,
+            self._solution[:, :1],
+            self._probes,
+            self._solution[:, 1:],
+            self._rows.weight,
+            self._row_noise,
+        )
+        self._move(gradient.phi, gradient.log_scale, gradient.noise)
+        self.n_steps += 1
+        return True
+
+    def _move(self, by_phi: Sequence[Floats], by_scale: Floats, by_noise: float) -> None:
+        old = self.parameters
+        n_features = 1 + max(int(features.max()) for features in self._features)
+        pooled = np.zeros(n_features)
+        for features, gradient in zip(self._features, by_phi, strict=True):
+            pooled += np.bincount(features, gradient, minlength=n_features)
+        shared = self._shared.step(pooled)
+        by_slope = sum(float(p @ g) for p, g in zip(old.phi, by_phi, strict=True))
+        factor = float(np.exp(self._slope.step(by_slope)))
+        phi = tuple(
+            factor * p + own.step(g) + shared[features]
+            for p, own, g, features in zip(old.phi, self._own, by_phi, self._features, strict=True)
+        )
+        noise = old.log_noise + float(self._noise.step(by_noise * old.noise))
+        scale = old.log_scale + self._scale.step(by_scale)
+        self.parameters = Parameters(phi, scale, max(noise, LEAST_LOG_NOISE))
+        self._place(self.forest)
+
+    def nll_per_row(self) -> float:
+        """By the same probes every time."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConverged)
+            found = forest_evidence(
+                self.forest,
+                self.variance,
+                self._rows.y,
+                np.random.default_rng(self._evidence_seed),
+                rank=self.schedule.rank,
+                n_probes=4,
+                n_steps=MAX_SOLVE_STEPS,
+                tolerance=1e-3,
+            )
+        return -found.log_likelihood / self._rows.y.size
+
+    def _renew(self) -> None:
+        self._nystrom = fit_nystrom(self.forest, self.variance, self.schedule.rank, self._rng)
+
+    def _solve(self) -> float:
+        """Solve from where the last step ended; the largest relative residual."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConverged)
+            found = solve_forest(
+                self.forest,
+                self.variance,
+                self._right,
+                preconditioner=self._nystrom,
+                start=self._solution,
+                tolerance=self.schedule.tolerance,
+                max_steps=MAX_SOLVE_STEPS,
+            )
+        self._solution = found.x
+        return float(found.residual.max())
+
+
+def train_forest(
+    parameters: Parameters,
+    codes: Sequence[Codes],
+    features: Sequence[Ints],
+    rows: Measured,
+    schedule: Schedule,
+    engine: Engine,
+    rng: np.random.Generator,
+    watch: Stopwatch,
+    progress: Callable[[str, int, int], None],
+) -> Learned:
+    """Maximise the marginal likelihood over a forest's parameters.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Where to begin.
+    codes : sequence of Codes
+        The rows, one a tree.
+    features : sequence of int64 (q,)
+        Of every tree, the feature of each bit.
+    rows : Measured
+        Targets, weights and known noise; no weight is 0.
+
+    Returns
+    -------
+    Learned
+        With the parameters of the best look at the likelihood.
+
+    Notes
+    -----
+    O(n T p) with p probes for each of about 10 to 30 products a step.
+    """
+    walk = Walk(parameters, codes, features, rows, schedule, engine, rng)
+    walk.settle_scale()
+    best, looks = walk.parameters, [walk.nll_per_row()]
+    diverged = False
+    while walk.n_steps < schedule.n_steps and not (watch.stop or diverged):
+        failed = not walk.step()
+        progress("steps", walk.n_steps, schedule.n_steps)
+        last = failed or watch.stop or walk.n_steps == schedule.n_steps
+        if last or walk.n_steps % schedule.check_every == 0:
+            nll = walk.nll_per_row()
+            if nll < min(looks):
+                best = walk.parameters
+            diverged = failed or not nll < looks[0]  # also where it is not a number
+            looks.append(nll)
+    return Learned(best, tuple(looks), walk.n_steps, watch.stop, diverged)
