@@ -3,9 +3,9 @@
 import numpy as np
 
 from bench import paper, scaling
-from bench.cells import mean_error, read
+from bench.cells import read
 from bench.data import SEVEN
-from bench.tables import METRICS, values
+from bench.tables import summary
 
 INK, FAINT = "#222222", "#999999"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b")
@@ -43,7 +43,7 @@ def runtime():
         series.append((f"{method}, paper (GPU)", rows, COLOURS[k + 1], "o"))
     ours = []
     for d in SEVEN:
-        found = mean_error(values(read("test", d, "paper-bte"), METRICS["fit"][1]))
+        found = summary(read("test", d, "paper-bte"), "fit")
         if found:
             ours.append((int(paper.UNIQUE[paper.NAMES[d]]["n"]), found[0]))
     series.append(("BT and BTE, here (2 cores)", ours, COLOURS[0], "s"))

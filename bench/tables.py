@@ -8,17 +8,32 @@ from bench.data import SEVEN
 from bench.methods import METHODS
 from bench.methods.trees import ABLATIONS, PRECISIONS
 
+
+def _part(of, level, scale=1):
+    """Picks a coverage or a width, which a cell may not have kept."""
+
+    def pick(cell):
+        value = cell[of][level]
+        return None if value is None else scale * value
+
+    return pick
+
+
+def _mebibytes(cell):
+    return None if cell["memory_peak"] is None else cell["memory_peak"] / 2**20
+
+
 # metric: (title, how to get it from a cell, digits, whether less is better)
 METRICS = {
     "nll": ("NLL", lambda c: c["nll"], 3, True),
     "rmse": ("RMSE", lambda c: c["rmse"], 3, True),
     "crps": ("CRPS", lambda c: c["crps"], 4, True),
-    "cover50": ("Coverage of the 50 % interval, %", lambda c: 100 * c["coverage"]["50"], 1, None),
-    "cover90": ("Coverage of the 90 % interval, %", lambda c: 100 * c["coverage"]["90"], 1, None),
-    "cover99": ("Coverage of the 99 % interval, %", lambda c: 100 * c["coverage"]["99"], 1, None),
-    "width50": ("Mean width of the 50 % interval", lambda c: c["width"]["50"], 3, None),
-    "width90": ("Mean width of the 90 % interval", lambda c: c["width"]["90"], 3, None),
-    "width99": ("Mean width of the 99 % interval", lambda c: c["width"]["99"], 3, None),
+    "cover50": ("Coverage of the 50 % interval, %", _part("coverage", "50", 100), 1, None),
+    "cover90": ("Coverage of the 90 % interval, %", _part("coverage", "90", 100), 1, None),
+    "cover99": ("Coverage of the 99 % interval, %", _part("coverage", "99", 100), 1, None),
+    "width50": ("Mean width of the 50 % interval", _part("width", "50"), 3, None),
+    "width90": ("Mean width of the 90 % interval", _part("width", "90"), 3, None),
+    "width99": ("Mean width of the 99 % interval", _part("width", "99"), 3, None),
     "fit": ("Fit, seconds", lambda c: c["fit_seconds"], 1, None),
     "predict": (
         "Prediction, seconds for a million rows",
@@ -26,13 +41,9 @@ METRICS = {
         1,
         None,
     ),
-    "memory": (
-        "Peak memory of the process, MiB",
-        lambda c: None if c["memory_peak"] is None else c["memory_peak"] / 2**20,
-        0,
-        None,
-    ),
+    "memory": ("Peak memory of the process, MiB", _mebibytes, 0, None),
 }
+LEAST = ("fit", "predict", "memory")  # other work on the machine only adds to these
 
 
 def table(head, rows):
@@ -67,6 +78,14 @@ def values(cells, pick):
     return [value for value in found if value is not None]
 
 
+def summary(cells, metric, scale=1.0):
+    """What a table says of the cells: the mean and two standard errors, or the least."""
+    found = [value / scale for value in values(cells, METRICS[metric][1])]
+    if metric in LEAST:
+        return (min(found), None) if found else None
+    return mean_error(found)
+
+
 def failures(cells):
     """What became of the cells that did not go well, in brackets."""
     bad = [cell["status"] for cell in cells if cell["status"] != "ok"]
@@ -76,8 +95,8 @@ def failures(cells):
 
 def peers_table(metric, data, methods, part="test"):
     """Methods by data sets, one metric; the best of each column in bold."""
-    _, pick, digits, less = METRICS[metric]
-    grid = {m: {d: mean_error(values(read(part, d, m), pick)) for d in data} for m in methods}
+    _, _, digits, less = METRICS[metric]
+    grid = {m: {d: summary(read(part, d, m), metric) for d in data} for m in methods}
     coarse = ("lightgbm-quantiles",) if metric == "crps" else ()  # seven levels flatter it
     best = {}
     for d in data:
@@ -108,18 +127,16 @@ def _mark(cells, method):
 
 def paper_table(metric, methods=(("BTE", "paper-bte"), ("BT", "paper-bt")), name="table1"):
     """The paper's figures beside ours."""
-    pick = METRICS["nll" if metric == "nll" else "rmse"][1]
-    digits, scale = 3, 1.0
-    if metric == "minutes":
-        pick, scale = METRICS["fit"][1], 60.0
+    ours_metric, scale = ("fit", 60.0) if metric == "minutes" else (metric, 1.0)
     head, rows = ["data"], []
     for theirs, _ in methods:
         head += [f"{theirs}: paper", "here"]
     for d in SEVEN:
         row = [d]
         for theirs, ours in methods:
-            found = mean_error([v / scale for v in values(read("test", d, ours), pick)])
-            row += [with_error(paper.figure(name, d, theirs, metric), digits), with_error(found)]
+            published = paper.figure(name, d, theirs, metric)
+            found = summary(read("test", d, ours), ours_metric, scale)
+            row += [with_error(published), with_error(found)]
         rows.append(row)
     return table(head, rows)
 
@@ -139,9 +156,8 @@ def simplex_table():
         [f"paper: {m}", *(with_error(paper.figure("simplex", d, m, "nll")) for d in data)]
         for m in theirs
     ]
-    pick = METRICS["nll"][1]
     for m in plan.OURS[::-1]:
-        found = [mean_error(values(read("test", d, m), pick)) for d in data]
+        found = [summary(read("test", d, m), "nll") for d in data]
         rows.append([f"here: {m}", *map(with_error, found)])
     return table(["NLL", *data], rows)
 

@@ -220,6 +220,32 @@ def test_a_table_of_peers_marks_the_best_the_missing_and_the_slow(folder):
     ]
 
 
+def test_of_times_and_memory_the_least_counts(folder):
+    for seed, took in enumerate((90.0, 60.0, 75.0)):
+        fake_cell(folder, "pol", "paper-bte", seed, fit_seconds=took, memory_peak=took * 2**20)
+    fake_cell(folder, "bike", "paper-bte", 0, status="time-out", limit_s=600)
+    row = {m: tables.peers_table(m, ("pol", "bike"), ("paper-bte",))[2] for m in tables.LEAST}
+    assert row == {
+        "fit": "| paper-bte | 60.0 | time-out |",
+        "predict": "| paper-bte | 1.0 | time-out |",
+        "memory": "| paper-bte | 60 | time-out |",
+    }
+    (pol,) = [line for line in tables.paper_table("minutes") if line.startswith("| pol")]
+    assert pol.split(" | ")[2] == "1.000"
+
+
+def test_what_a_cell_did_not_keep_is_a_dash(folder):
+    gone = {"50": None, "90": 0.9, "99": None}
+    lost = {"predict_seconds_per_million": None, "memory_peak": None}
+    for seed in range(2):
+        fake_cell(folder, "pol", "gpytorch-svgp", seed, coverage=gone, width=gone, **lost)
+    text = {m: tables.peers_table(m, ("pol",), ("gpytorch-svgp",))[2] for m in tables.METRICS}
+    assert text["cover90"] == "| gpytorch-svgp | 90.0 ± 0.0 |"
+    assert text["width90"] == "| gpytorch-svgp | 0.900 ± 0.000 |"
+    for metric in ("cover50", "cover99", "width50", "width99", "predict", "memory"):
+        assert text[metric] == "| gpytorch-svgp | - |"
+
+
 def test_the_ablation_is_a_difference_seed_by_seed(folder):
     for seed in range(2):
         fake_cell(folder, "pol", "triegp", seed, "valid")
@@ -255,12 +281,16 @@ def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
     for n in (10_000, 100_000):
         row = {"method": "evaluation", "n": n, "status": "ok", "fit_seconds": n * 1e-6}
         (scaling.FOLDER / f"evaluation-{n}.json").write_text(json.dumps(row))
+    row = {"method": "sklearn-gp", "n": 1_000, "status": "error", "note": "MemoryError: 6 matrices"}
+    (scaling.FOLDER / "sklearn-gp-1000.json").write_text(json.dumps(row))
     page.main(folder)
     text = (folder / "results.md").read_text()
     assert "98.8 (98.8)" in text
     assert "n^1.00" in text
     assert "1.500 ± 1.155" in text
     assert "python -m bench peers" in text
+    assert "| sklearn-gp | no memory |" in text
+    assert text.count("The least of the seeds") == 2 * len(tables.LEAST)
     assert (folder / "figures" / "runtime.svg").read_text().startswith("<?xml")
     once = (folder / "figures" / "scaling.svg").read_bytes()
     page.main(folder)
