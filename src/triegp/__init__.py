@@ -3,6 +3,7 @@
 from triegp.codes import Codes, pack_codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
+from triegp.forest_regressor import ForestGPRegressor
 from triegp.joint import (
     Joint,
     covariance_operator,
@@ -40,6 +41,7 @@ __all__ = [
     "Codes",
     "CpuEngine",
     "Factor",
+    "ForestGPRegressor",
     "Gradient",
     "Joint",
     "Likelihood",

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding import BitEncoder
 from triegp.ensemble import Ensemble, Member
+from triegp.forest import ForestModel, forest_level_products
 from triegp.operators import factorize_rows, level_products, product, solve
+from triegp.order import BitOrder
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,6 +51,24 @@ def importances(ensemble: Ensemble, target: int) -> Importances:
     return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained)
 
 
+def forest_importances(model: ForestModel) -> Importances:
+    """Importances of a forest: shares of its prior, and of its posterior mean. O(n T)."""
+    f = model.rows.y - model.variance * model.alpha  # K alpha, the posterior mean
+    weight = model.rows.weight
+    count = np.ones_like(f) if weight is None else weight
+    centred = count * (f - np.average(f, weights=count))
+    by_level = forest_level_products(model.forest, centred, model.alpha)
+    width = max(int(encoder.precision_.max()) for encoder in model.encoders)
+    prior, explained = np.zeros((2, model.encoders[0].n_features_in_, width))
+    for encoder, order, products in zip(model.encoders, model.orders, by_level, strict=True):
+        weights = -np.diff(order.levels)
+        for total, part in ((prior, weights), (explained, weights * products[1:])):
+            own = _sum_by_feature(part, encoder, order)
+            total[:, : own.shape[1]] += own
+    prior, explained = _share(prior), _share(explained)
+    return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained)
+
+
 def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
     """Shares by feature and bit, (n_features, largest precision) each.
 
@@ -67,11 +88,21 @@ def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
 
 
 def _by_feature(by_level: Floats, member: Member) -> Floats:
-    precision = member.encoder.precision_
+    return _share(_sum_by_feature(by_level, member.encoder, member.order))
+
+
+def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
+    """What belongs to each feature and each of its bits, (n_features, largest precision)."""
+    precision = encoder.precision_
     feature = np.repeat(np.arange(precision.size), precision)
     depth = np.arange(feature.size) - np.repeat(np.cumsum(precision) - precision, precision)
     out = np.zeros((precision.size, int(precision.max())))
-    bits = member.order.key_bits
+    bits = order.key_bits
     np.add.at(out, (feature[bits], depth[bits]), by_level)
-    total = out.sum()
-    return out / total if total > 0 else np.full_like(out, 1.0 / out.size)
+    return out
+
+
+def _share(parts: Floats) -> Floats:
+    """Of their sum; equal shares where it is not positive."""
+    total = float(parts.sum())
+    return parts / total if total > 0 else np.full_like(parts, 1.0 / parts.size)

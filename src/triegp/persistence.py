@@ -6,10 +6,11 @@ from pathlib import Path
 
 from triegp.estimator import TreeGPRegressor
 from triegp.files import ModelFileError, read_file
+from triegp.forest_regressor import ForestGPRegressor
 from triegp.regressor import BinaryTreeGPRegressor
 
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {
-    kind.__name__: kind for kind in (BinaryTreeGPRegressor,)
+    kind.__name__: kind for kind in (BinaryTreeGPRegressor, ForestGPRegressor)
 }
 
 

@@ -193,8 +193,10 @@ class Predictor:
         fitted = self._settled().fitted
         if not hasattr(self, "_summary") or self._summary[0] is not fitted:
             evidence = [predictive.log_marginal_likelihood(t) for t in self._targets()]
-            density = sum(predictive.loo_log_density(t) for t in self._targets())
+            density = np.sum([predictive.loo_log_density(t) for t in self._targets()], axis=0)
             _, weight = fitted[0].observed(0)
+            if weight is not None:  # rows of weight 0 may have no prediction
+                density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
             said = evidence[0] if self.one_dimensional_ else np.array(evidence)
             self._summary = fitted, said, score

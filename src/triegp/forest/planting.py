@@ -68,7 +68,7 @@ def draw_grids(
     n_features = encoders[0].n_features_in_
     shifts = rng.random((n_trees, n_features))
     if n_features <= MAX_SOBOL and n_trees > 1:
-        sobol = qmc.Sobol(n_features, scramble=True, rng=rng)
+        sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
         shifts = sobol.random_base2(int(np.ceil(np.log2(n_trees))))[:n_trees]
     pairs = zip(range(n_trees), shifts, strict=True)
     return tuple(encoders[t % len(encoders)].with_shift(shift) for t, shift in pairs)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from triegp.codes import Codes
+from triegp.forest.cheap import Cheap, cheap_variance, learn_cheap
 from triegp.forest.model import (
     Data,
     ForestModel,
@@ -49,12 +50,25 @@ def forest_variance(model: ForestModel, X: Data) -> Floats:
     if not inner.size:
         return variance
     kind, n_samples = model.manner.variance, model.manner.n_samples
-    if kind == "exact" or (kind == "auto" and inner.size <= n_samples):
+    if kind == "cheap":
+        variance[inner] = cheap_variance(model, _cheap(model), codes)
+    elif kind == "exact" or (kind == "auto" and inner.size <= n_samples):
         variance[inner] = _exact_variance(model, codes)
     else:
         draws = _deviations(model, codes, n_samples, np.random.default_rng(model.manner.seed))
         variance[inner] = sum(np.square(part).sum(axis=1) for part in draws) / n_samples
     return variance
+
+
+def _cheap(model: ForestModel) -> Cheap:
+    """What cheap variances take; made when first needed, and kept beside the model."""
+    found: Cheap | None = model.__dict__.get("_cheap")
+    if found is None:
+        known = with_diagonal(model).known_diagonal
+        assert known is not None
+        found = learn_cheap(model, np.maximum(1.0 / known - model.variance, 0.0))
+        model.__dict__["_cheap"] = found
+    return found
 
 
 def forest_covariance(model: ForestModel, X: Data) -> Floats:

@@ -18,6 +18,7 @@ from triegp.mixture import LOG_2PI, Mixture, stack
 Floats = npt.NDArray[np.float64]
 
 FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation
+UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # where one more observation could be
 CALIBRATION_ROWS = 20_000
 
 
@@ -52,8 +53,9 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
 
     Notes
     -----
-    One more observation than there were is counted, which could have come from any factor: no tail
-    is ever without weight. O(J^2 n) a step, on at most 20,000 rows, evenly spaced.
+    One more observation than there were is counted, which could have come from any factor from 1
+    on, with a share that falls as its square: no tail is ever without weight, and none that did not
+    come shows in the deviations. O(J^2 n) a step, on at most 20,000 rows, evenly spaced.
     """
     if score.size < 2:
         return GAUSSIAN
@@ -64,7 +66,7 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
     with np.errstate(over="ignore"):
         log_density = -0.5 * (LOG_2PI + np.square(z)) - np.log(FACTORS)[:, None]
     found = stack(log_density, count[some])
-    weight = (total * found + 1.0 / FACTORS.size) / (total + 1.0)
+    weight = (total * found + UNSEEN / UNSEEN.sum()) / (total + 1.0)
     return Tails(weight, FACTORS)
 
 
@@ -72,3 +74,8 @@ def spread_out(tails: Tails, mean: Floats, var: Floats) -> Mixture:
     """The mixture around means (m,) of predicted variances (m,)."""
     factor = np.square(tails.factor)[:, None]
     return Mixture(tails.weight, np.broadcast_to(mean, (factor.size, mean.size)), factor * var)
+
+
+def second_moment(tails: Tails) -> float:
+    """Mean square of the factors."""
+    return float(tails.weight @ np.square(tails.factor))

@@ -170,9 +170,9 @@ class Walk:
         self._scale, self._noise = Adam(schedule.rate), Adam(schedule.rate)
         self._own = [Adam(schedule.tree_rate) for _ in range(n_trees)]
         self.n_steps = 0
-        self._place()
+        self.place()
 
-    def _place(self, before: Forest | None = None) -> None:
+    def place(self, before: Forest | None = None) -> None:
         """Make the forest of the parameters."""
         self.orders = self.parameters.orders()
         self.forest = build_forest(self._codes, self.orders, self._engine, before)
@@ -192,7 +192,7 @@ class Walk:
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
-            self._place(self.forest)
+            self.place(self.forest)
             self._renew()
 
     def step(self) -> bool:
@@ -232,7 +232,7 @@ class Walk:
         noise = old.log_noise + float(self._noise.step(by_noise * old.noise))
         scale = old.log_scale + self._scale.step(by_scale)
         self.parameters = Parameters(phi, scale, max(noise, LEAST_LOG_NOISE))
-        self._place(self.forest)
+        self.place(self.forest)
 
     def nll_per_row(self) -> float:
         """By the same probes every time."""
@@ -268,6 +268,16 @@ class Walk:
             )
         self._solution = found.x
         return float(found.residual.max())
+
+
+def _step(walk: Walk, watch: Stopwatch) -> bool:
+    """A step; Ctrl-C meanwhile is remembered by the watch, and the walk stays whole."""
+    try:
+        return walk.step()
+    except KeyboardInterrupt:
+        watch.interrupt()
+        walk.place()
+        return True
 
 
 def train_forest(
@@ -308,7 +318,7 @@ def train_forest(
     best, looks = walk.parameters, [walk.nll_per_row()]
     diverged = False
     while walk.n_steps < schedule.n_steps and not (watch.stop or diverged):
-        failed = not walk.step()
+        failed = not _step(walk, watch)
         progress("steps", walk.n_steps, schedule.n_steps)
         last = failed or watch.stop or walk.n_steps == schedule.n_steps
         if last or walk.n_steps % schedule.check_every == 0:
