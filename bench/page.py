@@ -122,7 +122,7 @@ def sections():
     yield [
         "## Scaling",
         "",
-        "Synthetic rows of 8 features, fit in seconds, one run; a method stops where a fit takes more than its time or memory.",
+        "Synthetic rows of 8 features, fit in seconds, one run; a method stops where a fit takes more than its time or memory; blank: not tried.",
         "",
         "![Fit time against n](figures/scaling.svg)",
         "",

@@ -72,7 +72,8 @@ def growth():
             continue
         n, seconds = zip(*((row["n"], row["fit_seconds"]) for row in good), strict=True)
         slope = scaling.growth(good)
-        label = method if slope is None else f"{method}: n^{slope:.2f}"
+        label = f"{method} (GPU)" if good[-1].get("machine", {}).get("gpu") else method
+        label += "" if slope is None else f": n^{slope:.2f}"
         colour = INK if method == scaling.EVALUATION else COLOURS[(k - 1) % len(COLOURS)]
         ours = method in ("triegp", scaling.EVALUATION)
         style = "-" if ours else ("--" if k <= len(COLOURS) else ":")
