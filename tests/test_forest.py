@@ -27,8 +27,10 @@ from triegp.forest import (
     forest_level_products,
     forest_operator,
     forest_product,
+    nystrom,
     solve_forest,
 )
+from triegp.forest.nystrom import draw_like
 from triegp.trie import link_rows
 
 
@@ -116,18 +118,25 @@ def test_as_a_linear_operator():
 
 
 @pytest.mark.parametrize("rank", [1, 10, 60, 500])
-def test_the_preconditioner_is_what_it_says(rank):
+@pytest.mark.parametrize("block_rows", [7, 64])
+def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
+    monkeypatch.setattr(nystrom, "BLOCK_ROWS", block_rows)
     forest, dense = make_forest()
     noise = np.linspace(0.1, 0.5, 60)
     found = fit_nystrom(forest, noise, rank, np.random.default_rng(0))
-    basis = found.rest[:, None] * (found.gain @ found.core.T)
-    matrix = basis @ basis.T + np.diag(found.rest)
-    x = np.random.default_rng(1).standard_normal((60, 2))
-    np.testing.assert_allclose(apply_inverse(found, x), np.linalg.solve(matrix, x), **VALUE)
-    assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-10)
-    np.testing.assert_allclose(np.diag(matrix), np.diag(dense) + noise, rtol=1e-6)
-    if rank >= 60:
-        np.testing.assert_allclose(matrix, dense + np.diag(noise), atol=1e-6)
+    matrix = np.linalg.inv(apply_inverse(found, np.eye(60)))
+    assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-8)
+    # Within blocks it is the kernel; elsewhere what goes through the chosen rows.
+    full = dense + np.diag(noise)
+    chosen = np.sort(np.random.default_rng(0).choice(60, size=min(rank, 60), replace=False))
+    expected = dense[:, chosen] @ np.linalg.pinv(dense[np.ix_(chosen, chosen)]) @ dense[chosen]
+    for first in range(0, 60, block_rows):
+        block = found.rows[first : first + block_rows]
+        expected[np.ix_(block, block)] = full[np.ix_(block, block)]
+    np.testing.assert_allclose(matrix, expected, atol=1e-6)
+    draws = draw_like(found, 20_000, np.random.default_rng(1))
+    error = np.abs(draws @ draws.T / 20_000 - matrix) / np.diag(matrix).max()
+    assert error.max() < 0.06
 
 
 @pytest.mark.parametrize("rank", [None, 20])
@@ -136,8 +145,8 @@ def test_a_solve_is_the_dense_one(rank, noise):
     forest, dense = make_forest()
     b = np.random.default_rng(2).standard_normal((60, 3))
     b[:, 1] = 0.0
-    nystrom = None if rank is None else fit_nystrom(forest, noise, rank, np.random.default_rng(0))
-    found = solve_forest(forest, noise, b, preconditioner=nystrom, tolerance=1e-11)
+    made = None if rank is None else fit_nystrom(forest, noise, rank, np.random.default_rng(0))
+    found = solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-11)
     expected = np.linalg.solve(dense + noise * np.eye(60), b)
     np.testing.assert_allclose(found.x, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
     assert found.converged
@@ -161,8 +170,8 @@ def test_duplicated_trees_and_rows():
     forest, dense = make_forest(n=40, p=1)  # 40 rows on four cells
     twice = Forest.of(forest.tries * 2, forest.levels * 2)
     b = np.random.default_rng(2).standard_normal(40)
-    nystrom = fit_nystrom(twice, 0.05, 30, np.random.default_rng(0))
-    found = solve_forest(twice, 0.05, b, preconditioner=nystrom, tolerance=1e-10)
+    made = fit_nystrom(twice, 0.05, 30, np.random.default_rng(0))
+    found = solve_forest(twice, 0.05, b, preconditioner=made, tolerance=1e-10)
     np.testing.assert_allclose(
         found.x, np.linalg.solve(2 * dense + 0.05 * np.eye(40), b), rtol=1e-6, atol=1e-8
     )

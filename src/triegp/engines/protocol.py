@@ -222,6 +222,12 @@ class Engine(Protocol):
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
 
+    def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
+        """K, summed over trees, between rows of the same block, float64 (n_blocks, size, size).
+
+        members: int32 (n_blocks, size), rows; -1, after all others of a block, is none.
+        """
+
     def contract(
         self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
     ) -> Floats:

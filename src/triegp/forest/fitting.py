@@ -162,7 +162,9 @@ def condition_forest(
     forest = build_forest(codes, orders, engine)
     observed = Observations(rows.y, row_noise(orders, parameters.noise, rows), rows.weight)
     solution = _solve_targets(forest, observed, manner.seed)
-    factor = float(rows.y @ solution.x) / rows.y.size
+    factor = float(rows.y @ solution.x) / (
+        rows.y.size if rows.weight is None else float(rows.weight.sum())
+    )
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()

@@ -33,7 +33,7 @@ Data = npt.NDArray[Any]  # what `real_array` gives
 
 RANK = 400
 BASIS_FLOATS = 1 << 25  # that a preconditioner may hold
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 VARIANCES = ("auto", "exact", "samples", "cheap")
 
 

@@ -1,7 +1,9 @@
-"""A preconditioner: the kernel through a few rows, the rest of the variance on the diagonal.
+"""A preconditioner: the kernel through a few rows, and what that leaves within blocks of rows.
 
 With C = K[:, J] for r random rows J and C[J] = L L', B = C L^-T gives K ~ B B'. What that leaves of
-each row's variance joins the noise: M = B B' + diag(rest), which is inverted by Woodbury's formula.
+the covariance between rows of the same block, 64 neighbours in one of the trees, joins the noise:
+M = B B' + S with S block-diagonal, which is inverted by Woodbury's formula. The few rows know the
+function at large, the blocks know which rows are almost the same.
 """
 
 from __future__ import annotations
@@ -15,43 +17,50 @@ from scipy.linalg import solve_triangular
 
 from triegp.blas import one_blas_thread
 from triegp.engines import Engine
-from triegp.forest.operators import Forest, forest_diagonal, forest_product
+from triegp.forest.operators import Forest, forest_product
 from triegp.validation import non_negative_vector, whole_number
 
 Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int32]
 
 COLUMNS_AT_A_TIME = 32
-BLOCK_ROWS = 2048
-JITTER = 1e-10  # of the prior variance, on the diagonal of C[J]
+BLOCK_ROWS = 64
+BLOCKS_AT_A_TIME = 32
+JITTER = 1e-10  # of the prior variance, on diagonals
 
 
 @dataclass(frozen=True, eq=False)
 class Nystrom:
-    """M = B B' + diag(rest), and what its inverse takes.
+    """M = B B' + S, and what its inverse takes.
+
+    Rows are kept in the order of the blocks, and filled up to whole blocks.
 
     Attributes
     ----------
-    gain : float64 (n, r)
-        G = diag(rest)^-1 B core^-T; M^-1 = diag(rest)^-1 - G G'.
-    rest : float64 (n,)
-        Noise and the variance that the basis leaves; positive.
+    rows : int32 (n,)
+        The rows in the order of the blocks.
+    local : float64 (n_blocks, 64, 64)
+        S^-1.
+    gain : float64 (64 n_blocks, r)
+        G = S^-1 B core^-T; M^-1 = S^-1 - G G'.
     core : float64 (r, r)
-        Lower Cholesky factor of I + B' diag(rest)^-1 B.
+        Lower Cholesky factor of I + B' S^-1 B.
     log_det : float
         log det M.
     engine : Engine
         Whose threads share the work.
     """
 
+    rows: Ids
+    local: Floats
     gain: Floats
-    rest: Floats
     core: Floats
     log_det: float
     engine: Engine
 
 
 def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
-    """Nystrom preconditioner of K + noise from `rank` random rows.
+    """Preconditioner of K + noise from `rank` random rows and blocks of 64.
 
     Parameters
     ----------
@@ -66,71 +75,119 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
     Notes
     -----
-    O(n T r) for the columns, O(n r^2) for the rest; 8 n r bytes, and as much again on the way.
+    O(n T (r + 64)) for the kernel's entries, O(n (r + 64)^2) for the rest; 8 n (r + 64) bytes, and
+    as much again on the way.
     """
     rank = whole_number("rank", rank)
-    variance = check_noise(noise, forest.n_rows)
-    rows = np.sort(rng.choice(forest.n_rows, size=min(rank, forest.n_rows), replace=False))
-    columns = np.empty((forest.n_rows, rows.size))
-    for start in range(0, rows.size, COLUMNS_AT_A_TIME):
-        some = rows[start : start + COLUMNS_AT_A_TIME]
-        units = np.zeros((forest.n_rows, some.size))
+    n, engine = forest.n_rows, forest.engine
+    variance = check_noise(noise, n)
+    chosen = np.sort(rng.choice(n, size=min(rank, n), replace=False))
+    size = min(BLOCK_ROWS, n)
+    members = _make_blocks(forest, size)
+    n_blocks = members.shape[0]
+    rows = members.ravel()[:n]
+    basis = np.zeros((n_blocks * size, chosen.size))
+    corner = np.empty((chosen.size, chosen.size))
+    for start in range(0, chosen.size, COLUMNS_AT_A_TIME):
+        some = chosen[start : start + COLUMNS_AT_A_TIME]
+        units = np.zeros((n, some.size))
         units[some, np.arange(some.size)] = 1.0
-        columns[:, start : start + some.size] = forest_product(forest, units)
-    corner = columns[rows]
-    corner[np.diag_indices_from(corner)] += JITTER * max(forest.prior_variance, 1e-300)
-    prior, engine = forest_diagonal(forest), forest.engine
-    rest = np.empty(forest.n_rows)
+        columns = forest_product(forest, units)
+        corner[:, start : start + some.size] = columns[chosen]
+        basis[:n, start : start + some.size] = columns[rows]
+    jitter = JITTER * max(forest.prior_variance, 1e-300)
+    corner[np.diag_indices_from(corner)] += jitter
+    local = engine.block_kernels(forest.trees, members)
+    spare = np.ones(n_blocks * size)  # the rows that fill up the last block
+    spare[:n] = variance[rows] + jitter
+    local[:, np.arange(size), np.arange(size)] += spare.reshape(n_blocks, size)
     with one_blas_thread():
         lower = np.linalg.cholesky(corner)
 
-        def reduce_block(_: Engine, block: slice) -> Floats:
-            """Columns become the basis, in place; what the block adds to the inner matrix."""
-            basis = solve_triangular(lower, columns[block].T, lower=True).T
-            left = prior[block] - np.square(basis).sum(axis=1)
-            rest[block] = variance[block] + np.maximum(left, 0.0)
-            columns[block] = basis
-            return np.asarray(basis.T @ (basis / rest[block, None]))
+        def reduce_blocks(_: Engine, some: slice) -> tuple[Floats, float]:
+            """What a few blocks add to the inner matrix and to log det S; S^-1 in place of S."""
+            part = slice(some.start * size, some.stop * size)
+            basis[part] = solve_triangular(lower, basis[part].T, lower=True).T
+            own = basis[part].reshape(-1, size, chosen.size)
+            left = local[some] - own @ own.transpose(0, 2, 1)
+            roots = np.linalg.cholesky(left)
+            log_det = 2.0 * float(np.log(np.einsum("bii->bi", roots)).sum())
+            inverse = np.linalg.inv(roots)
+            local[some] = inverse.transpose(0, 2, 1) @ inverse
+            flat = basis[part]
+            return np.asarray(flat.T @ _within(local[some], flat)), log_det
 
-        inner = sum(engine.each(reduce_block, _blocks(forest.n_rows)), np.eye(rows.size))
+        parts = engine.each(reduce_blocks, _slices(n_blocks))
+        inner = sum((part for part, _ in parts), np.eye(chosen.size))
         core = np.asarray(np.linalg.cholesky(inner), np.float64)
 
-        def gain_block(_: Engine, block: slice) -> None:
-            scaled = columns[block] / rest[block, None]
-            columns[block] = solve_triangular(core, scaled.T, lower=True).T
+        def gain_blocks(_: Engine, some: slice) -> None:
+            part = slice(some.start * size, some.stop * size)
+            scaled = _within(local[some], basis[part])
+            basis[part] = solve_triangular(core, scaled.T, lower=True).T
 
-        engine.each(gain_block, _blocks(forest.n_rows))
-    log_det = 2.0 * float(np.log(np.diag(core)).sum()) + float(np.log(rest).sum())
-    return Nystrom(columns, rest, core, log_det, engine)
+        engine.each(gain_blocks, _slices(n_blocks))
+    log_det = 2.0 * float(np.log(np.diag(core)).sum()) + sum(value for _, value in parts)
+    return Nystrom(rows, local, basis, core, log_det, engine)
 
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
-    """M^-1 x for x (n, k). O(n r k); the same for any number of threads."""
-    blocks = _blocks(nystrom.rest.size)
-    gain, engine = nystrom.gain, nystrom.engine
+    """M^-1 x for x (n, k). O(n (r + 64) k); the same for any number of threads."""
+    n_blocks, size, _ = nystrom.local.shape
+    gain, engine, n = nystrom.gain, nystrom.engine, nystrom.rows.size
+    blocks = np.zeros((n_blocks * size, x.shape[1]))
+    blocks[:n] = x[nystrom.rows]
+    out = np.empty_like(blocks)
+
+    def reach(_: Engine, some: slice) -> Floats:
+        part = slice(some.start * size, some.stop * size)
+        return np.asarray(gain[part].T @ blocks[part])
+
+    def fill(_: Engine, some: slice) -> None:
+        part = slice(some.start * size, some.stop * size)
+        out[part] = _within(nystrom.local[some], blocks[part]) - gain[part] @ inner
+
     with one_blas_thread():
-        inner = sum(engine.each(lambda _, block: gain[block].T @ x[block], blocks))
-        out = np.empty_like(x)
-
-        def fill(_: Engine, block: slice) -> None:
-            out[block] = x[block] / nystrom.rest[block, None] - gain[block] @ inner
-
-        engine.each(fill, blocks)
-    return out
+        inner = sum(engine.each(reach, _slices(n_blocks)))
+        engine.each(fill, _slices(n_blocks))
+    found = np.empty_like(x)
+    found[nystrom.rows] = out[:n]
+    return found
 
 
 def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
-    """Samples of N(0, M), (n, n_samples). O(n r n_samples)."""
-    n, rank = nystrom.gain.shape
-    through = nystrom.core.T @ rng.standard_normal((rank, n_samples))
-    scatter = rng.standard_normal((n, n_samples))
-    rest = nystrom.rest[:, None]
-    return np.asarray(rest * (nystrom.gain @ through) + np.sqrt(rest) * scatter)
+    """Samples of N(0, M), (n, n_samples). O(n (r + 64) n_samples + n 64^2)."""
+    n_blocks, size, _ = nystrom.local.shape
+    within = np.linalg.inv(nystrom.local)  # S
+    through = nystrom.gain @ (
+        nystrom.core.T @ rng.standard_normal((nystrom.core.shape[0], n_samples))
+    )
+    scatter = rng.standard_normal((n_blocks * size, n_samples))
+    draws = _within(within, through) + _within(np.linalg.cholesky(within), scatter)
+    out = np.empty((nystrom.rows.size, n_samples))
+    out[nystrom.rows] = draws[: nystrom.rows.size]
+    return out
 
 
-def _blocks(n_rows: int) -> list[slice]:
-    """Rows in blocks that depend on their number alone."""
-    return [slice(k, k + BLOCK_ROWS) for k in range(0, n_rows, BLOCK_ROWS)]
+def _make_blocks(forest: Forest, size: int) -> Ids:
+    """Rows in blocks of neighbours in the tree that says most, int32 (n_blocks, size)."""
+    spans = [float(levels[0] - levels[-1]) for levels in forest.levels]
+    rows = forest.tries[int(np.argmax(spans))].row_idx
+    members = np.full(-(-rows.size // size) * size, -1, np.int32)
+    members[: rows.size] = rows
+    return members.reshape(-1, size)
+
+
+def _within(blocks: Floats, x: Floats) -> Floats:
+    """A block-diagonal matrix (n_blocks, size, size) times x (n_blocks size, k)."""
+    n_blocks, size, _ = blocks.shape
+    return np.asarray((blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape))
+
+
+def _slices(n_blocks: int) -> list[slice]:
+    """Blocks a few at a time, depending on their number alone."""
+    starts = range(0, n_blocks, BLOCKS_AT_A_TIME)
+    return [slice(k, min(k + BLOCKS_AT_A_TIME, n_blocks)) for k in starts]
 
 
 def check_noise(noise: Any, n_rows: int) -> Floats:

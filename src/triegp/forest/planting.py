@@ -70,8 +70,10 @@ def draw_grids(
     if n_features <= MAX_SOBOL and n_trees > 1:
         sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
         shifts = sobol.random_base2(int(np.ceil(np.log2(n_trees))))[:n_trees]
-    pairs = zip(range(n_trees), shifts, strict=True)
-    return tuple(encoders[t % len(encoders)].with_shift(shift) for t, shift in pairs)
+    turn = np.arange(n_trees) % len(encoders)
+    shifts[np.argsort(turn, kind="stable")] = shifts.copy()  # points in a row are spread evenly
+    pairs = zip(turn.tolist(), shifts, strict=True)
+    return tuple(encoders[k].with_shift(shift) for k, shift in pairs)
 
 
 def features_of(encoder: BitEncoder) -> Ints:

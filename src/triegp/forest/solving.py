@@ -85,9 +85,9 @@ def solve_forest(
     given = finite_columns("b", b, forest.n_rows)
     tolerance = positive_number("tolerance", tolerance)
     max_steps = whole_number("max_steps", max_steps)
-    if preconditioner is not None and preconditioner.rest.size != forest.n_rows:
+    if preconditioner is not None and preconditioner.rows.size != forest.n_rows:
         raise ValueError(
-            f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rest.size}"
+            f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rows.size}"
         )
     target = given.reshape(forest.n_rows, -1)
     x = np.zeros_like(target)

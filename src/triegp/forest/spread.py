@@ -34,8 +34,8 @@ Floats = npt.NDArray[np.float64]
 
 EXACT_ROWS = 2_000  # up to so many, a dense inverse is cheap
 COLUMNS = 16  # solved for at a time
-EXACT_TOLERANCE = 1e-4  # of |b - A x| / |b|: the variance is off by its square
-SAMPLE_TOLERANCE = 1e-2
+EXACT_TOLERANCE = 1e-6  # of |b - A x| / |b|: the variance is off by its square
+SAMPLE_TOLERANCE = 1e-3
 DIAGONAL_SAMPLES = 64
 LARGE_ROWS = 60_000  # from here on a quarter of the samples must do
 

@@ -26,7 +26,7 @@ from triegp.forest.operators import Forest
 from triegp.forest.planting import Parameters, rescale
 from triegp.forest.solving import NotConverged, solve_forest
 from triegp.jobs import Stopwatch
-from triegp.observations import Measured
+from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
 from triegp.trie import Trie, build_trie, rebuild_trie, with_engine
 
@@ -187,8 +187,10 @@ class Walk:
     def settle_scale(self) -> None:
         """Scale kernel and noise to where the likelihood is best."""
         self._renew()
-        self._solve()
-        square = float(self._rows.y @ self._solution[:, 0]) / self._rows.y.size
+        if self._solve() > MAX_RESIDUAL:
+            return
+        count = self._rows.y.size if self._rows.weight is None else float(self._rows.weight.sum())
+        square = float(self._rows.y @ self._solution[:, 0]) / count
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
@@ -248,7 +250,8 @@ class Walk:
                 n_steps=MAX_SOLVE_STEPS,
                 tolerance=1e-3,
             )
-        return -found.log_likelihood / self._rows.y.size
+        constant = Observations(self._rows.y, self._row_noise, self._rows.weight).constant
+        return (constant - found.log_likelihood) / self._rows.y.size
 
     def _renew(self) -> None:
         self._nystrom = fit_nystrom(self.forest, self.variance, self.schedule.rank, self._rng)
@@ -274,6 +277,8 @@ def _step(walk: Walk, watch: Stopwatch) -> bool:
     """A step; Ctrl-C meanwhile is remembered by the watch, and the walk stays whole."""
     try:
         return walk.step()
+    except np.linalg.LinAlgError:
+        return False
     except KeyboardInterrupt:
         watch.interrupt()
         walk.place()
@@ -322,7 +327,10 @@ def train_forest(
         progress("steps", walk.n_steps, schedule.n_steps)
         last = failed or watch.stop or walk.n_steps == schedule.n_steps
         if last or walk.n_steps % schedule.check_every == 0:
-            nll = walk.nll_per_row()
+            try:
+                nll = walk.nll_per_row()
+            except np.linalg.LinAlgError:
+                nll = float("inf")
             if nll < min(looks):
                 best = walk.parameters
             diverged = failed or not nll < looks[0]  # also where it is not a number

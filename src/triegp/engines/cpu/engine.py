@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from triegp.engines.cpu import (
+    blocks,
     columns,
     contraction,
     forests,
@@ -338,6 +339,25 @@ class CpuEngine:
         ]
         return self._run(partial(_level_products, pairs), trees)
 
+    def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
+        """K between rows of the same block, float64 (n_blocks, size, size)."""
+        n_blocks, size = members.shape
+        out: Floats = np.zeros((n_blocks, size, size))
+        n = trees[0].row_idx.size
+        table = np.zeros((max(1, n.bit_length()), n), np.int32)
+        place = np.empty(n, np.int32)
+        step = max(1, -(-n_blocks // 64))
+        ranges = [(lo, min(lo + step, n_blocks)) for lo in range(0, n_blocks, step)]
+        for tree in trees:
+            place[tree.row_idx] = np.arange(n, dtype=np.int32)
+            blocks.fill_table(tree.links.lcp, table)
+            given = (place, table, tree.levels, members)
+            self._run(partial(_add_blocks, given, out), ranges)
+        prior = sum(float(tree.levels[0] - tree.levels[-1]) for tree in trees)
+        block, entry = np.nonzero(members >= 0)
+        out[block, entry, entry] = prior
+        return out
+
     # The joint distribution of f at chosen leaves
 
     def contract(
@@ -437,6 +457,12 @@ def _sum_group(x: Floats, trees: Sequence[Tree]) -> Floats:
         root = tree.links.root
         forests.add_product[width](*_walk(tree), tree.levels, root, x, room, out)
     return out
+
+
+def _add_blocks(given: tuple[Any, ...], out: Floats, some: tuple[int, int]) -> None:
+    """One tree's part in some blocks."""
+    arguments = (*given, *some, out)
+    blocks.add_blocks(*arguments)
 
 
 def _level_products(pairs: Sequence[tuple[Floats, Floats]], tree: Tree) -> Floats:
