@@ -9,7 +9,7 @@ SEEDS = (0, 1, 2)
 LARGE = ("houseelectric_2007h1", "etopo20", "flights3m", "blogfeedback")
 SMALL = ("yacht", "energy")
 
-OURS = ("triegp", "paper-bte", "paper-bt")
+OURS = ("triegp", "paper-bte", "triegp-forest", "paper-bt")
 PEERS = (
     "lightgbm",
     "lightgbm-quantiles",
@@ -22,12 +22,12 @@ PEERS = (
     "gpytorch-sgpr",
     "gpytorch-svgp",
 )
-ON_LARGE = ("triegp", "lightgbm", "sklearn-gp", "gpytorch-svgp", "gpytorch-sgpr")
+ON_LARGE = ("triegp", "triegp-forest", "lightgbm", "sklearn-gp", "gpytorch-svgp", "gpytorch-sgpr")
 
 TABLES = {
     # name: (part, data, methods, seeds)
     "table1": ("test", SEVEN, ("paper-bte", "paper-bt"), SEEDS),
-    "peers": ("test", SEVEN, ("triegp", *PEERS), SEEDS),
+    "peers": ("test", SEVEN, ("triegp", "triegp-forest", *PEERS), SEEDS),
     "large": ("test", LARGE, ON_LARGE, SEEDS),
     "precision": ("test", SEVEN, tuple(f"paper-bte-p{p}" for p in PRECISIONS), SEEDS),
     "ecdf": ("test", ("etopo20", "blogfeedback"), ("paper-bte", "paper-bte-secdf"), SEEDS),

@@ -56,6 +56,13 @@ def suffix(parameters):
     return "".join(f"-{name[0]}{value}" for name, value in parameters.items())
 
 
+def fit_sum(task):
+    from triegp import ForestGPRegressor
+
+    model = ForestGPRegressor(random_state=task.seed, keep_rows=False)
+    return _predictor(model.fit(task.X, task.y))
+
+
 def _fitted(task, parameters):
     from triegp import BinaryTreeGPRegressor
 
@@ -84,6 +91,7 @@ PRECISIONS = (2, 4, 8)
 
 METHODS = (
     Method("triegp", (), fit_with(), "`BinaryTreeGPRegressor()`", True),
+    Method("triegp-forest", (), fit_sum, "`ForestGPRegressor()`", True),
     *_paper_methods(),
     *(method for p in PRECISIONS for method in _paper_methods(precision=p)),
     *_paper_methods(scaling="ecdf"),

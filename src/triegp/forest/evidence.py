@@ -59,6 +59,7 @@ def forest_evidence(
     *,
     exact_rows: int = EXACT_ROWS,
     rank: int = 300,
+    preconditioner: Nystrom | None = None,
     n_probes: int = 16,
     n_steps: int = 100,
     tolerance: float = 1e-6,
@@ -77,8 +78,12 @@ def forest_evidence(
         Draws the preconditioner's rows and the probes.
     exact_rows : int
         Up to so many rows the answer is exact, at O(n^2 T + n^3).
-    rank, n_probes, n_steps : int
-        Of the preconditioner; probes, at least 2; Lanczos steps of each at most.
+    rank : int
+        Of the preconditioner, if none is given.
+    preconditioner : Nystrom, optional
+        Made by `fit_nystrom`, for this noise or one like it.
+    n_probes, n_steps : int
+        Probes, at least 2; Lanczos steps of each at most.
     tolerance : float
         Of the solve for y, and where a probe has converged.
 
@@ -92,7 +97,7 @@ def forest_evidence(
     n_steps = whole_number("n_steps", n_steps)
     if forest.n_rows <= exact_rows:
         return _exact(forest, variance, targets)
-    nystrom = fit_nystrom(forest, variance, rank, rng)
+    nystrom = preconditioner or fit_nystrom(forest, variance, rank, rng)
     found = solve_forest(forest, variance, targets, preconditioner=nystrom, tolerance=tolerance)
     traces = _log_traces(forest, variance, nystrom, n_probes, n_steps, tolerance, rng)
     log_det = nystrom.log_det + float(traces.mean())

@@ -13,6 +13,7 @@ from triegp.codes import Codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine, Engine
 from triegp.forest.model import TOLERANCE, ForestModel, Manner, precondition
+from triegp.forest.nystrom import Nystrom
 from triegp.forest.operators import Forest
 from triegp.forest.planting import (
     Parameters,
@@ -37,6 +38,8 @@ Data = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
 
 START_NOISE = 0.1  # of the variance of y, before the scale is found
+HELD_ROWS = 2_000  # at most, that training does not see: tails are learned from them
+FEW_ROWS = 1_000  # below, all rows are trained on, and tails learned from all
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,11 @@ def fit_forest(
     parameters = Parameters(phi, even, float(np.log(START_NOISE)))
     features = [features_of(grid) for grid in grids]
     mixed = rng.permutation(rows.y.size)
+    held = min(HELD_ROWS, rows.y.size // 5) if rows.y.size >= FEW_ROWS else 0
     found: list[Learned] = []
     seen = 0
     for most, steps in plan.stages:
-        some = np.sort(mixed[:most])
+        some = np.sort(mixed[: min(most, mixed.size - held)])
         if (some.size == seen and found) or watch.stop:
             continue
         seen = some.size
@@ -144,7 +148,7 @@ def fit_forest(
         parameters = found[-1].parameters
     model = condition_forest(grids, codes, parameters, rows, present, plan.manner, engine)
     if plan.calibrated:
-        model = calibrate_forest(model)
+        model = calibrate_forest(model, np.sort(mixed[mixed.size - held :]) if held else None)
     return Grown(model, tuple(found))
 
 
@@ -161,7 +165,8 @@ def condition_forest(
     orders = parameters.orders()
     forest = build_forest(codes, orders, engine)
     observed = Observations(rows.y, row_noise(orders, parameters.noise, rows), rows.weight)
-    solution = _solve_targets(forest, observed, manner.seed)
+    nystrom: Nystrom | None
+    nystrom, solution = _solve_targets(forest, observed, manner.seed)
     factor = float(rows.y @ solution.x) / (
         rows.y.size if rows.weight is None else float(rows.weight.sum())
     )
@@ -171,6 +176,7 @@ def condition_forest(
         forest = Forest(forest.tries, tuple(order.levels for order in orders))
         observed = replace(observed, noise=factor * observed.noise)
         solution = replace(solution, x=solution.x / factor)
+        nystrom = None  # a model from a file makes it anew, and must answer with the same bits
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     return ForestModel(
         encoders=tuple(encoders),
@@ -184,15 +190,21 @@ def condition_forest(
         residual=float(solution.residual.max()),
         tails=GAUSSIAN,
         manner=manner,
+        known_preconditioner=nystrom,
     )
 
 
-def calibrate_forest(model: ForestModel) -> ForestModel:
-    """The model with tails learned by leave-one-out."""
+def calibrate_forest(model: ForestModel, some: npt.NDArray[np.int64] | None = None) -> ForestModel:
+    """The model with tails learned by leave-one-out, from some rows or from all.
+
+    Rows that the parameters were fitted to look better than new ones will, even left out.
+    """
     model = with_diagonal(model)
     mean, var = leave_out(model)
-    score = (model.rows.y - mean) / np.sqrt(var)
-    return replace(model, tails=learn_tails(score, model.rows.weight))
+    rows = slice(None) if some is None else some
+    score = ((model.rows.y - mean) / np.sqrt(var))[rows]
+    weight = None if model.rows.weight is None else model.rows.weight[rows]
+    return replace(model, tails=learn_tails(score, weight))
 
 
 def add_rows(model: ForestModel, X: Data, rows: Measured) -> ForestModel:
@@ -219,7 +231,7 @@ def add_rows(model: ForestModel, X: Data, rows: Measured) -> ForestModel:
         weight = np.concatenate(parts)
     observed = Observations(np.append(old.y, new.y), noise, weight)
     start = np.append(model.alpha, np.zeros(new.y.size))
-    solution = _solve_targets(forest, observed, model.manner.seed, start)
+    nystrom, solution = _solve_targets(forest, observed, model.manner.seed, start)
     return replace(
         model,
         forest=forest,
@@ -229,21 +241,19 @@ def add_rows(model: ForestModel, X: Data, rows: Measured) -> ForestModel:
         alpha=solution.x,
         residual=float(solution.residual.max()),
         known_diagonal=None,
+        known_preconditioner=nystrom,
     )
 
 
 def _solve_targets(
     forest: Forest, rows: Observations, seed: int, start: Floats | None = None
-) -> Solution:
+) -> tuple[Nystrom, Solution]:
     variance = np.broadcast_to(rows.variance, rows.y.shape)
-    return solve_forest(
-        forest,
-        variance,
-        rows.y,
-        preconditioner=precondition(forest, variance, seed),
-        start=start,
-        tolerance=TOLERANCE,
+    nystrom = precondition(forest, variance, seed)
+    found = solve_forest(
+        forest, variance, rows.y, preconditioner=nystrom, start=start, tolerance=TOLERANCE
     )
+    return nystrom, found
 
 
 def _from_trained(

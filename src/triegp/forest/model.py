@@ -7,7 +7,7 @@ the row's path; it needs no training rows. Variances need solves: see `spread`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -91,6 +91,8 @@ class ForestModel:
         How variances are found.
     known_diagonal : float64 (n,) or None
         Diagonal of (K + noise)^-1, if it was found already.
+    known_preconditioner : Nystrom or None
+        For solves with these rows, if it was made already; not in files.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -105,6 +107,13 @@ class ForestModel:
     tails: Tails
     manner: Manner
     known_diagonal: Floats | None = None
+    known_preconditioner: Nystrom | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: not what can be made again."""
+        names = {field.name for field in fields(self)}
+        kept = {name: value for name, value in self.__dict__.items() if name in names}
+        return {**kept, "known_preconditioner": None}
 
     @property
     def n_rows(self) -> int:
@@ -124,6 +133,8 @@ class ForestModel:
     @cached_property
     def preconditioner(self) -> Nystrom:
         """For solves with these rows; made when first needed."""
+        if self.known_preconditioner is not None:
+            return self.known_preconditioner
         return precondition(self.forest, self.variance, self.manner.seed)
 
     @cached_property

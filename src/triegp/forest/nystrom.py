@@ -158,12 +158,12 @@ def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
 def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
     """Samples of N(0, M), (n, n_samples). O(n (r + 64) n_samples + n 64^2)."""
     n_blocks, size, _ = nystrom.local.shape
-    within = np.linalg.inv(nystrom.local)  # S
-    through = nystrom.gain @ (
-        nystrom.core.T @ rng.standard_normal((nystrom.core.shape[0], n_samples))
-    )
+    within = np.asarray(np.linalg.inv(nystrom.local), np.float64)  # S
+    roots = np.asarray(np.linalg.cholesky(within), np.float64)
+    normals = rng.standard_normal((nystrom.core.shape[0], n_samples))
     scatter = rng.standard_normal((n_blocks * size, n_samples))
-    draws = _within(within, through) + _within(np.linalg.cholesky(within), scatter)
+    through = np.asarray(nystrom.gain @ (nystrom.core.T @ normals), np.float64)
+    draws = _within(within, through) + _within(roots, scatter)
     out = np.empty((nystrom.rows.size, n_samples))
     out[nystrom.rows] = draws[: nystrom.rows.size]
     return out

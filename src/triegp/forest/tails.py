@@ -67,7 +67,8 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
         log_density = -0.5 * (LOG_2PI + np.square(z)) - np.log(FACTORS)[:, None]
     found = stack(log_density, count[some])
     weight = (total * found + UNSEEN / UNSEEN.sum()) / (total + 1.0)
-    return Tails(weight, FACTORS)
+    used = weight > 0
+    return Tails(weight[used], FACTORS[used])
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> Mixture:

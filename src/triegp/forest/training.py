@@ -68,7 +68,7 @@ class Schedule:
     tree_rate: float = 0.02
     rank: int = 200
     renew_every: int = 8
-    check_every: int = 20
+    check_every: int = 50
     tolerance: float = 1e-2
 
 
@@ -194,8 +194,7 @@ class Walk:
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
-            self.place(self.forest)
-            self._renew()
+            self.place(self.forest)  # steps do not mind a preconditioner that is off by a factor
 
     def step(self) -> bool:
         """One step; False where the solves failed and there is no gradient."""
@@ -237,7 +236,8 @@ class Walk:
         self.place(self.forest)
 
     def nll_per_row(self) -> float:
-        """By the same probes every time."""
+        """By the same probes every time, and a preconditioner for where it is."""
+        self._renew()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)
             found = forest_evidence(
@@ -245,10 +245,10 @@ class Walk:
                 self.variance,
                 self._rows.y,
                 np.random.default_rng(self._evidence_seed),
-                rank=self.schedule.rank,
-                n_probes=4,
+                preconditioner=self._nystrom,
+                n_probes=2,
                 n_steps=MAX_SOLVE_STEPS,
-                tolerance=1e-3,
+                tolerance=self.schedule.tolerance,
             )
         constant = Observations(self._rows.y, self._row_noise, self._rows.weight).constant
         return (constant - found.log_likelihood) / self._rows.y.size

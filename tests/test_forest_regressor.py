@@ -1,0 +1,338 @@
+"""The forest among scikit-learn's tools, its files, streams, weights and bad input."""
+
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import triegp
+from triegp import ForestGPRegressor
+from triegp.files import ModelFileError
+from triegp.forest import spread, training
+from triegp.mixture import mixture_mean, mixture_var
+
+QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
+DRAWN = "training draws rows and probes: a row of weight 2 is not drawn like two rows"
+
+
+def refuse_equivalence(_):
+    """Checks that compare fits on weighted and on repeated rows."""
+    return {
+        "check_sample_weight_equivalence_on_dense_data": DRAWN,
+        "check_sample_weight_equivalence_on_sparse_data": DRAWN,
+        "check_sample_weight_equivalence": DRAWN,
+    }
+
+
+@parametrize_with_checks([ForestGPRegressor(**QUICK)], expected_failed_checks=refuse_equivalence)
+def test_scikit_learns_own_checks_pass(estimator, check):
+    check(estimator)
+
+
+def problem(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 3))
+    return X, 3.0 + 2.0 * np.sin(5 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = problem()
+    return ForestGPRegressor(n_trees=12, max_iter=10, random_state=0).fit(X, y)
+
+
+def test_it_learns_a_function(fitted):
+    X, y = problem(400, seed=1)
+    mean, std = fitted.predict(X, return_std=True)
+    assert np.mean((mean - y) ** 2) < 0.1 * y.var()
+    inside = np.abs(mean - y) < 2 * std
+    assert 0.85 < inside.mean() <= 1.0
+    low, high = fitted.predict_interval(X, 0.9).T
+    assert 0.8 < ((low < y) & (y < high)).mean() < 0.99
+
+
+def test_its_answers_fit_together(fitted):
+    X, y = problem(30, seed=1)
+    mean, std = fitted.predict(X, return_std=True)
+    mixture = fitted.predict_distribution(X)
+    np.testing.assert_allclose(mixture_mean(mixture), mean)
+    np.testing.assert_allclose(np.sqrt(mixture_var(mixture)), std)
+    cov = fitted.predict(X, return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-4)
+    assert np.linalg.eigvalsh(cov).min() > 0
+    np.testing.assert_allclose(fitted.predict_quantiles(X, [0.5])[:, 0], mean)
+    latent = fitted.predict(X, return_std=True, latent=True)
+    np.testing.assert_allclose(latent[0], mean)
+    assert (latent[1] < std).all()
+    density = np.log(mixture.weight) - 0.5 * np.log(2 * np.pi * mixture.var.T)
+    density -= 0.5 * (y[:, None] - mixture.mean.T) ** 2 / mixture.var.T
+    np.testing.assert_allclose(fitted.log_density(X, y), np.log(np.exp(density).sum(axis=1)))
+
+
+def test_samples_have_the_predicted_moments(fitted):
+    X, _ = problem(5, seed=1)
+    mean, cov = fitted.predict(X, return_cov=True, latent=True)
+    draws = fitted.sample_y(X, 4000, random_state=1, latent=True)
+    sd = np.sqrt(np.diag(cov))
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=5 * sd.max() / np.sqrt(4000))
+    error = np.abs(np.cov(draws) - cov) / np.outer(sd, sd)
+    assert error.max() < 5 * np.sqrt(2 / 4000)
+    np.testing.assert_array_equal(draws, fitted.sample_y(X, 4000, random_state=1, latent=True))
+    assert not np.array_equal(draws[:, :9], fitted.sample_y(X, 9, random_state=2, latent=True))
+
+
+def test_variances_from_samples_have_the_error_they_say():
+    X, _ = problem(400, seed=1)
+    exact = ForestGPRegressor(n_trees=12, max_iter=10, random_state=0, variance="exact")
+    drawn = clone(exact).set_params(variance="samples", variance_error=0.1)
+    std = [m.fit(*problem()).predict(X, return_std=True, latent=True)[1] for m in (exact, drawn)]
+    ratio = (std[1] / std[0]) ** 2
+    assert abs(np.sqrt(np.mean((ratio - 1) ** 2)) - 0.1) < 0.04
+    np.testing.assert_array_equal(std[1], drawn.predict(X, return_std=True, latent=True)[1])
+
+
+def test_a_cheap_variance_is_of_the_right_size():
+    X, y = problem(300)
+    exact = ForestGPRegressor(**QUICK, variance="exact").fit(X, y)
+    cheap = ForestGPRegressor(**QUICK, variance="cheap").fit(X, y)
+    new, _ = problem(200, seed=1)
+    one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
+    assert 0.7 < np.median(other / one) < 1.4
+
+
+def test_leaving_one_out_is_a_fit_without_the_row(fitted):
+    _, y = problem()
+    mean, _ = fitted.loo_predict()
+    model = fitted.forests_[0].model
+    dense = spread.forest_product(model.forest, np.eye(len(y)))
+    scale, centre = fitted.target_scale_[0], fitted.target_mean_[0]
+    for i in (0, 17, 60):
+        rest = np.setdiff1d(np.arange(len(y)), i)
+        A = dense[np.ix_(rest, rest)] + np.diag(model.variance[rest])
+        weights = np.linalg.solve(A, dense[rest, i])
+        assert mean[i] == pytest.approx(centre + scale * (weights @ model.rows.y[rest]), rel=1e-4)
+    density = fitted.loo_log_density()
+    assert fitted.loo_score_ == pytest.approx(density.mean())
+
+
+def test_a_file_gives_the_same_bits(fitted, tmp_path):
+    X, y = problem(20, seed=1)
+    fitted.save(tmp_path / "model")
+    loaded = triegp.load(tmp_path / "model")
+    assert isinstance(loaded, ForestGPRegressor)
+    for ask in (
+        lambda m: m.predict(X, return_std=True),
+        lambda m: m.predict_quantiles(X),
+        lambda m: m.log_density(X, y),
+        lambda m: m.loo_predict(),
+        lambda m: m.sample_y(X, 2),
+        lambda m: m.feature_importances_,
+        lambda m: m.log_marginal_likelihood_,
+    ):
+        np.testing.assert_array_equal(ask(fitted), ask(loaded))
+    grown = [m.partial_fit(X, y).predict(X) for m in (pickle.loads(pickle.dumps(fitted)), loaded)]
+    np.testing.assert_array_equal(*grown)
+
+
+@pytest.mark.parametrize("name", ["noise", "alpha", "tails", "present", "0.bits", "0.keys", "y"])
+def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkeypatch):
+    header, arrays = triegp.archive.pack_model(fitted, False)
+    array = arrays[f"forest.0.{name}"]
+    arrays[f"forest.0.{name}"] = array[:-1] if array.ndim == 1 else array[:, :0]
+    triegp.files.write_file(tmp_path / "model", header, arrays)
+    with pytest.raises(ModelFileError, match="whole model"):
+        triegp.load(tmp_path / "model")
+
+
+def test_rows_can_be_added():
+    X, y = problem(200)
+    model = ForestGPRegressor(**QUICK).fit(X[:150], y[:150])
+    before = model.predict(X[150:])
+    model.partial_fit(X[150:170], y[150:170]).partial_fit(X[170:], y[170:])
+    after = model.predict(X[150:])
+    assert np.mean((after - y[150:]) ** 2) < np.mean((before - y[150:]) ** 2)
+    assert model.forests_[0].n_rows == 200
+    mean, _ = model.loo_predict()
+    assert mean.shape == (200,)
+    refreshed = model.refresh()
+    assert refreshed.forests_[0].n_rows == 200
+
+
+def test_a_weight_of_two_is_two_rows_given_the_parameters():
+    X, y = problem(60)
+    weight = np.ones(60)
+    weight[:10] = 2.0
+    model = ForestGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
+    one = model.forests_[0].model
+    twice = np.r_[np.arange(60), np.arange(10)]
+    dense = spread.forest_product(one.forest, np.eye(60))[np.ix_(twice, twice)]
+    A = dense + np.diag(np.broadcast_to(one.rows.noise, 60)[twice])
+    alpha = np.linalg.solve(A, one.rows.y[twice])
+    mean = dense[:60] @ alpha
+    np.testing.assert_allclose(one.rows.y - one.variance * one.alpha, mean, atol=1e-5)
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = problem(80)
+    weight = np.r_[np.ones(60), np.zeros(20)]
+    model = ForestGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
+    mean, _ = model.loo_predict()
+    assert np.isfinite(mean[:60]).all()
+    assert np.isnan(mean[60:]).all()
+    assert np.isfinite(model.loo_score_)
+    assert model.forests_[0].model.forest.n_rows == 60
+
+
+def test_known_noise_is_believed():
+    X, y = problem(150)
+    wild = np.zeros(150)
+    wild[::3] = 25.0
+    rng = np.random.default_rng(3)
+    noisy = y + np.sqrt(wild) * rng.standard_normal(150)
+    new, y_new = problem(300, seed=1)
+    told = ForestGPRegressor(**QUICK).fit(X, noisy, known_noise=wild).predict(new)
+    untold = ForestGPRegressor(**QUICK).fit(X, noisy).predict(new)
+    assert np.mean((told - y_new) ** 2) < 0.5 * np.mean((untold - y_new) ** 2)
+
+
+def test_every_target_has_a_forest_of_its_own():
+    X, y = problem(100)
+    both = ForestGPRegressor(**QUICK).fit(X, np.stack([y, X[:, 2] ** 2], axis=1))
+    assert len(both.forests_) == 2
+    assert both.predict(X, return_std=True)[1].shape == (100, 2)
+    assert both.sample_y(X[:4], 3).shape == (4, 2, 3)
+    assert both.feature_importances_.shape == (3, 2)
+    assert both.feature_importances_[0, 0] > 0.5
+    assert both.feature_importances_[2, 1] > 0.5
+
+
+@pytest.mark.parametrize("start", ["even", "random", "trained"])
+def test_every_start_learns(start):
+    X, y = problem(200)
+    model = ForestGPRegressor(n_trees=8, max_iter=5, start=start, random_state=0).fit(X, y)
+    new, y_new = problem(200, seed=1)
+    assert np.mean((model.predict(new) - y_new) ** 2) < 0.2 * y_new.var()
+
+
+def test_the_threads_change_nothing():
+    X, y = problem()
+    one, two = (ForestGPRegressor(**QUICK, n_jobs=k).fit(X, y) for k in (1, 2))
+    for a, b in zip(one.predict(X, return_std=True), two.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_time_budget_ends_training():
+    X, y = problem(200)
+    model = ForestGPRegressor(n_trees=8, max_iter=10_000, time_budget=0.5, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="time_budget"):
+        model.fit(X, y)
+    assert model.stopped_early_
+    assert model.n_iter_ < 10_000
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("manner", ["raise", "keep"])
+def test_ctrl_c_ends_training(manner, monkeypatch):
+    X, y = problem()
+    steps = training.Walk.step
+
+    def interrupted(walk):
+        if walk.n_steps == 2:
+            raise KeyboardInterrupt
+        return steps(walk)
+
+    monkeypatch.setattr(training.Walk, "step", interrupted)
+    model = ForestGPRegressor(n_trees=4, max_iter=50, on_interrupt=manner, random_state=0)
+    if manner == "raise":
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+        assert not hasattr(model, "_stream")
+        return
+    with pytest.warns(ConvergenceWarning, match="Ctrl-C"):
+        model.fit(X, y)
+    assert model.stopped_early_
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_progress_is_shown(capsys):
+    X, y = problem()
+    ForestGPRegressor(**QUICK, verbose=1).fit(X, y)
+    assert "steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_trees", 0),
+        ("n_trees", 2.5),
+        ("start", "best"),
+        ("slope", -1.0),
+        ("scaling", "log"),
+        ("max_iter", -1),
+        ("train_rows", 0),
+        ("variance", "guess"),
+        ("variance_error", 0.0),
+        ("variance_error", 1.5),
+        ("calibrated", "yes"),
+        ("outside", "wrap"),
+        ("time_budget", -1),
+        ("on_interrupt", "ignore"),
+        ("n_jobs", 0),
+    ],
+)
+def test_bad_parameters_are_named(name, value):
+    X, y = problem(20)
+    with pytest.raises(ValueError, match=name):
+        ForestGPRegressor(**{**QUICK, name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize("case", ["constant y", "one row", "two equal rows", "equal columns"])
+def test_degenerate_rows_are_fitted(case):
+    X, y = problem(20)
+    if case == "constant y":
+        y = np.full(20, 7.0)
+    elif case == "one row":
+        X, y = X[:1], y[:1]
+    elif case == "two equal rows":
+        X, y = X[[0, 0]], y[[0, 1]]
+    else:
+        X = np.zeros_like(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = ForestGPRegressor(**QUICK).fit(X, y)
+        mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+def test_rows_outside_the_box_are_the_prior():
+    X, y = problem()
+    model = ForestGPRegressor(**QUICK, outside="unrelated").fit(X, y)
+    mean, std = model.predict([[9.0, 9.0, 9.0]], return_std=True, latent=True)
+    assert mean[0] == pytest.approx(y.mean())
+    prior = model.forests_[0].model.forest.prior_variance
+    assert std[0] == pytest.approx(model.target_scale_[0] * np.sqrt(prior))
+
+
+def test_questions_from_many_threads_agree():
+    X, y = problem()
+    model = ForestGPRegressor(**QUICK).fit(X[:100], y[:100])
+    model.partial_fit(X[100:], y[100:])
+    found = [None] * 4
+
+    def ask(k):
+        found[k] = model.predict(X)
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+    assert model.forests_[0].n_rows == 120
