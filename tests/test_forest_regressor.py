@@ -116,6 +116,7 @@ def test_leaving_one_out_is_a_fit_without_the_row(fitted):
         A = dense[np.ix_(rest, rest)] + np.diag(model.variance[rest])
         weights = np.linalg.solve(A, dense[rest, i])
         assert mean[i] == pytest.approx(centre + scale * (weights @ model.rows.y[rest]), rel=1e-4)
+    assert fitted.loo_variance_error_ == 0
     density = fitted.loo_log_density()
     assert fitted.loo_score_ == pytest.approx(density.mean())
 

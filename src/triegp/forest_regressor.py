@@ -23,6 +23,7 @@ from triegp.forest.model import VARIANCES
 from triegp.forest.model import Manner as VarianceManner
 from triegp.forest.packing import pack_forest, unpack_forest
 from triegp.forest.planting import STARTS
+from triegp.forest.spread import diagonal_samples
 from triegp.forest.training import Schedule
 from triegp.importance import Importances, forest_importances
 from triegp.observations import measure
@@ -111,6 +112,8 @@ class ForestGPRegressor(TreeGPRegressor):
         Standard error of that estimate; 0 where it is exact.
     loo_score_ : float
         Mean leave-one-out log density of the training targets in their own units.
+    loo_variance_error_ : float
+        Relative standard error of leave-one-out variances; 0 where they are exact.
     stopped_early_ : bool
         Whether time budget or Ctrl-C ended training.
     n_iter_ : int
@@ -197,6 +200,12 @@ class ForestGPRegressor(TreeGPRegressor):
         """Standard error of `log_marginal_likelihood_`; 0 where it is exact."""
         errors = [part.evidence().error for part in self.forests_]
         return errors[0] if self.one_dimensional_ else np.array(errors)
+
+    @property
+    def loo_variance_error_(self) -> float:
+        """Relative standard error of leave-one-out variances; 0 where they are exact."""
+        n_samples = diagonal_samples(self.forests_[0].model.forest.n_rows)
+        return float(np.sqrt(2.0 / n_samples)) if n_samples else 0.0
 
     @property
     def feature_importances_(self) -> Floats:
