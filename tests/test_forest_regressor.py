@@ -2,7 +2,9 @@
 
 import pickle
 import threading
+import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ import triegp
 from triegp import ForestGPRegressor
 from triegp.files import ModelFileError
 from triegp.forest import spread, training
+from triegp.forest.answers import FittedForest
+from triegp.forest.tails import Tails
 from triegp.mixture import mixture_mean, mixture_var
 
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
@@ -105,6 +109,28 @@ def test_a_cheap_variance_is_of_the_right_size():
     assert 0.7 < np.median(other / one) < 1.4
 
 
+def test_a_cheap_variance_stands_the_noise_of_samples(monkeypatch):
+    monkeypatch.setattr(spread, "EXACT_ROWS", 50)
+    X, y = problem(300)
+    y = y + 2.0 * np.random.default_rng(5).standard_normal(300)  # far more than f's variance
+    exact = ForestGPRegressor(**QUICK, variance="exact").fit(X, y)
+    cheap = ForestGPRegressor(**QUICK, variance="cheap").fit(X, y)
+    new, _ = problem(200, seed=1)
+    one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
+    assert 0.5 < np.median(other / one) < 2.0
+
+
+def test_samples_of_observations_have_the_covariance_that_is_said(fitted):
+    X, _ = problem(3, seed=1)
+    tails = Tails(np.array([0.9, 0.1]), np.array([0.5, 4.0]))
+    part = fitted.forests_[0]
+    heavy = FittedForest(replace(part.model, tails=tails), (), 0, False)
+    _, cov = heavy.predict_covariance(X, 0, latent=False)
+    draws = heavy.draw(X, 0, 40_000, np.random.default_rng(0), latent=False)
+    sd = np.sqrt(np.diag(cov))
+    assert (np.abs(np.cov(draws) - cov) / np.outer(sd, sd)).max() < 0.08
+
+
 def test_leaving_one_out_is_a_fit_without_the_row(fitted):
     _, y = problem()
     mean, _ = fitted.loo_predict()
@@ -148,6 +174,64 @@ def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkey
     triegp.files.write_file(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError, match="whole model"):
         triegp.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("noise", -1.0), ("tails", -0.5), ("alpha", np.nan), ("0.shift", 1.5), ("diagonal", 0.0)],
+)
+def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
+    header, arrays = triegp.archive.pack_model(fitted, False)
+    array = arrays[f"forest.0.{name}"].copy()
+    array.flat[0] = value
+    arrays[f"forest.0.{name}"] = array
+    triegp.files.write_file(tmp_path / "model", header, arrays)
+    with pytest.raises(ModelFileError, match="whole model"):
+        triegp.load(tmp_path / "model")
+
+
+def test_a_file_that_asks_for_endless_samples_is_refused(fitted, tmp_path):
+    header, arrays = triegp.archive.pack_model(fitted, False)
+    header["forests"][0]["error"] = 1e-9
+    triegp.files.write_file(tmp_path / "model", header, arrays)
+    with pytest.raises(ModelFileError, match="error"):
+        triegp.load(tmp_path / "model")
+
+
+def test_rows_that_could_not_be_added_are_refused_at_once():
+    X, y = problem(60)
+    model = ForestGPRegressor(**QUICK).fit(X, y)
+    for name, bad in (("sample_weight", 1e-320), ("sample_weight", 1e300), ("known_noise", 1e300)):
+        with pytest.raises(ValueError, match=name):
+            model.partial_fit(X[:1], y[:1], **{name: [bad]})
+        with pytest.raises(ValueError, match=name):
+            ForestGPRegressor(**QUICK).fit(X, y, **{name: np.r_[bad, np.ones(59)]})
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_training_that_fails_says_so(monkeypatch):
+    X, y = problem()
+    monkeypatch.setattr(training.Walk, "step", lambda walk: False)
+    with pytest.warns(ConvergenceWarning, match="given up"):
+        model = ForestGPRegressor(**QUICK).fit(X, y)
+    assert model.diverged_
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_budget_that_was_met_is_not_reported(monkeypatch):
+    X, y = problem()
+    slow = spread.with_diagonal
+
+    def slower(model):
+        time.sleep(1.0)
+        return slow(model)
+
+    monkeypatch.setattr("triegp.forest.fitting.with_diagonal", slower)
+    ForestGPRegressor(**QUICK).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = ForestGPRegressor(**QUICK, time_budget=1.0).fit(X, y)
+    assert not model.stopped_early_
 
 
 def test_rows_can_be_added():

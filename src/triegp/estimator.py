@@ -111,7 +111,8 @@ class TreeGPRegressor(
 
         Box, percentiles, target scale, noise and mixture weights stay as fitted. On an estimator
         that is not fitted this is `fit`. The rows are checked now, at O(k) for k rows, and added
-        before the next question is answered, all that wait together: O(n + k log k) a tree.
+        before the next question is answered, all that wait together: O(n + k log k) a tree, and
+        for a forest a solve from where the last one ended, to its tolerance.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)

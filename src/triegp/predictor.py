@@ -79,7 +79,7 @@ class Predictor:
     def predict_distribution(self, X: Any, *, latent: bool = False) -> Mixture | list[Mixture]:
         """The predictive distribution: a mixture of Gaussians at every row, one for each target.
 
-        The last Gaussian is that of observations that stray, where there are any.
+        What the Gaussians are, the estimator says: members and strays, or tails.
         """
         data = self._rows(X)
         mixtures = [predictive.predict_units(t, data, latent=latent) for t in self._targets()]
@@ -115,8 +115,8 @@ class Predictor:
     ) -> Any:
         """Joint samples of new observations, (m, n_samples) or (m, n_targets, n_samples).
 
-        The rows of a sample belong together: one function, drawn at all of them. An observation
-        that strays is drawn by itself.
+        The rows of a sample belong together: one function, drawn at all of them. Noise, and whether
+        an observation strays, are drawn for each by itself.
         """
         data = self._rows(X)
         n_samples = whole_number("n_samples", n_samples)

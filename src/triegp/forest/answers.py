@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.blas import one_blas_thread
-from triegp.forest.evidence import Evidence, forest_evidence
-from triegp.forest.fitting import add_rows
+from triegp.forest.evidence import EXACT_ROWS, Evidence, forest_evidence
+from triegp.forest.fitting import add_rows, check_measured
 from triegp.forest.model import ForestModel, forest_mean
-from triegp.forest.spread import draw_forest, forest_covariance, forest_variance, leave_out
-from triegp.forest.tails import second_moment, spread_out
+from triegp.forest.spread import (
+    draw_forest,
+    forest_covariance,
+    forest_variance,
+    leave_out,
+    with_diagonal,
+)
+from triegp.forest.tails import first_moment, second_moment, spread_out
 from triegp.mixture import Mixture
 from triegp.observations import Measured, measure
 from triegp.targets import Rows
@@ -43,6 +50,17 @@ class FittedForest:
     n_steps: int
     diverged: bool
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: not what can be worked out again."""
+        names = {field.name for field in fields(self)}
+        return {name: value for name, value in self.__dict__.items() if name in names}
+
+    @cached_property
+    def complete(self) -> ForestModel:
+        """The model with the diagonal of the inverse, found when first needed."""
+        with one_blas_thread():
+            return with_diagonal(self.model)
+
     @property
     def n_targets(self) -> int:
         """One."""
@@ -58,19 +76,21 @@ class FittedForest:
         mean = forest_mean(self.model, X)
         if not var:
             return Mixture(np.ones(1), mean[None], np.zeros((1, mean.size)))
+        model = self.complete if self.model.manner.variance == "cheap" else self.model
         with one_blas_thread():
-            own = forest_variance(self.model, X)
+            own = forest_variance(model, X)
         if latent:
             return Mixture(np.ones(1), mean[None], own[None])
         return spread_out(self.model.tails, mean, own + self.model.new_noise)
 
     def predict_covariance(self, X: Data, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m), by solves; tails scale all of it alike."""
+        """Mean (m,) and covariance (m, m), by solves: that of `draw`."""
         with one_blas_thread():
             cov = forest_covariance(self.model, X)
-        if not latent:
-            cov[np.diag_indices_from(cov)] += self.model.new_noise
-            cov *= second_moment(self.model.tails)
+        if not latent:  # every observation's deviation has a factor of its own
+            own = np.diag(cov) + self.model.new_noise
+            cov *= first_moment(self.model.tails) ** 2
+            np.fill_diagonal(cov, second_moment(self.model.tails) * own)
         return forest_mean(self.model, X), cov
 
     def draw(
@@ -89,8 +109,7 @@ class FittedForest:
 
     def loo_mixture(self, column: int) -> Mixture:
         """Prediction of each training target given all others; NaN for rows of weight 0."""
-        with one_blas_thread():
-            mean, var = leave_out(self.model)
+        mean, var = leave_out(self.complete)
         present = self.model.present
         full = np.full((2, present.size), np.nan)
         full[:, present] = mean, var
@@ -107,20 +126,24 @@ class FittedForest:
         weight[present] = 1.0 if rows.weight is None else rows.weight
         return y, weight
 
+    @cached_property
     def evidence(self) -> Evidence:
         """Log marginal likelihood, with the error of its estimate."""
         model = self.model
         rng = np.random.default_rng(model.manner.seed)
+        made = model.preconditioner if model.forest.n_rows > EXACT_ROWS else None
         with one_blas_thread():
-            return forest_evidence(model.forest, model.variance, model.rows.y, rng)
+            return forest_evidence(
+                model.forest, model.variance, model.rows.y, rng, preconditioner=made
+            )
 
     def log_evidence(self, column: int) -> float:
         """Log marginal likelihood of the training targets."""
-        return self.evidence().log_likelihood - self.model.rows.constant
+        return self.evidence.log_likelihood - self.model.rows.constant
 
     def check(self, X: Data, rows: Rows) -> None:
         """Raise ValueError for rows that could not be added."""
-        _measured(rows)
+        check_measured(_measured(rows))
 
     def grow(self, X: Data, rows: Rows) -> Self:
         """The forest with more rows: tries grow, and the solve goes on from where it was."""

@@ -20,6 +20,9 @@ from triegp.forest.model import ForestModel
 from triegp.trie import sorted_keys
 
 Floats = npt.NDArray[np.float64]
+N_BINS = 20
+BIN_ROWS = 20  # at least
+
 Messages = tuple[tuple[Floats, Floats], tuple[Floats, Floats], npt.NDArray[np.int32], Floats]
 
 
@@ -43,7 +46,8 @@ class Cheap:
 def learn_cheap(model: ForestModel, leave_one_out: Floats) -> Cheap:
     """Messages of all trees, and how variances follow from theirs.
 
-    leave_one_out: float64 (n,), variance of f at every row given the others. O(n T).
+    leave_one_out: float64 (n,), variance of f at every row given the others, or unbiased estimates
+    of it. O(n T).
     """
     variance = model.variance
 
@@ -59,15 +63,27 @@ def learn_cheap(model: ForestModel, leave_one_out: Floats) -> Cheap:
         return ((m, s), (mo, so), above, levels), np.asarray(trie.unsort(var))
 
     found = model.forest.engine.each(sweep, range(len(model.orders)))
-    cheap = sum(var for _, var in found) / len(found)
-    prior = model.forest.prior_variance
-    least = 1e-12 * prior
-    x = np.log(np.maximum(cheap, least))
-    y = np.log(np.maximum(leave_one_out, least))
-    spread = x - x.mean()
-    size = float(spread @ spread)
-    slope = float(spread @ y) / size if size > 0 else 0.0
-    return Cheap([messages for messages, _ in found], float(y.mean() - slope * x.mean()), slope)
+    cheap = np.mean([var for _, var in found], axis=0)
+    intercept, slope = _follow(cheap, leave_one_out)
+    return Cheap([messages for messages, _ in found], intercept, slope)
+
+
+def _follow(cheap: Floats, truth: Floats) -> tuple[float, float]:
+    """How log v follows from log cheap: a line through the means of both in bins of equal size.
+
+    truth may have noise, and be negative; its means are not, where there is something to see.
+    """
+    order = np.argsort(cheap)
+    bins = np.array_split(order, max(1, min(N_BINS, order.size // BIN_ROWS)))
+    pairs = np.array([(cheap[some].mean(), truth[some].mean()) for some in bins])
+    pairs = pairs[(pairs > 0).all(axis=1)]
+    if not len(pairs):
+        return 0.0, 1.0
+    x, y = np.log(pairs).T
+    apart = x - x.mean()
+    size = float(apart @ apart)
+    slope = float(np.clip(apart @ y / size, 0.0, 4.0)) if size > 1e-12 else 1.0
+    return float(y.mean() - slope * x.mean()), slope
 
 
 def cheap_variance(model: ForestModel, cheap: Cheap, codes: Sequence[Codes]) -> Floats:

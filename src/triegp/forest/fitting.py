@@ -39,6 +39,7 @@ Progress = Callable[[str, int, int], None]
 
 START_NOISE = 0.1  # of the variance of y, before the scale is found
 HELD_ROWS = 2_000  # at most, that training does not see: tails are learned from them
+LARGEST = 1e9  # sample weight, and known noise over the variance of y
 FEW_ROWS = 1_000  # below, all rows are trained on, and tails learned from all
 
 
@@ -75,10 +76,11 @@ class ForestPlan:
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A fitted forest, and how training went, stage by stage."""
+    """A fitted forest, how training went, stage by stage, and whether the watch cut it short."""
 
     model: ForestModel
     stages: tuple[Learned, ...]
+    stopped: bool
 
 
 def fit_forest(
@@ -91,6 +93,7 @@ def fit_forest(
     watch: Stopwatch,
     progress: Progress,
     trained: Sequence[tuple[BitEncoder, BitOrder]] = (),
+    keep: bool = True,
 ) -> Grown:
     """Fit a forest.
 
@@ -104,12 +107,16 @@ def fit_forest(
         Standardised targets, known noise, weights.
     trained : sequence of (BitEncoder, BitOrder)
         Single trees to start from, where the plan says so.
+    keep : bool
+        Whether Ctrl-C, which the watch remembers, keeps the best found so far; otherwise it is
+        raised.
 
     Notes
     -----
     O(n T) for each of the products that training on the largest stage, one solve on all rows and
     the leave-one-out diagonal take.
     """
+    check_measured(rows)
     present = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
     X, rows = X[present], _select(rows, np.flatnonzero(present))
     grids = draw_grids(encoders, plan.n_trees, rng)
@@ -126,11 +133,14 @@ def fit_forest(
     mixed = rng.permutation(rows.y.size)
     held = min(HELD_ROWS, rows.y.size // 5) if rows.y.size >= FEW_ROWS else 0
     found: list[Learned] = []
-    seen = 0
+    seen, stopped = 0, False
     for most, steps in plan.stages:
         some = np.sort(mixed[: min(most, mixed.size - held)])
-        if (some.size == seen and found) or watch.stop:
+        if some.size == seen:
             continue
+        if watch.stop and found:
+            stopped = True
+            break
         seen = some.size
         found.append(
             train_forest(
@@ -146,10 +156,37 @@ def fit_forest(
             )
         )
         parameters = found[-1].parameters
-    model = condition_forest(grids, codes, parameters, rows, present, plan.manner, engine)
+        stopped = stopped or found[-1].stopped
+    if watch.interrupted and not keep:
+        raise KeyboardInterrupt
+    manner = replace(plan.manner, seed=int(rng.integers(2**31)))
+    model = condition_forest(grids, codes, parameters, rows, present, manner, engine)
     if plan.calibrated:
-        model = calibrate_forest(model, np.sort(mixed[mixed.size - held :]) if held else None)
-    return Grown(model, tuple(found))
+        try:
+            model = calibrate_forest(model, np.sort(mixed[mixed.size - held :]) if held else None)
+        except KeyboardInterrupt:
+            if not keep:
+                raise
+            watch.interrupt()
+            stopped = True
+    return Grown(model, tuple(found), stopped)
+
+
+def check_measured(rows: Measured) -> None:
+    """Refuse weights and known noise that leave no room for anything else in float64."""
+    for name, values, least in (
+        ("sample_weight", rows.weight, 1.0 / LARGEST),
+        ("known_noise", rows.known_noise, 0.0),
+    ):
+        if values is None:
+            continue
+        bad = np.flatnonzero((values > LARGEST) | ((values > 0) & (values < least)))
+        if bad.size:
+            i = int(bad[0])
+            raise ValueError(
+                f"{name} must be 0 or from {least:g} to {LARGEST:g}, got {values[i]} at row {i} "
+                "(known noise relative to the variance of y)"
+            )
 
 
 def condition_forest(

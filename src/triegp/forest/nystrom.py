@@ -102,7 +102,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     spare[:n] = variance[rows] + jitter
     local[:, np.arange(size), np.arange(size)] += spare.reshape(n_blocks, size)
     with one_blas_thread():
-        lower = np.linalg.cholesky(corner)
+        lower = _factor(corner, jitter)
 
         def reduce_blocks(_: Engine, some: slice) -> tuple[Floats, float]:
             """What a few blocks add to the inner matrix and to log det S; S^-1 in place of S."""
@@ -110,7 +110,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
             basis[part] = solve_triangular(lower, basis[part].T, lower=True).T
             own = basis[part].reshape(-1, size, chosen.size)
             left = local[some] - own @ own.transpose(0, 2, 1)
-            roots = np.linalg.cholesky(left)
+            roots = _factor(left, jitter)
             log_det = 2.0 * float(np.log(np.einsum("bii->bi", roots)).sum())
             inverse = np.linalg.inv(roots)
             local[some] = inverse.transpose(0, 2, 1) @ inverse
@@ -176,6 +176,17 @@ def _make_blocks(forest: Forest, size: int) -> Ids:
     members = np.full(-(-rows.size // size) * size, -1, np.int32)
     members[: rows.size] = rows
     return members.reshape(-1, size)
+
+
+def _factor(matrices: Floats, jitter: float) -> Floats:
+    """Lower Cholesky factors; where rounding has made one indefinite, with more on the diagonal."""
+    eye = np.eye(matrices.shape[-1])
+    for more in (0.0, 1e2, 1e4, 1e6):
+        try:
+            return np.asarray(np.linalg.cholesky(matrices + more * jitter * eye), np.float64)
+        except np.linalg.LinAlgError:
+            continue
+    raise np.linalg.LinAlgError("the preconditioner is not positive: is the noise too small?")
 
 
 def _within(blocks: Floats, x: Floats) -> Floats:

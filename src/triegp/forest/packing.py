@@ -74,8 +74,8 @@ def unpack_forest(
     if f"{prefix}.diagonal" in arrays:
         diagonal = check_array(arrays, f"{prefix}.diagonal", np.float64, (n,))
     for name, values in (("noise", noise), ("weight", weight), ("diagonal", diagonal)):
-        if values is not None and not (values > 0).all():
-            raise ValueError(f"{prefix}.{name} must be positive")
+        if values is not None and not ((values > 1e-30) & (values < 1e30)).all():
+            raise ValueError(f"{prefix}.{name} must lie between 1e-30 and 1e30")
     present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
     if int(present.sum()) != n:
         raise ValueError(f"{prefix}.present must count {n} rows, got {int(present.sum())}")
@@ -92,6 +92,8 @@ def unpack_forest(
         orders.append(order)
         keys.append(sorted_keys)
         tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
+    if not 0.001 <= positive_number("error", facts["error"]) < 1:
+        raise ValueError(f"error must lie between 0.001 and 1, got {facts['error']}")
     error, seed = positive_number("error", facts["error"]), whole_number("seed", facts["seed"], 0)
     model = ForestModel(
         encoders=tuple(own),

@@ -81,6 +81,36 @@ def solve_forest(
     O(n T k) a step. The residual is recomputed at the end, and the steps go on from there if the
     one that was kept up to date had drifted from it.
     """
+    found = solve_quietly(
+        forest,
+        noise,
+        b,
+        preconditioner=preconditioner,
+        start=start,
+        tolerance=tolerance,
+        max_steps=max_steps,
+    )
+    if not found.converged:
+        warnings.warn(
+            f"conjugate gradients ended after {found.n_steps} steps at a relative residual of "
+            f"{found.residual.max():.2g}, above the tolerance of {tolerance:.2g}",
+            NotConverged,
+            stacklevel=2,
+        )
+    return found
+
+
+def solve_quietly(
+    forest: Forest,
+    noise: Any,
+    b: Any,
+    *,
+    preconditioner: Nystrom | None,
+    start: Any = None,
+    tolerance: float,
+    max_steps: int,
+) -> Solution:
+    """As `solve_forest`, for a caller who looks at the residual: without a warning."""
     variance = check_noise(noise, forest.n_rows)[:, None]
     given = finite_columns("b", b, forest.n_rows)
     tolerance = positive_number("tolerance", tolerance)
@@ -120,13 +150,6 @@ def solve_forest(
             break
     x, relative = best
     converged = bool((relative <= tolerance).all())
-    if not converged:
-        warnings.warn(
-            f"conjugate gradients ended after {n_steps} steps at a relative residual of "
-            f"{relative.max():.2g}, above the tolerance of {tolerance:.2g}",
-            NotConverged,
-            stacklevel=2,
-        )
     return Solution(x.reshape(given.shape), relative, n_steps, converged)
 
 

@@ -66,7 +66,7 @@ def _cheap(model: ForestModel) -> Cheap:
     if found is None:
         known = with_diagonal(model).known_diagonal
         assert known is not None
-        found = learn_cheap(model, np.maximum(1.0 / known - model.variance, 0.0))
+        found = learn_cheap(model, 1.0 / known - model.variance)
         model.__dict__["_cheap"] = found
     return found
 
@@ -78,10 +78,16 @@ def forest_covariance(model: ForestModel, X: Data) -> Floats:
     np.fill_diagonal(cov, model.forest.prior_variance)
     if inner.size:
         joint, n = joint_forest(model, codes), model.forest.n_rows
-        own, cross = _kernel_columns(joint, n, np.arange(inner.size))
-        gain = _solve_columns(model, cross)
-        part = own - cross.T @ gain
-        cov[np.ix_(inner, inner)] = 0.5 * (part + part.T)
+        part = np.empty((inner.size, inner.size))
+        for first in range(0, inner.size, COLUMNS):
+            some = np.arange(first, min(first + COLUMNS, inner.size))
+            own, cross = _kernel_columns(joint, n, some)
+            weights: Floats = np.zeros((joint.n_rows, some.size))
+            weights[:n] = solve_rows(model, cross, EXACT_TOLERANCE).x
+            part[:, some] = own - forest_product(joint, weights)[n:]
+        part = 0.5 * (part + part.T)
+        np.fill_diagonal(part, np.maximum(np.diag(part), 0.0))
+        cov[np.ix_(inner, inner)] = part
     return cov
 
 
@@ -178,14 +184,6 @@ def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple
     units[n + rows, np.arange(rows.size)] = 1.0
     columns = forest_product(joint, units)
     return columns[n:], columns[:n]
-
-
-def _solve_columns(model: ForestModel, b: Floats) -> Floats:
-    parts = [
-        solve_rows(model, b[:, k : k + COLUMNS], EXACT_TOLERANCE).x
-        for k in range(0, b.shape[1], COLUMNS)
-    ]
-    return np.hstack(parts)
 
 
 def _deviations(

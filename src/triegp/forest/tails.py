@@ -67,16 +67,22 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
         log_density = -0.5 * (LOG_2PI + np.square(z)) - np.log(FACTORS)[:, None]
     found = stack(log_density, count[some])
     weight = (total * found + UNSEEN / UNSEEN.sum()) / (total + 1.0)
-    used = weight > 0
-    return Tails(weight[used], FACTORS[used])
+    return Tails(weight, FACTORS)
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> Mixture:
     """The mixture around means (m,) of predicted variances (m,)."""
-    factor = np.square(tails.factor)[:, None]
-    return Mixture(tails.weight, np.broadcast_to(mean, (factor.size, mean.size)), factor * var)
+    used = tails.weight > 0
+    factor = np.square(tails.factor[used])[:, None]
+    means = np.broadcast_to(mean, (factor.size, mean.size))
+    return Mixture(tails.weight[used], means, factor * var)
 
 
 def second_moment(tails: Tails) -> float:
     """Mean square of the factors."""
     return float(tails.weight @ np.square(tails.factor))
+
+
+def first_moment(tails: Tails) -> float:
+    """Mean of the factors."""
+    return float(tails.weight @ tails.factor)

@@ -9,7 +9,6 @@ which keeps thousands of parameters from fitting the noise.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +18,12 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import CpuEngine, Engine
-from triegp.forest.evidence import forest_evidence
+from triegp.forest.evidence import EXACT_ROWS, estimate_evidence, exact_evidence
 from triegp.forest.gradient import forest_gradient
 from triegp.forest.nystrom import Nystrom, fit_nystrom
 from triegp.forest.operators import Forest
 from triegp.forest.planting import Parameters, rescale
-from triegp.forest.solving import NotConverged, solve_forest
+from triegp.forest.solving import solve_quietly
 from triegp.jobs import Stopwatch
 from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
@@ -36,6 +35,8 @@ Ints = npt.NDArray[np.int64]
 LEAST_LOG_NOISE = float(np.log(1e-6))
 MAX_SOLVE_STEPS = 60
 MAX_RESIDUAL = 0.1  # beyond it a gradient says nothing
+LOOK_PROBES = 2
+SLOPE_RATE = 0.2  # of the shared rate: all phi move together
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,12 @@ class Learned:
     n_steps : int
         Steps taken.
     stopped : bool
-        Whether the watch ended it.
+        Whether the watch ended it before all steps were taken.
     diverged : bool
-        Whether it was given up because the likelihood fell or solves failed.
+        Whether it was given up because the likelihood fell below that of the start, by more than
+        two standard errors, or solves failed.
+    worst_residual : float
+        Largest relative residual of any solve on the way; beyond 0.1 there is no step.
     """
 
     parameters: Parameters
@@ -95,6 +99,7 @@ class Learned:
     n_steps: int
     stopped: bool
     diverged: bool
+    worst_residual: float
 
 
 def build_forest(
@@ -166,10 +171,10 @@ class Walk:
         self._nystrom: Nystrom | None = None
         self._evidence_seed = int(rng.integers(2**62))
         n_trees = len(parameters.phi)
-        self._shared, self._slope = Adam(schedule.rate), Adam(0.2 * schedule.rate)
+        self._shared, self._slope = Adam(schedule.rate), Adam(SLOPE_RATE * schedule.rate)
         self._scale, self._noise = Adam(schedule.rate), Adam(schedule.rate)
         self._own = [Adam(schedule.tree_rate) for _ in range(n_trees)]
-        self.n_steps = 0
+        self.n_steps, self.worst_residual = 0, 0.0
         self.place()
 
     def place(self, before: Forest | None = None) -> None:
@@ -185,9 +190,9 @@ class Walk:
         return self._row_noise if weight is None else self._row_noise / weight
 
     def settle_scale(self) -> None:
-        """Scale kernel and noise to where the likelihood is best."""
+        """Scale kernel and noise to where the likelihood is best; not beside known noise."""
         self._renew()
-        if self._solve() > MAX_RESIDUAL:
+        if self._solve() > MAX_RESIDUAL or self._rows.known_noise is not None:
             return
         count = self._rows.y.size if self._rows.weight is None else float(self._rows.weight.sum())
         square = float(self._rows.y @ self._solution[:, 0]) / count
@@ -235,42 +240,39 @@ class Walk:
         self.parameters = Parameters(phi, scale, max(noise, LEAST_LOG_NOISE))
         self.place(self.forest)
 
-    def nll_per_row(self) -> float:
-        """By the same probes every time, and a preconditioner for where it is."""
+    def look(self) -> tuple[float, float]:
+        """The nll a row and its standard error, by probes of the same seed every time."""
         self._renew()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConverged)
-            found = forest_evidence(
-                self.forest,
-                self.variance,
-                self._rows.y,
-                np.random.default_rng(self._evidence_seed),
-                preconditioner=self._nystrom,
-                n_probes=2,
-                n_steps=MAX_SOLVE_STEPS,
-                tolerance=self.schedule.tolerance,
-            )
+        assert self._nystrom is not None
+        given = (self.forest, self.variance, self._rows.y)
+        if self._rows.y.size <= EXACT_ROWS:
+            found = exact_evidence(*given)
+        else:
+            rng = np.random.default_rng(self._evidence_seed)
+            limits = (LOOK_PROBES, MAX_SOLVE_STEPS, self.schedule.tolerance)
+            found, _ = estimate_evidence(*given, self._nystrom, rng, *limits)
         constant = Observations(self._rows.y, self._row_noise, self._rows.weight).constant
-        return (constant - found.log_likelihood) / self._rows.y.size
+        n = self._rows.y.size
+        return (constant - found.log_likelihood) / n, found.error / n
 
     def _renew(self) -> None:
         self._nystrom = fit_nystrom(self.forest, self.variance, self.schedule.rank, self._rng)
 
     def _solve(self) -> float:
         """Solve from where the last step ended; the largest relative residual."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConverged)
-            found = solve_forest(
-                self.forest,
-                self.variance,
-                self._right,
-                preconditioner=self._nystrom,
-                start=self._solution,
-                tolerance=self.schedule.tolerance,
-                max_steps=MAX_SOLVE_STEPS,
-            )
+        found = solve_quietly(
+            self.forest,
+            self.variance,
+            self._right,
+            preconditioner=self._nystrom,
+            start=self._solution,
+            tolerance=self.schedule.tolerance,
+            max_steps=MAX_SOLVE_STEPS,
+        )
         self._solution = found.x
-        return float(found.residual.max())
+        residual = float(found.residual.max())
+        self.worst_residual = max(self.worst_residual, residual)
+        return residual
 
 
 def _step(walk: Walk, watch: Stopwatch) -> bool:
@@ -319,20 +321,32 @@ def train_forest(
     O(n T p) with p probes for each of about 10 to 30 products a step.
     """
     walk = Walk(parameters, codes, features, rows, schedule, engine, rng)
-    walk.settle_scale()
-    best, looks = walk.parameters, [walk.nll_per_row()]
+    best, looks = parameters, []
     diverged = False
-    while walk.n_steps < schedule.n_steps and not (watch.stop or diverged):
-        failed = not _step(walk, watch)
-        progress("steps", walk.n_steps, schedule.n_steps)
-        last = failed or watch.stop or walk.n_steps == schedule.n_steps
-        if last or walk.n_steps % schedule.check_every == 0:
-            try:
-                nll = walk.nll_per_row()
-            except np.linalg.LinAlgError:
-                nll = float("inf")
-            if nll < min(looks):
-                best = walk.parameters
-            diverged = failed or not nll < looks[0]  # also where it is not a number
-            looks.append(nll)
-    return Learned(best, tuple(looks), walk.n_steps, watch.stop, diverged)
+    try:
+        walk.settle_scale()
+        best = walk.parameters
+        looks.append(walk.look()[0])
+        while walk.n_steps < schedule.n_steps and not (watch.stop or diverged):
+            failed = not _step(walk, watch)
+            progress("steps", walk.n_steps, schedule.n_steps)
+            last = failed or watch.stop or walk.n_steps == schedule.n_steps
+            if last or walk.n_steps % schedule.check_every == 0:
+                nll, error = _look(walk)
+                if nll < min(looks):
+                    best = walk.parameters
+                # Also where it is not a number.
+                diverged = failed or not nll <= looks[0] + 2.0 * error
+                looks.append(nll)
+    except KeyboardInterrupt:
+        watch.interrupt()
+    cut = walk.n_steps < schedule.n_steps and not diverged
+    return Learned(best, tuple(looks), walk.n_steps, cut, diverged, walk.worst_residual)
+
+
+def _look(walk: Walk) -> tuple[float, float]:
+    """A look at the likelihood; infinite where the matrix is no longer positive."""
+    try:
+        return walk.look()
+    except np.linalg.LinAlgError:
+        return float("inf"), 0.0
