@@ -31,7 +31,7 @@ def least(metric):
 
 def sections():
     """The page, section by section, as lines."""
-    peers = ("triegp", "paper-bte", *plan.PEERS)
+    peers = ("triegp", "triegp-forest", "paper-bte", *plan.PEERS)
     cells = [c for d in SEVEN for c in read("test", d, "triegp")]
     where = cells[0]["machine"] if cells else machine()
     gpus = {c["machine"].get("gpu") for d in SEVEN for m in peers for c in read("test", d, m)}
@@ -175,6 +175,24 @@ def times_section():
         f"Fit time over (evaluations x time of one evaluation with all cores busy / cores): {overhead}.",
         "",
         "`python -m bench.times`",
+    ]
+
+
+def forest_times():
+    """Times of the forest, if they were measured."""
+    path = RESULTS / "forest_times.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    rows = [[f"{row['n']:,}", f"{row['fit']:.0f}"] for row in found["growth"]["rows"]]
+    return [
+        f"The forest of {found['n_trees']} trees on parts of houseelectric_2007h1, and on all of it; growth n^{found['growth']['slope']:.2f}. "
+        f"10,000 rows of kin40k take {found['kin40k_10000_fit']:.0f} s, means at 100,000 new rows {found['means_100000']:.2f} s.",
+        "",
+        *tables.table(["rows", "fit, s"], rows),
+        "",
+        "`python -m bench.forest_times`",
+        "",
     ]
 
 

@@ -69,7 +69,7 @@ class ForestGPRegressor(TreeGPRegressor):
         As in `BitEncoder`; "both" gives the trees one and the other in turns.
     precision : "auto", "paper", int or array-like (n_features,), default=8
         As in `BitEncoder`.
-    max_iter : int, default=24
+    max_iter : int, default=40
         Steps of training, and a quarter of that on more rows; 0 learns nothing but the scale.
     train_rows : int, default=5000
         Rows that training looks at first, drawn at random; in the end at most four times as many.
@@ -160,7 +160,7 @@ class ForestGPRegressor(TreeGPRegressor):
         slope: float = 1.5,
         scaling: str = "both",
         precision: Any = 8,
-        max_iter: int = 24,
+        max_iter: int = 40,
         train_rows: int = 5_000,
         variance: str = "auto",
         variance_error: float = 0.2,
