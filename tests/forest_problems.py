@@ -1,0 +1,155 @@
+"""Small forests to test, and what dense algebra says of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import oracle
+from triegp import BitEncoder, CpuEngine
+from triegp.forest import fitting, spread
+from triegp.forest.fitting import condition_forest
+from triegp.forest.model import Manner
+from triegp.forest.planting import Parameters, draw_grids, features_of, start_even
+from triegp.forest.training import row_noise
+from triegp.observations import Measured
+
+SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
+SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
+EXACT = Manner("exact")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows, the forest's parameters, and rows to predict at."""
+
+    X: np.ndarray
+    rows: Measured
+    encoders: tuple
+    parameters: Parameters
+    new: np.ndarray  # inside the box
+
+    @property
+    def orders(self):
+        return self.parameters.orders()
+
+    @property
+    def codes(self):
+        return [encoder.encode(self.X) for encoder in self.encoders]
+
+    @property
+    def features(self):
+        return [features_of(encoder) for encoder in self.encoders]
+
+    def kernel(self, A=None, B=None, orders=None):
+        """Dense K between rows, by definition."""
+        A = self.X if A is None else A
+        return dense_kernel(self.encoders, orders or self.orders, A, A if B is None else B)
+
+    def nll(self, parameters=None):
+        """Of all copies of all rows, by definition."""
+        parameters = parameters or self.parameters
+        orders = parameters.orders()
+        copies = np.repeat(np.arange(self.rows.y.size), copies_of(self.rows))
+        noise = row_noise(orders, parameters.noise, self.rows)
+        dense = self.kernel(orders=orders)[np.ix_(copies, copies)] + np.diag(noise[copies])
+        return oracle.nll(dense, self.rows.y[copies])
+
+    def condition(self, manner=EXACT, engine=None):
+        present = np.ones(self.rows.y.size, bool)
+        return condition_forest(
+            self.encoders,
+            self.codes,
+            self.parameters,
+            self.rows,
+            present,
+            manner,
+            engine or CpuEngine(),
+        )
+
+
+def make_problem(
+    n=80,
+    n_trees=4,
+    d=2,
+    seed=0,
+    *,
+    noise=0.1,
+    slope=1.0,
+    precision=4,
+    weighted=False,
+    known=False,
+    outside="unrelated",
+):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    y = np.sin(5.0 * X).sum(axis=1) + 0.3 * rng.standard_normal(n)
+    encoder = BitEncoder(precision=precision, outside=outside).fit(X)
+    encoders = draw_grids([encoder], n_trees, rng)
+    phi = tuple(start_even(e, slope, rng) for e in encoders)
+    parameters = Parameters(phi, np.log(rng.uniform(0.2, 0.6, n_trees)), float(np.log(noise)))
+    rows = Measured(
+        y - y.mean(),
+        rng.uniform(0.0, 0.3, n) if known else None,
+        rng.integers(1, 5, n).astype(float) if weighted else None,
+    )
+    new = rng.uniform(X.min(axis=0), X.max(axis=0), (30, d))
+    return Problem(X, rows, encoders, parameters, new)
+
+
+def quiet_problem(noise, n=120):
+    """Little noise and next to no nuggets: close rows make K + noise nearly singular."""
+    return make_problem(n=n, d=2, n_trees=5, noise=noise, slope=2.0, precision=8)
+
+
+def dense_kernel(encoders, orders, A, B):
+    total = np.zeros((A.shape[0], B.shape[0]))
+    for encoder, order in zip(encoders, orders, strict=True):
+        a, b = (oracle.unpack_bits(encoder.encode(Z), order.key_bits) for Z in (A, B))
+        total += oracle.kernel(a, b, order.weights[: order.n_levels] * order.scale)
+    return total
+
+
+def copies_of(rows):
+    return np.ones(rows.y.size, int) if rows.weight is None else rows.weight.astype(int)
+
+
+def own_kernel(found, A, B):
+    """Dense K of a model's own encoders and orders."""
+    return dense_kernel(found.encoders, found.orders, A, B)
+
+
+def dense_posterior(found, X, new):
+    """Mean and covariance of f at new rows, of a model's own kernel, noise and weights."""
+    return oracle.posterior(
+        own_kernel(found, X, X),
+        found.rows.variance,
+        own_kernel(found, X, new),
+        own_kernel(found, new, new),
+        found.rows.y,
+    )
+
+
+def dense_left_out(found, X):
+    """Mean and variance of a new observation at each row, one copy of it left out: n refits."""
+    counts = copies_of(found.rows)
+    copies = np.repeat(np.arange(counts.size), counts)
+    first = np.cumsum(counts) - counts
+    noise = np.broadcast_to(found.rows.noise, counts.shape)
+    dense = own_kernel(found, X, X)[np.ix_(copies, copies)]
+    mean, var = oracle.leave_one_out(dense, noise[copies], found.rows.y[copies])
+    return mean[first], var[first] + noise
+
+
+def solve_tightly(monkeypatch):
+    """Solves as exact as float64 allows, so that values can be compared tightly."""
+    monkeypatch.setattr(fitting, "TOLERANCE", 1e-11)
+    monkeypatch.setattr(spread, "EXACT_TOLERANCE", 1e-11)
+    monkeypatch.setattr(spread, "SAMPLE_TOLERANCE", 1e-11)
+
+
+def assert_sampled(found, exact, n_samples):
+    """Variances by samples are the exact ones, times chi-square / S."""
+    error = (found / exact - 1.0) / np.sqrt(2.0 / n_samples)
+    worst, rms = np.abs(error).max(), np.sqrt(np.mean(np.square(error)))
+    assert worst < SAMPLED["max"], worst
+    assert rms < SAMPLED["rms"], rms

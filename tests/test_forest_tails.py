@@ -1,0 +1,126 @@
+"""A forest's tails, learnt from the residuals of rows left out."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from forest_problems import dense_left_out, make_problem
+from triegp.forest.fitting import calibrate_forest
+from triegp.forest.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
+from triegp.mixture import log_density, mixture_mean, mixture_var, quantiles
+
+
+def around_zero(tails):
+    return spread_out(tails, np.zeros(1), np.ones(1))
+
+
+def test_gaussian_residuals_have_gaussian_quantiles():
+    score = np.random.default_rng(0).standard_normal(5000)
+    tails = learn_tails(score)
+    levels = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99])
+    found = quantiles(around_zero(tails), levels)[0]
+    np.testing.assert_allclose(found, ndtri(levels), atol=0.1)
+    assert tails.weight.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("factor", [0.3, 3.0])
+def test_a_wrong_scale_is_put_right(factor):
+    score = factor * np.random.default_rng(0).standard_normal(5000)
+    found = quantiles(around_zero(learn_tails(score)), [0.05, 0.25, 0.75, 0.95])[0]
+    np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=0.08)
+
+
+def test_heavy_tails_get_weight():
+    rng = np.random.default_rng(0)
+    score, fresh = rng.standard_t(2, (2, 3000))
+    tails = learn_tails(score)
+    assert tails.weight[tails.factor >= 2].sum() > 0.05
+    assert (
+        tails.weight[tails.factor >= 2].sum()
+        > 5 * learn_tails(rng.standard_normal(3000)).weight[tails.factor >= 2].sum()
+    )
+
+    def mean_log_density(tails):
+        at = spread_out(tails, np.zeros(3000), np.ones(3000))
+        return log_density(at, fresh).mean()
+
+    assert mean_log_density(tails) > mean_log_density(GAUSSIAN) + 0.3
+    best = np.quantile(score, [0.05, 0.25, 0.75, 0.95])
+    found = quantiles(around_zero(tails), [0.05, 0.25, 0.75, 0.95])[0]
+    np.testing.assert_allclose(found, best, rtol=0.15)
+
+
+def test_the_tails_are_the_most_likely_ones():
+    score = np.random.default_rng(0).standard_t(3, 800)
+    tails = learn_tails(score)
+    # Without the one observation that is added, weights must fulfil the conditions of the maximum.
+    weight = (tails.weight * 801 - UNSEEN / UNSEEN.sum()) / 800
+    assert (weight > -1e-12).all()
+    density = np.exp(-0.5 * np.square(score / FACTORS[:, None])) / FACTORS[:, None]
+    slope = np.mean(density / (weight @ density), axis=1)
+    assert slope.max() < 1.0 + 1e-6
+    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        np.random.default_rng(0).standard_normal(500),
+        np.zeros(2),
+        np.full(50, 1e200),
+        np.array([0.0, 1e-300, 1e300, -1e300]),
+    ],
+)
+def test_no_tail_is_without_weight(score):
+    tails = learn_tails(score)
+    assert (tails.weight >= 0).all()
+    assert (tails.weight[FACTORS >= 1] > 0).all()
+    share = UNSEEN / UNSEEN.sum() / (score.size + 1)
+    assert (tails.weight >= share * (1 - 1e-12)).all()
+    assert tails.weight.sum() == pytest.approx(1.0)
+    np.testing.assert_array_equal(tails.factor, FACTORS)
+
+
+def test_the_second_moment_is_the_mixtures_variance():
+    tails = learn_tails(np.random.default_rng(0).standard_t(3, 400))
+    mixture = spread_out(tails, np.array([2.0]), np.array([0.3]))
+    assert mixture_var(mixture)[0] == pytest.approx(0.3 * second_moment(tails))
+    assert mixture_mean(mixture)[0] == pytest.approx(2.0)
+    assert second_moment(GAUSSIAN) == 1
+
+
+def test_weights_count_as_copies_in_the_tails():
+    rng = np.random.default_rng(0)
+    score, counts = rng.standard_t(3, 400), rng.integers(0, 4, 400)
+    levels = [0.001, 0.05, 0.25, 0.75, 0.95, 0.999]
+    weighted = learn_tails(score, counts.astype(float))
+    copied = learn_tails(np.repeat(score, counts))
+    np.testing.assert_allclose(
+        quantiles(around_zero(weighted), levels), quantiles(around_zero(copied), levels), rtol=1e-4
+    )
+
+
+def test_too_few_residuals_leave_the_tails_gaussian():
+    for n in (0, 1):
+        assert learn_tails(np.ones(n)) is GAUSSIAN
+
+
+def test_many_residuals_are_thinned_evenly(monkeypatch):
+    monkeypatch.setattr("triegp.forest.tails.CALIBRATION_ROWS", 500)
+    score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
+    found = quantiles(around_zero(learn_tails(score)), [0.05, 0.95])[0]
+    np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=0.15)
+
+
+def test_calibrating_uses_the_residuals_of_left_out_rows():
+    problem = make_problem(n=40, weighted=True)
+    found = problem.condition()
+    calibrated = calibrate_forest(found)
+    mean, var = dense_left_out(found, problem.X)
+    expected = learn_tails((problem.rows.y - mean) / np.sqrt(var), problem.rows.weight)
+    np.testing.assert_allclose(
+        quantiles(around_zero(calibrated.tails), [0.05, 0.95]),
+        quantiles(around_zero(expected), [0.05, 0.95]),
+        rtol=1e-3,
+    )
+    assert calibrated.known_diagonal is not None

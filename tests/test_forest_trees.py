@@ -1,0 +1,136 @@
+"""One tree, many trees, the same tree again; few rows and almost no noise."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forest_problems import EXACT, SOLVED, dense_posterior, make_problem, solve_tightly
+from triegp import build_trie, condition, leave_one_out, predict
+from triegp.forest import NotConverged, model
+from triegp.forest.fitting import calibrate_forest
+from triegp.forest.model import Manner, forest_mean
+from triegp.forest.planting import Parameters
+from triegp.forest.spread import forest_covariance, forest_variance, leave_out
+from triegp.forest.tails import GAUSSIAN
+from triegp.observations import Measured
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    solve_tightly(monkeypatch)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.usefixtures("tight")
+def test_one_tree_is_that_tree(weighted):
+    problem = make_problem(n=100, n_trees=1, weighted=weighted, known=weighted)
+    found = problem.condition()
+    codes, order = problem.codes[0], found.orders[0]
+    alone = condition(
+        build_trie(codes, order),
+        codes,
+        order,
+        problem.rows.y,
+        found.noise,
+        known_noise=problem.rows.known_noise,
+        sample_weight=problem.rows.weight,
+    )
+    far = np.vstack([problem.new, problem.new[:1] + 5.0])
+    there = predict(alone, problem.encoders[0].encode(far))
+    np.testing.assert_allclose(forest_mean(found, far), there.mean, **SOLVED)
+    np.testing.assert_allclose(forest_variance(found, far), there.var, **SOLVED)
+    left = leave_one_out(alone)
+    mean, var = leave_out(found)
+    np.testing.assert_allclose(mean, left.mean, **SOLVED)
+    np.testing.assert_allclose(var, left.var + alone.rows.noise, **SOLVED)
+    assert found.new_noise == pytest.approx(alone.new_noise)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.usefixtures("tight")
+def test_the_cheap_variance_of_one_tree_is_exact(weighted):
+    problem = make_problem(n=100, n_trees=1, weighted=weighted, known=weighted)
+    found = problem.condition(Manner("cheap"))
+    exact = forest_variance(replace(found, manner=EXACT), problem.new)
+    np.testing.assert_allclose(forest_variance(found, problem.new), exact, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("tight")
+def test_the_order_of_the_trees_changes_nothing():
+    problem = make_problem(n_trees=5)
+    turn = np.array([3, 1, 4, 0, 2])
+    start = problem.parameters
+    other = replace(
+        problem,
+        encoders=tuple(problem.encoders[t] for t in turn),
+        parameters=Parameters(
+            tuple(start.phi[t] for t in turn), start.log_scale[turn], start.log_noise
+        ),
+    )
+    one, two = problem.condition(), other.condition()
+    assert_same(one, two, problem.new)
+
+
+def assert_same(one, two, new):
+    """The same predictions, to rounding."""
+    np.testing.assert_allclose(one.alpha, two.alpha, **SOLVED)
+    for work in (forest_mean, forest_variance, forest_covariance):
+        np.testing.assert_allclose(work(one, new), work(two, new), **SOLVED)
+    for a, b in zip(leave_out(one), leave_out(two), strict=True):
+        np.testing.assert_allclose(a, b, **SOLVED)
+
+
+@pytest.mark.usefixtures("tight")
+def test_a_tree_twice_at_half_its_scale_is_that_tree():
+    problem = make_problem()
+    start = problem.parameters
+    twice = Parameters(start.phi * 2, np.tile(start.log_scale - np.log(2.0), 2), start.log_noise)
+    other = replace(problem, encoders=problem.encoders * 2, parameters=twice)
+    assert_same(problem.condition(), other.condition(), problem.new)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-6, 1e-9, 1e-13])
+@pytest.mark.parametrize("rank", [20, 400])
+def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank, monkeypatch):
+    monkeypatch.setattr(model, "RANK", rank)
+    problem = make_problem(n=60, n_trees=3)
+    twice = np.repeat(np.arange(60), 2)
+    start = problem.parameters
+    steep = tuple(8.0 * phi for phi in start.phi)  # next to no nuggets either
+    problem = replace(
+        problem,
+        X=problem.X[twice],
+        rows=Measured(problem.rows.y[twice], None, None),
+        parameters=Parameters(steep, start.log_scale, float(np.log(noise))),
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", NotConverged)
+        found = problem.condition()
+        mean, var = forest_mean(found, problem.new), forest_variance(found, problem.new)
+        left_mean, left_var = leave_out(found)
+    assert np.isfinite([mean, var]).all()
+    assert (var >= 0).all()
+    assert np.isfinite([left_mean, left_var]).all()
+    assert (left_var > 0).all()
+    if found.residual > model.TOLERANCE:
+        assert any(issubclass(w.category, NotConverged) for w in told)
+        return
+    dense, cov = dense_posterior(found, problem.X, problem.new)
+    np.testing.assert_allclose(mean, dense, atol=1e-3 * problem.rows.y.std())
+    if not told:
+        bar = 1e-3 * found.forest.prior_variance
+        np.testing.assert_allclose(var, np.diag(cov), rtol=0.02, atol=bar)
+
+
+def test_one_row():
+    problem = make_problem()
+    one = replace(problem, X=problem.X[:1], rows=Measured(problem.rows.y[:1], None, None))
+    found = one.condition()
+    _, cov = dense_posterior(found, one.X, problem.new)
+    np.testing.assert_allclose(forest_variance(found, problem.new), np.diag(cov), **SOLVED)
+    mean, var = leave_out(found)
+    np.testing.assert_allclose(mean, 0.0, atol=1e-9)
+    np.testing.assert_allclose(var, found.forest.prior_variance + found.new_noise, rtol=1e-9)
+    assert calibrate_forest(found).tails is GAUSSIAN
