@@ -129,7 +129,7 @@ def sections():
         *scaling_table(),
         *command("scaling"),
     ]
-    yield ["## Fit times of the defaults in one run", "", *times_section(), ""]
+    yield ["## Fit times of the defaults in one run", "", *times_section(), "", *forest_times()]
     yield [
         "## Ablation",
         "",
