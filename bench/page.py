@@ -186,7 +186,7 @@ def forest_times():
     found = json.loads(path.read_text())
     rows = [[f"{row['n']:,}", f"{row['fit']:.0f}"] for row in found["growth"]["rows"]]
     return [
-        f"The forest of {found['n_trees']} trees on parts of houseelectric_2007h1, and on all of it; growth n^{found['growth']['slope']:.2f}. "
+        f"The forest of {found['n_trees']} trees on a part of houseelectric_2007h1, and on all of it; growth n^{found['growth']['slope']:.2f}. "
         f"10,000 rows of kin40k take {found['kin40k_10000_fit']:.0f} s, means at 100,000 new rows {found['means_100000']:.2f} s.",
         "",
         *tables.table(["rows", "fit, s"], rows),

@@ -15,6 +15,7 @@ from forest_problems import (
 )
 from tolerances import VALUE
 from triegp import CpuEngine
+from triegp.forest import fitting
 from triegp.forest.fitting import ForestPlan, add_rows, fit_forest
 from triegp.forest.model import Manner, forest_mean
 from triegp.forest.spread import forest_variance, leave_out, with_diagonal
@@ -143,3 +144,16 @@ def test_rows_outside_the_box_are_not_added():
     problem = make_problem(n=60)
     with pytest.raises(ValueError, match="inside the box"):
         add_rows(problem.condition(), problem.new + 5.0, Measured(np.ones(30), None, None))
+
+
+def test_tails_of_many_rows_are_learned_from_fewer(monkeypatch):
+    monkeypatch.setattr(fitting, "FEW_ROWS", 50)
+    problem = make_problem(n=300)
+    all_rows = fit(problem).model
+    monkeypatch.setattr(fitting, "MANY_ROWS", 200)
+    monkeypatch.setattr(fitting, "SOME_ROWS", 150)
+    some_rows = fit(problem).model
+    np.testing.assert_array_equal(all_rows.alpha, some_rows.alpha)
+    assert not np.array_equal(all_rows.tails.weight, some_rows.tails.weight)
+    sizes = [m.tails.weight @ np.square(m.tails.factor) for m in (all_rows, some_rows)]
+    assert 0.4 < sizes[0] / sizes[1] < 2.5
