@@ -2,7 +2,7 @@
 
 python -m bench.forest_times    about 10 minutes; writes bench/results/forest_times.json
 
-Fits are of a part of houseelectric_2007h1 and of all its 257,000 training rows.
+Fits are of a part of houseelectric_2007h1's training rows and of all 164,396 of them.
 """
 
 import json
