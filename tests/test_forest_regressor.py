@@ -201,7 +201,7 @@ def test_a_file_that_asks_for_endless_samples_is_refused(fitted, tmp_path):
 def test_rows_that_could_not_be_added_are_refused_at_once():
     X, y = problem(60)
     model = ForestGPRegressor(**QUICK).fit(X, y)
-    for name, bad in (("sample_weight", 1e-320), ("sample_weight", 1e300), ("known_noise", 1e300)):
+    for name, bad in (("sample_weight", 1e-200), ("sample_weight", 1e300), ("known_noise", 1e300)):
         with pytest.raises(ValueError, match=name):
             model.partial_fit(X[:1], y[:1], **{name: [bad]})
         with pytest.raises(ValueError, match=name):
