@@ -27,7 +27,7 @@ from triegp.forest.packing import pack_forest, unpack_forest
 from triegp.forest.planting import STARTS
 from triegp.forest.spread import diagonal_samples
 from triegp.forest.training import Schedule
-from triegp.importance import Importances, forest_importances
+from triegp.importance import Importances, ImportancesMixin, forest_importances
 from triegp.observations import measure
 from triegp.presets import SCALINGS, settings_of
 from triegp.targets import Rows
@@ -47,7 +47,7 @@ class ForestSettings:
     precision: Any
 
 
-class ForestGPRegressor(TreeGPRegressor):
+class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Gaussian-process regression with a sum of binary trees as kernel.
 
     y = f_1(x) + ... + f_T(x) + noise, every f_t a binary tree GP on a grid of its own: one Gaussian
@@ -146,8 +146,8 @@ class ForestGPRegressor(TreeGPRegressor):
     variances have a relative standard error of 18 % (27 % from 10,000 rows on, 41 % from 60,000).
     A deviation from samples depends on which rows are asked together, within its error. Tails scale
     observations, not the function (`latent=True`). Rows of weight 0 are left out, and their
-    leave-one-out predictions are NaN. Each target has a forest of its own. Memory is about 70 bytes
-    a row and tree, and q / 8 more for keys of q bits.
+    leave-one-out predictions are NaN. Each target has a forest of its own. 25,600 rows of 8
+    features took 380 MiB at their highest, prediction included.
     """
 
     _format = PartFormat("forest", pack_forest, unpack_forest)
@@ -220,17 +220,6 @@ class ForestGPRegressor(TreeGPRegressor):
         """Relative standard error of leave-one-out variances; 0 where they are exact."""
         n_samples = diagonal_samples(self.forests_[0].model.forest.n_rows)
         return float(np.sqrt(2.0 / (n_samples - 4.0))) if n_samples else 0.0
-
-    @property
-    def feature_importances_(self) -> Floats:
-        """Share of explained variance by feature, (n_features,) or (n_features, n_targets)."""
-        return self._shape([part.explained for part in self._importances()])
-
-    @property
-    def importances_(self) -> Importances | list[Importances]:
-        """Shares of prior and explained variance, by feature and by bit; one a target."""
-        parts = self._importances()
-        return parts[0] if self.one_dimensional_ else parts
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from triegp.encoding import BitEncoder
 from triegp.ensemble import Ensemble, Member
 from triegp.forest import ForestModel, forest_level_products
+from triegp.forest.planting import depths_of, features_of
 from triegp.operators import factorize_rows, level_products, product, solve
 from triegp.order import BitOrder
 
@@ -35,6 +37,25 @@ class Importances:
     explained: Floats
     prior_by_bit: Floats
     explained_by_bit: Floats
+
+
+class ImportancesMixin:
+    """Importances as a fitted estimator tells them; `_importances` gives one a target."""
+
+    one_dimensional_: bool
+    _importances: Callable[[], list[Importances]]
+    _shape: Callable[[Sequence[Floats]], Floats]
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """Share of explained variance by feature, (n_features,) or (n_features, n_targets)."""
+        return self._shape([part.explained for part in self._importances()])
+
+    @property
+    def importances_(self) -> Importances | list[Importances]:
+        """Shares of prior and explained variance, by feature and by bit; one a target."""
+        parts = self._importances()
+        return parts[0] if self.one_dimensional_ else parts
 
 
 def importances(ensemble: Ensemble, target: int) -> Importances:
@@ -93,12 +114,9 @@ def _by_feature(by_level: Floats, member: Member) -> Floats:
 
 def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
     """What belongs to each feature and each of its bits, (n_features, largest precision)."""
-    precision = encoder.precision_
-    feature = np.repeat(np.arange(precision.size), precision)
-    depth = np.arange(feature.size) - np.repeat(np.cumsum(precision) - precision, precision)
-    out = np.zeros((precision.size, int(precision.max())))
+    out = np.zeros((encoder.n_features_in_, int(encoder.precision_.max())))
     bits = order.key_bits
-    np.add.at(out, (feature[bits], depth[bits]), by_level)
+    np.add.at(out, (features_of(encoder)[bits], depths_of(encoder)[bits]), by_level)
     return out
 
 

@@ -85,6 +85,11 @@ class Measured:
     known_noise: Floats | None
     weight: Floats | None
 
+    @property
+    def count(self) -> float:
+        """Number of rows, weights counted."""
+        return float(self.y.size if self.weight is None else self.weight.sum())
+
 
 def measure(
     y: Any,

@@ -22,14 +22,14 @@ from triegp.ensemble import (
 from triegp.estimator import TreeGPRegressor
 from triegp.fitted import Data, Trained
 from triegp.fitting import Run, fit_encoders
-from triegp.importance import Importances, importances
+from triegp.importance import Importances, ImportancesMixin, importances
 from triegp.presets import TUNABLE, Settings, settings_of
 from triegp.targets import Rows
 
 Floats = npt.NDArray[np.float64]
 
 
-class BinaryTreeGPRegressor(TreeGPRegressor):
+class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Exact Gaussian-process regression with an ensemble of binary tree kernels.
 
     Every member is a binary tree GP with its own bit order and weights, learned by maximum
@@ -194,17 +194,6 @@ class BinaryTreeGPRegressor(TreeGPRegressor):
         check_is_fitted(self)
         ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
         return max(member.fit.n_evaluations for part in ensembles for member in part.members)
-
-    @property
-    def feature_importances_(self) -> Floats:
-        """Share of explained variance by feature, (n_features,) or (n_features, n_targets)."""
-        return self._shape([part.explained for part in self._importances()])
-
-    @property
-    def importances_(self) -> Importances | list[Importances]:
-        """Shares of prior and explained variance, by feature and by bit; one a target."""
-        parts = self._importances()
-        return parts[0] if self.one_dimensional_ else parts
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))

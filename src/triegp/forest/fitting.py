@@ -235,9 +235,7 @@ def condition_forest(
     observed = Observations(rows.y, row_noise(orders, parameters.noise, rows), rows.weight)
     nystrom: Nystrom | None
     nystrom, solution = _solve_targets(forest, observed, manner.seed)
-    factor = float(rows.y @ solution.x) / (
-        rows.y.size if rows.weight is None else float(rows.weight.sum())
-    )
+    factor = float(rows.y @ solution.x) / rows.count
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()

@@ -19,6 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from triegp.codes import Codes
 from triegp.forest.cheap import Cheap, cheap_variance, learn_cheap
+from triegp.forest.evidence import EXACT_ROWS
 from triegp.forest.model import (
     Data,
     ForestModel,
@@ -32,7 +33,6 @@ from triegp.forest.sampling import draw_prior
 
 Floats = npt.NDArray[np.float64]
 
-EXACT_ROWS = 2_000  # up to so many, a dense inverse is cheap
 COLUMNS = 16  # solved for at a time
 EXACT_TOLERANCE = 1e-6  # of |b - A x| / |b|: the variance is off by r' A^-1 r, r = b - A x
 SAMPLE_TOLERANCE = 1e-2  # less where the noise is small: see `sample_tolerance`

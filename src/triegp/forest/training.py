@@ -194,8 +194,7 @@ class Walk:
         self._renew()
         if self._solve() > MAX_RESIDUAL or self._rows.known_noise is not None:
             return
-        count = self._rows.y.size if self._rows.weight is None else float(self._rows.weight.sum())
-        square = float(self._rows.y @ self._solution[:, 0]) / count
+        square = float(self._rows.y @ self._solution[:, 0]) / self._rows.count
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square

@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from triegp.engines.cpu import (
-    blocks,
     columns,
     contraction,
-    forests,
     linking,
+    many,
     rows,
     scratch,
     search,
@@ -43,8 +41,6 @@ from triegp.engines.protocol import (
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-TREE_GROUPS = 8  # whose sums are held at once
 
 
 @dataclass(frozen=True)
@@ -321,42 +317,15 @@ class CpuEngine:
 
     def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
         """Sum over trees of K x for x (n, k), in the order of the rows."""
-        n, k = x.shape
-        total: Floats = np.zeros((n, k))
-        groups = [trees[g::TREE_GROUPS] for g in range(min(TREE_GROUPS, len(trees)))]
-        for lo in range(0, k, forests.WIDE):
-            columns = _fill_up(x[:, lo : lo + forests.WIDE])
-            some = total[:, lo : lo + forests.WIDE]
-            for part in self._run(partial(_sum_group, columns), groups):
-                some += part[:, : some.shape[1]]
-        return total
+        return many.sum_products(trees, x, self._threads)
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
-        pairs = [
-            (_fill_up(x[:, lo : lo + forests.WIDE]), _fill_up(z[:, lo : lo + forests.WIDE]))
-            for lo in range(0, x.shape[1], forests.WIDE)
-        ]
-        return self._run(partial(_level_products, pairs), trees)
+        return many.sum_level_products(trees, x, z, self._threads)
 
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
-        n_blocks, size = members.shape
-        out: Floats = np.zeros((n_blocks, size, size))
-        n = trees[0].row_idx.size
-        table = np.zeros((max(1, n.bit_length()), n), np.int32)
-        place = np.empty(n, np.int32)
-        step = max(1, -(-n_blocks // 64))
-        ranges = [(lo, min(lo + step, n_blocks)) for lo in range(0, n_blocks, step)]
-        for tree in trees:
-            place[tree.row_idx] = np.arange(n, dtype=np.int32)
-            blocks.fill_table(tree.links.lcp, table)
-            given = (place, table, tree.levels, members)
-            self._run(partial(_add_blocks, given, out), ranges)
-        prior = sum(float(tree.levels[0] - tree.levels[-1]) for tree in trees)
-        block, entry = np.nonzero(members >= 0)
-        out[block, entry, entry] = prior
-        return out
+        return many.block_kernels(trees, members, self._threads)
 
     # The joint distribution of f at chosen leaves
 
@@ -430,49 +399,6 @@ class CpuEngine:
         positions = np.empty(len(query), np.int64)
         self._run(lambda b: search.upper_bounds(keys, query, *b, positions), row_blocks(len(query)))
         return positions
-
-
-def _fill_up(x: Floats) -> Floats:
-    """One column as it is, more filled up with zeros to the width of the kernels."""
-    if x.shape[1] in forests.add_product:
-        return np.ascontiguousarray(x)
-    out: Floats = np.zeros((x.shape[0], forests.WIDE))
-    out[:, : x.shape[1]] = x
-    return out
-
-
-def _walk(tree: Tree) -> tuple[Any, ...]:
-    """What the kernels of `forests` take of a tree first."""
-    links = tree.links
-    shards = (links.order, links.starts, links.stops, links.spine)
-    return (tree.row_idx, *shards, (links.left, links.right, links.depth))
-
-
-def _sum_group(x: Floats, trees: Sequence[Tree]) -> Floats:
-    """K x of a few trees, one after the other."""
-    n, width = x.shape
-    out: Floats = np.zeros((n, width))
-    room = scratch.borrow("room", 2 * n * width, np.float64).reshape(2 * n, width)
-    for tree in trees:
-        root = tree.links.root
-        forests.add_product[width](*_walk(tree), tree.levels, root, x, room, out)
-    return out
-
-
-def _add_blocks(given: tuple[Any, ...], out: Floats, some: tuple[int, int]) -> None:
-    """One tree's part in some blocks."""
-    arguments = (*given, *some, out)
-    blocks.add_blocks(*arguments)
-
-
-def _level_products(pairs: Sequence[tuple[Floats, Floats]], tree: Tree) -> Floats:
-    """Of one tree."""
-    by_level = np.zeros(tree.links.n_levels + 1)
-    for x, z in pairs:
-        n, width = x.shape
-        room = scratch.borrow("room", 4 * n * width, np.float64).reshape(2, 2 * n, width)
-        forests.add_level_products[width](*_walk(tree), x, z, *room, by_level)
-    return np.asarray(np.cumsum(by_level[::-1])[::-1])
 
 
 def _shard(links: Links, k: int) -> Ids:
