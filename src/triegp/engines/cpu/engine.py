@@ -110,7 +110,7 @@ class CpuEngine:
         if cuts.size > 1:
             tops, between = np.concatenate(items), np.concatenate(seps)
             spine, room = np.empty(tops.size, np.int32), _open_ends(tops.size, n_levels)
-            merged, _ = linking.link(tops, between, -1, lcp, spine, left, right, *room)
+            merged, _ = linking.link(tops, between, -1, lcp, n_levels, spine, left, right, *room)
             tops, spine = room[0], spine[:merged]
         stop = np.array(stops, np.int64)
         return Links(depth, left, right, order, cuts, stop, spine, int(tops[0]))
@@ -408,8 +408,8 @@ def _shard(links: Links, k: int) -> Ids:
 
 def _open_ends(n_items: int, n_levels: int) -> tuple[Ids, Ids, Ids]:
     """Room for what merging n_items adjacent subtrees leaves open."""
-    items, seps, depths = np.empty((3, min(n_items, 2 * n_levels + 4)), np.int32)
-    return items, seps, depths
+    items, seps, ranks = np.empty((3, min(n_items, 2 * n_levels + 4)), np.int32)
+    return items, seps, ranks
 
 
 def _lifted_root(links: Links, levels: Floats, s: Array) -> float:
