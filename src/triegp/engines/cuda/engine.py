@@ -1,0 +1,5 @@
+"""The engine."""
+
+
+class CudaEngine:
+    """Soon."""

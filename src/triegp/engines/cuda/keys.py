@@ -1,0 +1,189 @@
+"""Many orders over their rows, sorted at once: words, sorts, and where neighbours part.
+
+A batch is one long array: member b's rows are at places b n, ..., (b + 1) n - 1, and its number is
+in front of its keys. Words are read off the packed codes bit by bit, which a card does as fast as
+it reads them, so keys are never stored: 64 bits of them at a time, last bits first, each time
+sorted stably.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from triegp.engines.cuda.card import argsort, device, kernel, launch, to_device, xp
+from triegp.engines.protocol import Bytes, Ids, Ints, Words
+
+WORD = 64
+RANKS = 32  # ranks of separators between equal keys, below the depth D
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """Rows of a batch in key order, on the card.
+
+    Attributes
+    ----------
+    row_idx : int32 (members * n,)
+        Rows, numbered within their member.
+    rank : int32 (members * n + 1,)
+        How deep each place is parted from the one before: the lcp, and for equal keys D plus 1 to
+        31, the more the fewer zeros the binary number of the place ends in. -1 in front of every
+        member and at the end. Of two ranks in a member with none lower in between, no two are
+        equal.
+    n_rows, n_levels, n_members : int
+        Rows a member, n; length of a key, D; and members.
+    """
+
+    row_idx: Any
+    rank: Any
+    n_rows: int
+    n_levels: int
+    n_members: int
+
+
+@device
+def _bit(packed, p, row, number):
+    """Canonical bit `number` of a row."""
+    return (packed[p, row, number >> 3] >> (7 - (number & 7))) & 1
+
+
+@kernel
+def _fill_words(packed, bits, before, n_rows, first, stop, member_bits, words):
+    """Key bits first..stop-1 of the rows at all places, the member's number in front of the first.
+
+    packed: uint8 (members or 1, n, width); bits: int32 (members, D); before: int64 (N,), the places
+    that the last sort put here, or of size 1 where there was none.
+    """
+    place = cuda.grid(1)
+    if place < words.size:
+        old = before[place] if before.size > 1 else place
+        member = old // n_rows
+        row = old - member * n_rows
+        p = member if packed.shape[0] > 1 else 0
+        word = np.uint64(member) if member_bits else np.uint64(0)
+        for j in range(first, stop):
+            word = (word << np.uint64(1)) | np.uint64(_bit(packed, p, row, bits[member, j]))
+        words[place] = word
+
+
+@kernel
+def _finish(packed, bits, last, before, n_rows, row_idx, rank):
+    """Rows and ranks, from the places that two sorts put here (before may be of size 1)."""
+    place = cuda.grid(1)
+    n_levels = bits.shape[1]
+    if place == 0:
+        rank[row_idx.size] = -1
+    if place < row_idx.size:
+        old = before[last[place]] if before.size > 1 else last[place]
+        member = place // n_rows
+        row = old - member * n_rows
+        row_idx[place] = row
+        here = place - member * n_rows
+        if here == 0:
+            rank[place] = -1
+        else:
+            other = before[last[place - 1]] if before.size > 1 else last[place - 1]
+            other -= member * n_rows
+            p = member if packed.shape[0] > 1 else 0
+            depth = 0
+            while depth < n_levels:
+                number = bits[member, depth]
+                if _bit(packed, p, row, number) != _bit(packed, p, other, number):
+                    break
+                depth += 1
+            rank[place] = depth if depth < n_levels else n_levels + RANKS - _first_bit(here)
+
+
+@device
+def _first_bit(number):
+    """Place of the lowest binary digit 1 of a positive number, from 1 on."""
+    count = 1
+    while number & 1 == 0:
+        number >>= 1
+        count += 1
+    return count
+
+
+@kernel
+def _rank_of_lcp(lcp, n_rows, n_levels, rank):
+    """Ranks from the lcp of neighbours, of one member."""
+    place = cuda.grid(1)
+    if place == 0:
+        rank[n_rows] = -1
+    if place < n_rows:
+        depth = lcp[place]
+        rank[place] = depth if depth < n_levels else n_levels + RANKS - _first_bit(place)
+
+
+@kernel
+def _fill_keys(packed, bits, row_idx, keys):
+    """One word of a key a thread; keys: uint64 (m, words), first bit on top."""
+    at = cuda.grid(1)
+    n_words = keys.shape[1]
+    if at < keys.size:
+        i, word = at // n_words, at % n_words
+        row = row_idx[i]
+        value = np.uint64(0)
+        for j in range(WORD * word, WORD * word + WORD):
+            value <<= np.uint64(1)
+            if j < bits.shape[1]:
+                value |= np.uint64(_bit(packed, 0, row, bits[0, j]))
+        keys[i, word] = value
+
+
+def sort_batch(packed: Any, bits: Any) -> Sorted:
+    """Sort the rows of every member by its keys.
+
+    packed: uint8 (members or 1, n, width); bits: (members, D), both anywhere. O(N) words and
+    passes of a radix sort for every 64 bits of a key.
+    """
+    packed, bits = to_device(packed, np.uint8), to_device(bits, np.int32)
+    n_members, n_levels = bits.shape
+    n_rows = packed.shape[1]
+    size = n_members * n_rows
+    member_bits = (n_members - 1).bit_length()
+    lead = min(n_levels, WORD - member_bits)  # key bits that fit behind the member's number
+    chunks = [(0, lead), *((at, min(at + WORD, n_levels)) for at in range(lead, n_levels, WORD))]
+    before, last = xp.empty(1, np.int64), None
+    for first, stop in reversed(chunks):
+        if last is not None:
+            before = before[last] if before.size > 1 else last
+        head = member_bits if first == 0 else 0
+        words = xp.empty(size, _dtype(head + stop - first))
+        launch(_fill_words, size, packed, bits, before, n_rows, first, stop, head, words)
+        last = argsort(words)
+    row_idx, rank = xp.empty(size, np.int32), xp.empty(size + 1, np.int32)
+    launch(_finish, size, packed, bits, last, before, n_rows, row_idx, rank)
+    return Sorted(row_idx, rank, n_rows, n_levels, n_members)
+
+
+def sort_rows(packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
+    """Rows in key order and the lcp of neighbours, on the card."""
+    found = sort_batch(packed[None], np.asarray(bits)[None])
+    return found.row_idx, xp.minimum(found.rank[:-1], found.n_levels)
+
+
+def ranks(lcp: Any, n_levels: int) -> Any:
+    """Ranks of one member's separators, int32 (n + 1,), from the lcp of neighbours."""
+    lcp = to_device(lcp, np.int32)
+    rank = xp.empty(lcp.size + 1, np.int32)
+    launch(_rank_of_lcp, lcp.size, lcp, lcp.size, n_levels, rank)
+    return rank
+
+
+def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
+    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), on the card."""
+    n_words = max(1, -(-len(bits) // WORD))
+    keys = xp.empty((row_idx.size, n_words), np.uint64)
+    codes = to_device(packed, np.uint8)[None]
+    launch(_fill_keys, keys.size, codes, to_device(np.asarray(bits)[None], np.int32), row_idx, keys)
+    return keys
+
+
+def _dtype(width: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest word of so many bits: fewer passes of the sort."""
+    return next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if width <= 8 * t().itemsize)

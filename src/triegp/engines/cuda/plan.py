@@ -1,0 +1,283 @@
+"""Who merges with whom, tile by tile: the trie as blocks of threads walk it.
+
+A tile is a run of adjacent items, at first the leaves, that one block holds in shared memory. In a
+tile every separator merges the two runs of items beside it, deep ones first, as long as what bounds
+the merged run on both sides is less deep. What stays open in all tiles, a few items each, are the
+items of the next stage, until every member is one item, its root. This is the shard of the design,
+again and again; it depends on the ranks alone and serves all sweeps over the same trie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import cuda, int32
+
+from triegp.engines.cuda.card import (
+    THREADS,
+    TILE,
+    device,
+    kernel,
+    launch_blocks,
+    to_device,
+    to_host,
+    xp,
+)
+
+Ints = npt.NDArray[np.int32]
+HIGH = 1 << 29  # above all ranks
+WORST = 0.75  # a stage that leaves more than this share of its items open is followed by a long one
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Items of one stage, their tiles, and what each tile does with them.
+
+    Attributes
+    ----------
+    rank : int32 (n_items + 1,)
+        Of the separator in front of each item; -1 in front of a member, and at the end.
+    depth : int32 (n_items,) or None
+        Depth of the top of each item; None where all are leaves.
+    place : int32 (n_items,) or None
+        First leaf of each item, by its number in the batch; None where items are leaves.
+    partner : int32 (n_items,)
+        Where the run begins, in the tile, that this item's separator merges with the run from this
+        item on; -1 - j where it stays open and its run is item j of the next stage.
+    first : int32 (n_tiles + 1,)
+        Where tiles begin.
+    member : int32 (n_tiles,)
+        Whose each tile is.
+    members : int32 (n_tiles,), on the host
+        The same.
+    long : bool
+        Whether tiles may have more than TILE items, too many for shared memory.
+    """
+
+    rank: Any
+    depth: Any
+    place: Any
+    partner: Any
+    first: Any
+    member: Any
+    members: Ints
+    long: bool
+
+    @property
+    def n_tiles(self) -> int:
+        """Number of tiles."""
+        return int(self.members.size)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return int(self.partner.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All stages of a batch.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        From the leaves up.
+    root_depth : int32 (n_members,)
+        Depth of every member's root.
+    n_rows, n_levels, n_members : int
+        Leaves a member, length of a key, members.
+    """
+
+    stages: tuple[Stage, ...]
+    root_depth: Any
+    n_rows: int
+    n_levels: int
+    n_members: int
+
+
+@device
+def depth_range(ranks, count, bounds):
+    """The highest and the lowest rank inside a tile, by all threads; bounds: shared int32 (2,)."""
+    t = cuda.threadIdx.x
+    if t == 0:
+        bounds[0], bounds[1] = -1, HIGH
+    cuda.syncthreads()
+    for p in range(t + 1, count, THREADS):
+        cuda.atomic.max(bounds, 0, ranks[p])
+        cuda.atomic.min(bounds, 1, ranks[p])
+    cuda.syncthreads()
+    highest, lowest = bounds[0], bounds[1]
+    cuda.syncthreads()
+    return highest, lowest
+
+
+@device
+def _close(lo, count, rank, depth, n_levels, partner, n_open, ranks, begin, end, own):
+    t = cuda.threadIdx.x
+    bounds = cuda.shared.array(2, int32)
+    if t == 0:
+        ranks[count] = rank[lo + count]
+    for p in range(t, count, THREADS):
+        ranks[p] = rank[lo + p]
+        begin[p] = p
+        end[p] = p + 1
+        own[p] = -1 - (n_levels if depth.size == 1 else depth[lo + p])
+    cuda.syncthreads()
+    level, lowest = depth_range(ranks, count, bounds)
+    while level >= lowest:
+        for p in range(t, count, THREADS):
+            if p > 0 and ranks[p] == level:
+                x, y = begin[p - 1], end[p]
+                if ranks[x] < level and ranks[y] < level:
+                    own[p] = x
+                    own[x] = -1 - min(level, n_levels)
+                    end[x] = y
+                    begin[y - 1] = x
+        cuda.syncthreads()
+        level -= 1
+    if t == 0:
+        bounds[0] = 0
+    cuda.syncthreads()
+    for p in range(t, count, THREADS):
+        partner[lo + p] = own[p]
+        if own[p] < 0:
+            cuda.atomic.add(bounds, 0, 1)
+    cuda.syncthreads()
+    if t == 0:
+        n_open[cuda.blockIdx.x] = bounds[0]
+
+
+@kernel
+def _close_tiles(first, rank, depth, n_levels, partner, n_open):
+    """Merge what a tile can; partner of what stays open is -1 - the depth of the top of its run.
+
+    depth: int32 (n_items,), or of size 1 where all items are leaves. n_open: int32 (n_tiles,).
+    """
+    lo = first[cuda.blockIdx.x]
+    count = first[cuda.blockIdx.x + 1] - lo
+    ranks = cuda.shared.array(TILE + 1, int32)
+    begin = cuda.shared.array(TILE, int32)
+    end = cuda.shared.array(TILE, int32)
+    own = cuda.shared.array(TILE, int32)
+    _close(lo, count, rank, depth, n_levels, partner, n_open, ranks, begin, end, own)
+
+
+@kernel
+def _close_long_tiles(first, rank, depth, n_levels, partner, n_open, ranks, begin, end, own):
+    """The same for tiles of any length; ranks, begin, end, own: int32 (n_items + n_tiles,)."""
+    b = cuda.blockIdx.x
+    lo, hi = first[b], first[b + 1]
+    _close(
+        lo,
+        hi - lo,
+        rank,
+        depth,
+        n_levels,
+        partner,
+        n_open,
+        ranks[lo + b : hi + b + 1],
+        begin[lo:hi],
+        end[lo:hi],
+        own[lo:hi],
+    )
+
+
+@kernel
+def _gather_open(first, rank, place, partner, offset, next_rank, next_depth, next_place):
+    """What stays open becomes the next stage's items; partner says where.
+
+    offset: int32 (n_tiles + 1,), where each tile's open items go.
+    """
+    t = cuda.threadIdx.x
+    b = cuda.blockIdx.x
+    lo = first[b]
+    count = first[b + 1] - lo
+    share = (count + THREADS - 1) // THREADS
+    start, stop = min(t * share, count), min((t + 1) * share, count)
+    found = cuda.shared.array(THREADS, int32)
+    mine = 0
+    for p in range(start, stop):
+        if partner[lo + p] < 0:
+            mine += 1
+    found[t] = mine
+    cuda.syncthreads()
+    if t == 0:
+        total = offset[b]
+        for i in range(THREADS):
+            mine = found[i]
+            found[i] = total
+            total += mine
+    cuda.syncthreads()
+    to = found[t]
+    for p in range(start, stop):
+        if partner[lo + p] < 0:
+            next_rank[to] = rank[lo + p]
+            next_depth[to] = -1 - partner[lo + p]
+            next_place[to] = place[lo + p] if place.size > 1 else lo + p
+            partner[lo + p] = -1 - to
+            to += 1
+    if b == 0 and t == 0:
+        next_rank[next_depth.size] = -1
+
+
+def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
+    """Plan the sweeps over a batch from its ranks, int32 (n_members * n_rows + 1,).
+
+    O(N) and, for each of the few stages, one number a tile to the host and back.
+    """
+    counts = np.full(n_members, n_rows)
+    none = xp.zeros(1, np.int32)
+    depth, place, long = none, none, False
+    stages = []
+    while True:
+        first, members = _tiles(counts, long)
+        n_items, n_tiles = int(first[-1]), members.size
+        on_card = to_device(first)
+        partner, n_open = xp.empty(n_items, np.int32), xp.empty(n_tiles, np.int32)
+        given = (on_card, rank, depth, n_levels, partner, n_open)
+        if long:
+            room = [xp.empty(n_items + n_tiles, np.int32) for _ in range(4)]
+            launch_blocks(_close_long_tiles, n_tiles, *given, *room)
+        else:
+            launch_blocks(_close_tiles, n_tiles, *given)
+        stage = Stage(rank, depth, place, partner, on_card, to_device(members), members, long)
+        stages.append(stage)
+        offset = np.zeros(n_tiles + 1, np.int32)
+        np.cumsum(to_host(n_open), out=offset[1:])
+        n_next = int(offset[-1])
+        next_rank = xp.empty(n_next + 1, np.int32)
+        next_depth, next_place = xp.empty(n_next, np.int32), xp.empty(n_next, np.int32)
+        launch_blocks(
+            _gather_open,
+            n_tiles,
+            on_card,
+            rank,
+            place,
+            partner,
+            to_device(offset),
+            next_rank,
+            next_depth,
+            next_place,
+        )
+        if n_next == n_members:
+            return Plan(tuple(stages), next_depth, n_rows, n_levels, n_members)
+        counts = np.diff(offset[np.append(np.searchsorted(members, np.arange(n_members)), n_tiles)])
+        long = n_next > WORST * n_items
+        rank, depth, place = next_rank, next_depth, next_place
+
+
+def _tiles(counts: npt.NDArray[Any], long: bool) -> tuple[Ints, Ints]:
+    """Where tiles begin, and whose each is, for so many items a member."""
+    if long:
+        return np.append(0, np.cumsum(counts)).astype(np.int32), np.arange(
+            counts.size, dtype=np.int32
+        )
+    tiles = -(-counts // TILE)
+    members = np.repeat(np.arange(counts.size, dtype=np.int32), tiles)
+    begin = np.append(0, np.cumsum(counts))
+    within = np.arange(members.size) - np.repeat(np.append(0, np.cumsum(tiles))[:-1], tiles)
+    first = np.append(begin[members] + TILE * within, begin[-1])
+    return first.astype(np.int32), members

@@ -1,0 +1,252 @@
+"""Sweeps over the trie on the card: one function for each of the protocol's.
+
+Arrays, also those of links, are the card's, but links.starts and links.stops, which are the host's:
+bucket k of nodes is order[starts[k]:stops[k]], deepest first, all of one depth, and no node of it
+above another. There is no spine. levels, and what is read once, may come from anywhere. Nothing but
+the sums of a likelihood and by level goes back to the host. No atomics: same input, same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from triegp.engines.cuda import card, steps, walks
+from triegp.engines.cuda.card import to_device, to_host, xp
+from triegp.engines.protocol import Array, Floats, Ids, Links, Sums
+
+CHUNK = 4 if card.SIMULATED else 32  # numbers that one thread adds up
+
+_inside = walks.upwards(steps.inside)
+_outside = walks.downwards(steps.outside)
+_sum_up = walks.upwards(steps.sum_up)
+_spread_down = walks.downwards(steps.spread_down)
+_mean_up = walks.upwards(steps.mean_up)
+_solve_down = walks.downwards(steps.solve_down)
+_whiten_up = walks.upwards(steps.whiten_up)
+_meet_up = walks.upwards(steps.meet_up)
+_gain_up = walks.upwards(steps.gain_up)
+_gain_down = walks.downwards(steps.gain_down)
+_draw_down = walks.downwards(steps.draw_down)
+_contract = walks.upwards(steps.contract)
+
+
+# Messages
+
+
+def inside(links: Links, levels: Floats, m: Array, s: Array) -> Sums:
+    """Merge messages up; the leaves of m and s are given, the nodes are written."""
+    levels = to_device(levels, np.float64)
+    terms = xp.zeros((3, links.n_rows))
+    walks.run(_inside, links, 1, levels, m, s, terms)
+    ends = xp.stack([m[links.root], _lifted_root(links, levels, s)])
+    with np.errstate(over="ignore"):  # the caller looks for overflow
+        found = xp.concatenate([terms.sum(axis=1), ends])
+    log_det, square, count, mean, var = to_host(found).tolist()
+    if var == math.inf:  # no row says anything
+        return Sums(0.0, 0.0, 0)
+    return Sums(log_det + math.log(var), square + mean * (mean / var), int(count) + 1)
+
+
+def outside(links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
+    """Outside messages (mo, so) of all ids and the depth at which each is held."""
+    mo, so, above = xp.zeros_like(m), xp.zeros_like(s), xp.zeros(m.size, np.int32)
+    walks.run(_outside, links, 1, to_device(levels, np.float64), m, s, mo, so, above)
+    return mo, so, above
+
+
+def leave_out(
+    links: Links,
+    levels: Floats,
+    outside: tuple[Array, Array, Ids],
+    y: Array,
+    stays: Floats,
+) -> tuple[Floats, Floats]:
+    """Mean and variance of f at each leaf given all others, in key order."""
+    n = links.n_rows
+    mean, var = xp.empty(n), xp.empty(n)
+    given = (links.depth, to_device(levels, np.float64), *outside, to_device(y), to_device(stays))
+    card.launch(_leave_out, n, *given, mean, var)
+    return mean, var
+
+
+@card.kernel
+def _leave_out(depth, levels, mo, so, above, y, stays, mean, var):
+    """What all other rows say of f at a leaf: its outside message, lowered, and what stays."""
+    i = cuda.grid(1)
+    if i < mean.size:
+        lowered = so[i] + (levels[above[i]] - levels[depth[i]])
+        kept = stays[i if stays.size > 1 else 0]
+        mean[i], var[i], _r1, _r2 = steps.merge(np.float64(mo[i]), lowered, np.float64(y[i]), kept)
+
+
+# Operators
+
+
+def product(links: Links, levels: Floats, x: Floats) -> Floats:
+    """K x for x (n, k) in key order."""
+    sums = _with_nodes(x)
+    walks.run(_sum_up, links, sums.shape[1], sums)
+    _spread(links, levels, sums)
+    return sums[: links.n_rows]
+
+
+def path_sums(links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
+    """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+    sums = _with_nodes(x[:, None])
+    walks.run(_sum_up, links, 1, sums)
+    below = sums[:, 0].copy()
+    _spread(links, levels, sums)
+    return below, sums[:, 0]
+
+
+def solve(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+    """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+    levels, x = to_device(levels, np.float64), _with_nodes(x)
+    walks.run(_mean_up, links, x.shape[1], levels, s, x)
+    x[links.root] /= _lifted_root(links, levels, s)
+    walks.run(_solve_down, links, x.shape[1], levels, s, x)
+    return x[: links.n_rows]
+
+
+def whiten(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+    """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+    levels, out = to_device(levels, np.float64), xp.empty(x.shape)
+    x = _with_nodes(x)
+    walks.run(_whiten_up, links, x.shape[1], levels, s, x, out)
+    out[0] = x[links.root] / xp.sqrt(_lifted_root(links, levels, s))
+    return out  # type: ignore[no-any-return]
+
+
+def level_products(links: Links, x: Floats, z: Floats) -> Floats:
+    """x' K_l z for l = 0..D, (D + 1, k), on the host, K_l being 1 where two rows share l bits."""
+    n, k = x.shape
+    x, z, met = _with_nodes(x), _with_nodes(z), xp.empty((n, k))
+    walks.run(_meet_up, links, k, x, z, met)
+    by_level = np.zeros((links.n_levels + 1, k))
+    if n > 1:
+        starts = to_host(links.starts)
+        depths = to_host(links.depth[n + links.order[to_device(starts)]])
+        sums = _bucket_sums(met[links.order], starts, to_host(links.stops))
+        np.add.at(by_level, depths, to_host(sums))
+    by_level[-1] += to_host((x[:n] * z[:n]).sum(axis=0))
+    total: Floats = np.cumsum(by_level[::-1], axis=0)[::-1]
+    return total
+
+
+def _bucket_sums(values: Any, starts: Any, stops: Any) -> Any:
+    """Sums of values[starts[b]:stops[b]] for all b, (n_buckets, k): a few at a time, then those."""
+    while True:
+        counts = -(-(stops - starts) // CHUNK)
+        ends = np.cumsum(counts)
+        firsts = ends - counts
+        out = xp.empty((int(ends[-1]), values.shape[1]))
+        bounds = (to_device(edge, np.int64) for edge in (starts, stops, firsts))
+        card.launch(_sum_chunks, out.size, values, *bounds, out)
+        if counts.max() == 1:
+            return out
+        values, starts, stops = out, firsts, ends
+
+
+@card.kernel
+def _sum_chunks(values, starts, stops, firsts, out):
+    """Sums of up to CHUNK rows of a bucket; firsts: rows of out where each bucket's sums begin."""
+    item = cuda.grid(1)
+    if item < out.size:
+        chunk, column = item // out.shape[1], item % out.shape[1]
+        low, high = 0, firsts.size  # the bucket is in low..high-1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if firsts[middle] <= chunk:
+                low = middle
+            else:
+                high = middle
+        begin = starts[low] + CHUNK * (chunk - firsts[low])
+        total = 0.0
+        for i in range(begin, min(begin + CHUNK, stops[low])):
+            total += values[i, column]
+        out[chunk, column] = total
+
+
+# The joint distribution of f at chosen leaves
+
+
+def contract(
+    links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
+) -> Floats:
+    """Edges of the tree over the chosen leaves: (gain, shift, var), float64 (2k, 3)."""
+    n = links.n_rows
+    levels = to_device(levels, np.float64)
+    first, stands_for = xp.empty(2 * n, np.int32), xp.empty(2 * n, np.int32)
+    first[:n] = stands_for[:n] = to_device(chosen, np.int32)
+    path, out = xp.empty((2 * n, 3)), xp.zeros((2 * n_chosen, 3))
+    path[:n, 0], path[:n, 1:] = 1.0, 0.0
+    walks.run(_contract, links, 1, levels, m, s, first, stands_for, path, out)
+    given = (links.root, links.depth, levels, m, s, stands_for, path, out)
+    card.launch(_contract_root, 1, *given)
+    return out  # type: ignore[no-any-return]
+
+
+@card.kernel
+def _contract_root(root, depth, levels, m, s, stands_for, path, out):
+    """The edge above the root, by one thread."""
+    if cuda.grid(1) == 0:
+        low = stands_for[root]
+        edge = levels[0] - levels[depth[root]]
+        gain, shift, var = steps.compose(m, s, edge, path, root)
+        out[low, 0], out[low, 1], out[low, 2] = gain, shift, var
+
+
+def covariance_product(links: Links, edges: Floats, x: Floats) -> Floats:
+    """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+    x = _with_nodes(x)
+    gain, _, var = _columns(edges)
+    walks.run(_gain_up, links, x.shape[1], gain, x)
+    x[links.root] *= var[links.root]
+    walks.run(_gain_down, links, x.shape[1], gain, var, x)
+    return x[: links.n_rows]
+
+
+def draw(links: Links, edges: Floats, normals: Floats) -> Floats:
+    """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+    gain, shift, var = _columns(edges)
+    root = links.root
+    normals[root] = shift[root] + xp.sqrt(var[root]) * normals[root]
+    walks.run(_draw_down, links, normals.shape[1], gain, shift, var, normals)
+    return normals[: links.n_rows]
+
+
+# What they share
+
+
+def _spread(links: Links, levels: Floats, sums: Any) -> None:
+    """Turn sums below every id into K x on the path down to it, in place."""
+    levels = to_device(levels, np.float64)
+    sums[links.root] *= _root_edge(links, levels)
+    walks.run(_spread_down, links, sums.shape[1], levels, sums)
+
+
+def _root_edge(links: Links, levels: Any) -> Any:
+    """Variance of the edge above the root, a number on the card."""
+    return levels[0] - levels[links.depth[links.root]]
+
+
+def _lifted_root(links: Links, levels: Any, s: Any) -> Any:
+    """Variance of the root's message, lifted to depth 0, a number on the card."""
+    return s[links.root] + _root_edge(links, levels)
+
+
+def _columns(edges: Any) -> list[Any]:
+    """Gain, shift and variance of every edge, each an array of its own."""
+    return [xp.ascontiguousarray(edges[:, j]) for j in range(3)]
+
+
+def _with_nodes(x: Any) -> Any:
+    """Leaf values x (n, k) with room for the nodes, (2n, k)."""
+    n, k = x.shape
+    out = xp.empty((2 * n, k))
+    out[:n] = to_device(x, np.float64)
+    return out

@@ -1,0 +1,489 @@
+"""The likelihood and its gradient, tile by tile, for all members of a batch at once.
+
+Going up, a block merges the messages of its tile in shared memory and hands on those of the runs
+that stay open. Going down it merges them once more, which costs less than reading them back, and
+takes the adjoints apart again. What a tile adds to the sums is one row of `partial`; rows are
+added in a fixed order, so that the result is the same bits every time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import cuda, float32, float64, int32
+
+from triegp.engines import messages
+from triegp.engines.cuda.card import (
+    THREADS,
+    TILE,
+    device,
+    kernel,
+    launch,
+    launch_blocks,
+    to_device,
+    to_host,
+    xp,
+)
+from triegp.engines.cuda.plan import Plan, Stage, depth_range
+from triegp.engines.protocol import Sums
+
+INF = math.inf
+FULL_LEFT, FULL_RIGHT, BEGIN = 1 << 29, 1 << 30, (1 << 29) - 1
+GROUP = 64  # rows of `partial` that one block adds up
+N_SUMS = 3  # log v, e^2 / v and their number
+
+merge = device(messages.merge)
+merge_adjoint = device(messages.merge_adjoint)
+
+
+@device
+def _merge_up(count, ranks, own, n_levels, levels, b, m, s, depth, keep, left_m, left_s, bounds):
+    """Merge a tile's messages, deep separators first; return this thread's part of the sums.
+
+    With keep, node p keeps what met there: (left_m, left_s)[p] and (m, s)[p], both lifted, and own
+    says whether they came from full depth.
+    """
+    t = cuda.threadIdx.x
+    log_sum, square, n_terms = 0.0, 0.0, 0.0
+    level, lowest = depth_range(ranks, count, bounds)
+    while level >= lowest:
+        here = min(level, n_levels)
+        at = levels[b, here]
+        for p in range(t, count, THREADS):
+            x = own[p]
+            if x >= 0 and ranks[p] == level:
+                s1 = s[x] + (at - levels[b, depth[x]])
+                s2 = s[p] + (at - levels[b, depth[p]])
+                m1, m2 = np.float64(m[x]), np.float64(m[p])
+                m0, s0, _, _ = merge(m1, s1, m2, s2)
+                v = s1 + s2
+                if v < INF:
+                    e = m1 - m2
+                    log_sum += math.log(v)
+                    square += e * (e / v)
+                    n_terms += 1.0
+                if keep:
+                    left_m[p] = m1
+                    left_s[p] = s1
+                    s[p] = s2
+                    if depth[x] == n_levels:
+                        own[p] |= FULL_LEFT
+                    if depth[p] == n_levels:
+                        own[p] |= FULL_RIGHT
+                m[x] = m0
+                s[x] = s0
+                depth[x] = here
+        cuda.syncthreads()
+        level -= 1
+    return log_sum, square, n_terms
+
+
+@device
+def _split_down(count, ranks, own, n_levels, m, s, left_m, left_s, bounds):
+    """Adjoints of a tile's messages, in place of them; left_m[p] is what node p adds to its level.
+
+    Returns this thread's part of what ids of full depth add to theirs.
+    """
+    t = cuda.threadIdx.x
+    full = 0.0
+    highest, level = depth_range(ranks, count, bounds)
+    while level <= highest:
+        for p in range(t, count, THREADS):
+            if own[p] >= 0 and ranks[p] == level:
+                x = own[p] & BEGIN
+                gm, gs = np.float64(m[x]), np.float64(s[x])
+                m1, s1 = np.float64(left_m[p]), np.float64(left_s[p])
+                m2, s2 = np.float64(m[p]), np.float64(s[p])
+                _, _, r1, r2 = merge(m1, s1, m2, s2)
+                gm1, gs1, gm2, gs2 = merge_adjoint(m1 - m2, s1 + s2, r1, r2, gm, gs)
+                m[x] = gm1
+                s[x] = gs1
+                m[p] = gm2
+                s[p] = gs2
+                left_m[p] = 0.0
+                if level < n_levels:  # edges of length 0 have no derivative
+                    left_m[p] = gs - (gs1 + gs2)
+                    if own[p] & FULL_LEFT:
+                        full += gs1
+                    if own[p] & FULL_RIGHT:
+                        full += gs2
+        cuda.syncthreads()
+        level += 1
+    return full
+
+
+@device
+def _block_sum(value, room):
+    """Sum over the threads of a block, in a fixed order; room: shared float64 (THREADS,)."""
+    t = cuda.threadIdx.x
+    room[t] = value
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            room[t] += room[t + half]
+        cuda.syncthreads()
+        half //= 2
+    total = room[0]
+    cuda.syncthreads()
+    return total
+
+
+@device
+def _load(lo, count, n_levels, rank, depth, partner, ranks, own, top):
+    """A tile's ranks, partners and depths."""
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        ranks[p] = rank[lo + p]
+        own[p] = partner[lo + p]
+        top[p] = n_levels if depth.size == 1 else depth[lo + p]
+
+
+@device
+def _gather(lo, count, b, n_rows, row_idx, y, variance, m, s):
+    """Messages of a tile's leaves."""
+    by = b if y.shape[0] > 1 else 0
+    bv = b if variance.shape[0] > 1 else 0
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        row = row_idx[lo + p]
+        m[p] = y[by, row]
+        s[p] = variance[bv, row if variance.shape[1] > 1 else 0]
+
+
+@device
+def _copy(lo, count, given_m, given_s, m, s):
+    """Messages of a tile's items."""
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        m[p] = given_m[lo + p]
+        s[p] = given_s[lo + p]
+
+
+@device
+def _go_up(count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line):
+    """Merge, hand on what stays open, and write the sums."""
+    bounds = cuda.shared.array(2, int32)
+    room = cuda.shared.array(THREADS, float64)
+    cuda.syncthreads()
+    log_sum, square, n_terms = _merge_up(
+        count, ranks, own, n_levels, levels, b, m, s, top, False, m, s, bounds
+    )
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        if own[p] < 0:
+            next_m[-1 - own[p]] = m[p]
+            next_s[-1 - own[p]] = s[p]
+    log_sum = _block_sum(log_sum, room)
+    square = _block_sum(square, room)
+    n_terms = _block_sum(n_terms, room)
+    if cuda.threadIdx.x == 0:
+        last = partial.shape[1] - N_SUMS
+        partial[line, last] = log_sum
+        partial[line, last + 1] = square
+        partial[line, last + 2] = n_terms
+
+
+@device
+def _go_down(
+    count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s, partial, line
+):
+    """Merge again, take over the adjoints of what stayed open, split, and write what that adds."""
+    t = cuda.threadIdx.x
+    bounds = cuda.shared.array(2, int32)
+    room = cuda.shared.array(THREADS, float64)
+    cuda.syncthreads()
+    _merge_up(count, ranks, own, n_levels, levels, b, m, s, top, True, left_m, left_s, bounds)
+    for p in range(t, count, THREADS):
+        if own[p] < 0:
+            m[p] = next_m[-1 - own[p]]
+            s[p] = next_s[-1 - own[p]]
+    cuda.syncthreads()
+    full = _split_down(count, ranks, own, n_levels, m, s, left_m, left_s, bounds)
+    full = _block_sum(full, room)
+    highest, lowest = depth_range(ranks, count, bounds)
+    for level in range(lowest + t, min(highest + 1, n_levels), THREADS):
+        found = 0.0
+        for p in range(1, count):
+            if ranks[p] == level and own[p] >= 0:
+                found += left_m[p]
+        partial[line, level] = found
+    if t == 0:
+        partial[line, n_levels] = full
+
+
+def _up_leaves(real):
+    @kernel
+    def up_leaves(
+        first, member, rank, partner, n_rows, n_levels, row_idx, y, variance, levels,
+        next_m, next_s, partial,
+    ):  # fmt: skip
+        """The first stage: leaves' messages are gathered from rows."""
+        tile = cuda.blockIdx.x
+        lo, b = first[tile], member[tile]
+        count = first[tile + 1] - lo
+        ranks = cuda.shared.array(TILE, int32)
+        own = cuda.shared.array(TILE, int32)
+        top = cuda.shared.array(TILE, int32)
+        m = cuda.shared.array(TILE, real)
+        s = cuda.shared.array(TILE, real)
+        _load(lo, count, n_levels, rank, rank[:1], partner, ranks, own, top)
+        _gather(lo, count, b, n_rows, row_idx, y, variance, m, s)
+        _go_up(
+            count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, tile
+        )  # fmt: skip
+
+    return up_leaves
+
+
+def _down_leaves(real):
+    @kernel
+    def down_leaves(
+        first, member, rank, partner, n_rows, n_levels, row_idx, y, variance, levels,
+        next_m, next_s, partial, rows, by_mean, by_var,
+    ):  # fmt: skip
+        """The last stage of the way down; by_mean, by_var: (N,), written if rows are wanted."""
+        tile, t = cuda.blockIdx.x, cuda.threadIdx.x
+        lo, b = first[tile], member[tile]
+        count = first[tile + 1] - lo
+        ranks = cuda.shared.array(TILE, int32)
+        own = cuda.shared.array(TILE, int32)
+        top = cuda.shared.array(TILE, int32)
+        m = cuda.shared.array(TILE, real)
+        s = cuda.shared.array(TILE, real)
+        left_m = cuda.shared.array(TILE, real)
+        left_s = cuda.shared.array(TILE, real)
+        room = cuda.shared.array(THREADS, float64)
+        _load(lo, count, n_levels, rank, rank[:1], partner, ranks, own, top)
+        _gather(lo, count, b, n_rows, row_idx, y, variance, m, s)
+        _go_down(
+            count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
+            partial, tile,
+        )  # fmt: skip
+        by_noise = 0.0
+        for p in range(t, count, THREADS):
+            by_noise += s[p]
+            if rows:
+                by_mean[lo + p] = m[p]
+                by_var[lo + p] = s[p]
+        by_noise = _block_sum(by_noise, room)
+        if t == 0:
+            partial[tile, n_levels + 1] = by_noise
+
+    return down_leaves
+
+
+def _up_items(real):
+    @kernel
+    def up_items(
+        first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
+        next_m, next_s, partial, line,
+    ):  # fmt: skip
+        """A later stage: messages come from the stage before."""
+        tile = cuda.blockIdx.x
+        lo, b = first[tile], member[tile]
+        count = first[tile + 1] - lo
+        ranks = cuda.shared.array(TILE, int32)
+        own = cuda.shared.array(TILE, int32)
+        top = cuda.shared.array(TILE, int32)
+        m = cuda.shared.array(TILE, real)
+        s = cuda.shared.array(TILE, real)
+        _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+        _copy(lo, count, item_m, item_s, m, s)
+        _go_up(
+            count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line + tile
+        )  # fmt: skip
+
+    return up_items
+
+
+def _down_items(real):
+    @kernel
+    def down_items(
+        first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
+        next_m, next_s, partial, line,
+    ):  # fmt: skip
+        """A later stage on the way down: items' messages are overwritten by their adjoints."""
+        tile = cuda.blockIdx.x
+        lo, b = first[tile], member[tile]
+        count = first[tile + 1] - lo
+        ranks = cuda.shared.array(TILE, int32)
+        own = cuda.shared.array(TILE, int32)
+        top = cuda.shared.array(TILE, int32)
+        m = cuda.shared.array(TILE, real)
+        s = cuda.shared.array(TILE, real)
+        left_m = cuda.shared.array(TILE, real)
+        left_s = cuda.shared.array(TILE, real)
+        _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+        _copy(lo, count, item_m, item_s, m, s)
+        _go_down(
+            count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
+            partial, line + tile,
+        )  # fmt: skip
+        for p in range(cuda.threadIdx.x, count, THREADS):
+            item_m[lo + p] = m[p]
+            item_s[lo + p] = s[p]
+
+    return down_items
+
+
+@kernel
+def _long_up(
+    first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
+    next_m, next_s, partial, line, ranks, own, top, m, s,
+):  # fmt: skip
+    """`up_items` for tiles of any length, in the card's memory: ranks, ..., s (n_items,)."""
+    tile = cuda.blockIdx.x
+    lo, hi, b = first[tile], first[tile + 1], member[tile]
+    count = hi - lo
+    ranks, own, top, m, s = ranks[lo:hi], own[lo:hi], top[lo:hi], m[lo:hi], s[lo:hi]
+    _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+    _copy(lo, count, item_m, item_s, m, s)
+    _go_up(
+        count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line + tile
+    )  # fmt: skip
+
+
+@kernel
+def _long_down(
+    first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
+    next_m, next_s, partial, line, ranks, own, top, m, s, left_m, left_s,
+):  # fmt: skip
+    """`down_items` for tiles of any length, in the card's memory."""
+    tile = cuda.blockIdx.x
+    lo, hi, b = first[tile], first[tile + 1], member[tile]
+    count = hi - lo
+    ranks, own, top, m, s = ranks[lo:hi], own[lo:hi], top[lo:hi], m[lo:hi], s[lo:hi]
+    left_m, left_s = left_m[lo:hi], left_s[lo:hi]
+    _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+    _copy(lo, count, item_m, item_s, m, s)
+    _go_down(
+        count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
+        partial, line + tile,
+    )  # fmt: skip
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        item_m[lo + p] = m[p]
+        item_s[lo + p] = s[p]
+
+
+@kernel
+def _crown(root_depth, n_levels, levels, m, s, partial, line, gradient):
+    """The roots' own terms; their messages are overwritten by their adjoints."""
+    b = cuda.grid(1)
+    if b < root_depth.size:
+        mean = np.float64(m[b])
+        v = np.float64(s[b]) + (levels[b, 0] - levels[b, root_depth[b]])
+        last = partial.shape[1] - N_SUMS
+        if v < INF:
+            partial[line + b, last] = math.log(v)
+            partial[line + b, last + 1] = mean * (mean / v)
+            partial[line + b, last + 2] = 1.0
+        if gradient:
+            t = mean / v
+            gs = 0.5 * (1.0 / v - t * t)
+            m[b] = t
+            s[b] = gs
+            partial[line + b, 0] = -gs
+            if root_depth[b] == n_levels:
+                partial[line + b, n_levels] += gs
+
+
+@kernel
+def _add_lines(partial, lines, first, out):
+    """out[g] = the sum of partial[lines[first[g]:first[g + 1]]], column by column."""
+    g = cuda.blockIdx.x
+    for column in range(cuda.threadIdx.x, partial.shape[1], THREADS):
+        total = 0.0
+        for k in range(first[g], first[g + 1]):
+            total += partial[lines[k], column]
+        out[g, column] = total
+
+
+UP_LEAVES = {np.dtype("f8"): _up_leaves(float64), np.dtype("f4"): _up_leaves(float32)}
+DOWN_LEAVES = {np.dtype("f8"): _down_leaves(float64), np.dtype("f4"): _down_leaves(float32)}
+UP_ITEMS = {np.dtype("f8"): _up_items(float64), np.dtype("f4"): _up_items(float32)}
+DOWN_ITEMS = {np.dtype("f8"): _down_items(float64), np.dtype("f4"): _down_items(float32)}
+
+
+def evaluate_plan(
+    plan: Plan,
+    row_idx: Any,
+    y: Any,
+    variance: Any,
+    levels: Any,
+    dtype: np.dtype[Any],
+    gradient: bool,
+    rows: bool = False,
+) -> tuple[list[Sums], npt.NDArray[np.float64] | None, Any, Any]:
+    """Likelihoods of all members and, if wanted, their derivatives.
+
+    y: float64 (members or 1, n); variance: float64 (members or 1, n or 1); levels: float64
+    (members, D + 1); row_idx: int32 (N,): all on the card. Returns the sums a member; by level,
+    and in the last column by the noise that all rows share, float64 (members, D + 2) on the host;
+    and, if rows are wanted, derivatives by the leaves' means and variances, (N,) in key order, on
+    the card.
+    """
+    n_levels, n_members = plan.n_levels, plan.n_members
+    n_columns = N_SUMS + (n_levels + 2 if gradient else 0)
+    lines = np.cumsum([0, *(stage.n_tiles for stage in plan.stages)])
+    partial = xp.zeros((int(lines[-1]) + n_members, n_columns))
+    sizes = [*(stage.n_items for stage in plan.stages[1:]), n_members]
+    m, s = ([xp.empty(size, dtype) for size in sizes] for _ in range(2))
+    leaves = plan.stages[0]
+    head = (leaves.first, leaves.member, leaves.rank, leaves.partner, plan.n_rows, n_levels)
+    head = (*head, row_idx, y, variance, levels, m[0], s[0], partial)
+    launch_blocks(UP_LEAVES[dtype], leaves.n_tiles, *head)
+    for k in range(1, len(plan.stages)):
+        _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, False)
+    tail = (plan.root_depth, n_levels, levels, m[-1], s[-1], partial, int(lines[-1]), gradient)
+    launch(_crown, n_members, *tail)
+    by_mean = by_var = xp.empty(row_idx.size if rows else 1, dtype)
+    if gradient:
+        for k in range(len(plan.stages) - 1, 0, -1):
+            _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, True)
+        by_mean = xp.empty_like(by_var)
+        launch_blocks(DOWN_LEAVES[dtype], leaves.n_tiles, *head, rows, by_mean, by_var)
+    total = to_host(_add_up(plan, partial))
+    sums = [Sums(float(a), float(b), int(c)) for a, b, c in total[:, n_columns - N_SUMS :]]
+    return sums, total[:, : n_columns - N_SUMS] if gradient else None, by_mean, by_var
+
+
+def _items(
+    stage: Stage,
+    n_levels: int,
+    levels: Any,
+    m: list[Any],
+    s: list[Any],
+    k: int,
+    partial: Any,
+    line: int,
+    dtype: np.dtype[Any],
+    down: bool,
+) -> None:
+    """One stage after the first, up or down."""
+    given = (stage.first, stage.member, stage.rank, stage.depth, stage.partner, n_levels, levels)
+    given = (*given, m[k - 1], s[k - 1], m[k], s[k], partial, line)
+    if stage.long:
+        room = [xp.empty(stage.n_items, np.int32) for _ in range(3)]
+        room += [xp.empty(stage.n_items, dtype) for _ in range(4 if down else 2)]
+        launch_blocks(_long_down if down else _long_up, stage.n_tiles, *given, *room)
+    else:
+        launch_blocks((DOWN_ITEMS if down else UP_ITEMS)[dtype], stage.n_tiles, *given)
+
+
+def _add_up(plan: Plan, partial: Any) -> Any:
+    """Sum the lines of every member, GROUP at a time, in their order."""
+    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(plan.n_members)])
+    lines = np.argsort(owner, kind="stable").astype(np.int32)
+    while True:
+        owner = owner[lines]
+        counts = np.bincount(owner, minlength=plan.n_members)
+        groups = -(-counts // GROUP)
+        members = np.repeat(np.arange(plan.n_members), groups)
+        begin = np.append(0, np.cumsum(counts))
+        within = np.arange(members.size) - np.repeat(np.append(0, np.cumsum(groups))[:-1], groups)
+        first = np.append(begin[members] + GROUP * within, begin[-1]).astype(np.int32)
+        out = xp.empty((members.size, partial.shape[1]))
+        launch_blocks(_add_lines, members.size, partial, to_device(lines), to_device(first), out)
+        if members.size == plan.n_members:
+            return out
+        partial, owner, lines = out, members, np.arange(members.size, dtype=np.int32)
