@@ -8,7 +8,7 @@ from bench import __main__ as command
 from bench import cells, page, paper, plan, scaling, tables, unique
 from bench.data import SEVEN, available, load
 from bench.distributions import LEVELS, TAILS, Gaussians, Quantiles, central, gaussian, score
-from bench.methods import METHODS, Task, missing
+from bench.methods import METHODS, Task, gaussian_processes, missing
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -114,6 +114,16 @@ def test_the_papers_two_methods_come_of_one_fit():
     alone = BinaryTreeGPRegressor(preset="paper-bt", random_state=0).fit(task.X, task.y)
     np.testing.assert_allclose(best.mean[0], alone.predict(X), rtol=1e-12)
     assert both.weight.size == 20
+
+
+def test_batches_of_new_rows_do_not_matter(monkeypatch):
+    task, X, _ = small_task()
+    predict = METHODS["sklearn-gp"].fit(task)
+    whole = predict(X)
+    monkeypatch.setattr(gaussian_processes, "PREDICT_ROWS", 7)
+    parts = predict(X)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-10)
+    np.testing.assert_allclose(parts.sd, whole.sd, rtol=1e-10)
 
 
 # Cells

@@ -8,6 +8,7 @@ from bench.distributions import gaussian
 from bench.methods.task import Method
 
 ROWS = 1_000
+PREDICT_ROWS = 20_000  # at a time: their kernel with the training rows is dense
 
 
 def fit_sklearn_gp(task):
@@ -29,7 +30,10 @@ def fit_sklearn_gp(task):
         model.fit(scaler.transform(task.X[rows]), task.y[rows])
 
     def predict(X):
-        return gaussian(*model.predict(scaler.transform(X), return_std=True))
+        starts = range(0, len(X), PREDICT_ROWS)
+        parts = (scaler.transform(X[start : start + PREDICT_ROWS]) for start in starts)
+        found = [model.predict(part, return_std=True) for part in parts]
+        return gaussian(*(np.concatenate(values) for values in zip(*found, strict=True)))
 
     return predict
 
