@@ -31,7 +31,7 @@ def least(metric):
 
 def sections():
     """The page, section by section, as lines."""
-    peers = ("triegp", "triegp-forest", "paper-bte", *plan.PEERS)
+    peers = ("triegp", "triegp-forest", "paper-bte", "paper-bt", *plan.PEERS)
     cells = [c for d in SEVEN for c in read("test", d, "triegp")]
     where = cells[0]["machine"] if cells else machine()
     gpus = {c["machine"].get("gpu") for d in SEVEN for m in peers for c in read("test", d, m)}
@@ -71,6 +71,7 @@ def sections():
     for metric in REST:
         title = tables.METRICS[metric][0]
         yield [f"{title}:", "", *tables.peers_table(metric, SEVEN, peers), ""]
+    yield command("peers", "table1")[1:]
     yield ["## Large sets", "", "One seed where no error is given.", ""]
     for metric in ("nll", "rmse", "crps", "cover90", "fit", "predict", "memory"):
         rows = tables.peers_table(metric, plan.LARGE, plan.ON_LARGE)

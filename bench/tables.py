@@ -20,7 +20,9 @@ def _part(of, level, scale=1):
 
 
 def _mebibytes(cell):
-    return None if cell["memory_peak"] is None else cell["memory_peak"] / 2**20
+    """Peak of the process or, where the work was on a GPU, of the card."""
+    found = cell["gpu_memory_peak" if cell["machine"].get("gpu") else "memory_peak"]
+    return None if found is None else found / 2**20
 
 
 # metric: (title, how to get it from a cell, digits, whether less is better)
@@ -41,7 +43,7 @@ METRICS = {
         1,
         None,
     ),
-    "memory": ("Peak memory of the process, MiB", _mebibytes, 0, None),
+    "memory": ("Peak memory of the process (GPU: of the card), MiB", _mebibytes, 0, None),
 }
 LEAST = ("fit", "predict", "memory")  # other work on the machine only adds to these
 
@@ -93,6 +95,15 @@ def failures(cells):
     return f" ({', '.join(counts)})" if counts else ""
 
 
+def fewer(cells, metric):
+    """How many seeds a mean is over, in brackets, where some have not been run or not kept it."""
+    known = len(values(cells, METRICS[metric][1]))
+    bad = sum(cell["status"] != "ok" for cell in cells)
+    if metric in LEAST or known == 1 or known + bad >= len(plan.SEEDS):
+        return ""  # one seed has no error beside it, failures are told
+    return f" ({known} seeds)"
+
+
 def peers_table(metric, data, methods, part="test"):
     """Methods by data sets, one metric; the best of each column in bold."""
     _, _, digits, less = METRICS[metric]
@@ -112,7 +123,9 @@ def peers_table(metric, data, methods, part="test"):
                 continue
             text = with_error(found, digits)
             bold = less and m not in coarse and round(found[0], digits) == round(best[d], digits)
-            texts.append((f"**{text}**" if bold else text) + failures(read(part, d, m)))
+            cells = read(part, d, m)
+            text = f"**{text}**" if bold else text
+            texts.append(text + fewer(cells, metric) + failures(cells))
         rows.append(texts)
     return table(["", *data], rows)
 
@@ -193,21 +206,30 @@ def ablation_table():
     base = {
         d: {c["seed"]: c for c in read("valid", d, "triegp") if c["status"] == "ok"} for d in SEVEN
     }
-    rows = [["the defaults", *(_short([pick(c) for c in base[d].values()]) for d in SEVEN), ""]]
+    defaults = [_short([pick(c) for c in base[d].values()]) for d in SEVEN]
+    rows = [["the defaults", *defaults, "", _span([len(base[d]) for d in SEVEN])]]
     for name in ABLATIONS:
-        gains = []
+        gains, counts = [], []
         for d in SEVEN:
             cells = [c for c in read("valid", d, f"triegp, {name}") if c["status"] == "ok"]
             pairs = [pick(c) - pick(base[d][c["seed"]]) for c in cells if c["seed"] in base[d]]
             gains.append(np.mean(pairs) if pairs else None)
+            counts.append(len(pairs))
         known = [g for g in gains if g is not None]
         texts = ["not run" if g is None else f"{g:+.3f}" for g in gains]
-        rows.append([name, *texts, f"{np.mean(known):+.3f}" if known else "-"])
-    return table(["", *SEVEN, "mean"], rows)
+        mean = f"{np.mean(known):+.3f}" if known else "-"
+        rows.append([name, *texts, mean, _span(counts)])
+    return table(["", *SEVEN, "mean", "seeds"], rows)
 
 
 def _short(numbers):
     return f"{np.mean(numbers):.3f}" if numbers else "not run"
+
+
+def _span(counts):
+    """Least and most of the numbers of seeds, of the data sets that have any."""
+    counts = sorted({count for count in counts if count})
+    return " to ".join(str(count) for count in dict.fromkeys(counts[:1] + counts[-1:]))
 
 
 def methods_table(methods):

@@ -147,6 +147,7 @@ def fake_cell(folder, data, method, seed, part="test", **facts):
         "predict_seconds_per_million": 1.0,
         "memory_peak": 2**30,
         "memory_before": 2**20,
+        "gpu_memory_peak": None,
         "machine": {"cpu": "a cpu", "cores": 2, "gpu": None},
     }
     path.write_text(json.dumps(cell | facts))
@@ -250,10 +251,24 @@ def test_what_a_cell_did_not_keep_is_a_dash(folder):
     for seed in range(2):
         fake_cell(folder, "pol", "gpytorch-svgp", seed, coverage=gone, width=gone, **lost)
     text = {m: tables.peers_table(m, ("pol",), ("gpytorch-svgp",))[2] for m in tables.METRICS}
-    assert text["cover90"] == "| gpytorch-svgp | 90.0 ± 0.0 |"
-    assert text["width90"] == "| gpytorch-svgp | 0.900 ± 0.000 |"
+    assert text["cover90"] == "| gpytorch-svgp | 90.0 ± 0.0 (2 seeds) |"
+    assert text["width90"] == "| gpytorch-svgp | 0.900 ± 0.000 (2 seeds) |"
     for metric in ("cover50", "cover99", "width50", "width99", "predict", "memory"):
         assert text[metric] == "| gpytorch-svgp | - |"
+
+
+def test_a_mean_over_fewer_seeds_says_so(folder):
+    gpu = {"machine": {"gpu": "some GPU"}}
+    for seed in range(2):
+        fake_cell(folder, "pol", "gpytorch-svgp", seed, gpu_memory_peak=2**21, **gpu)
+    gone = {"50": None, "90": 0.9, "99": None}
+    lost = {"fit_seconds": 40.0, "memory_peak": None}
+    fake_cell(folder, "pol", "gpytorch-svgp", 2, coverage=gone, width=gone, **lost, **gpu)
+    row = {m: tables.peers_table(m, ("pol",), ("gpytorch-svgp",))[2] for m in tables.METRICS}
+    assert row["cover90"] == "| gpytorch-svgp (GPU) | 90.0 ± 0.0 |"
+    assert row["cover50"] == "| gpytorch-svgp (GPU) | 50.0 ± 0.0 (2 seeds) |"
+    assert row["fit"] == "| gpytorch-svgp (GPU) | 40.0 |"
+    assert row["memory"] == "| gpytorch-svgp (GPU) | 2 |"  # the card's
 
 
 def test_the_ablation_is_a_difference_seed_by_seed(folder):
@@ -262,7 +277,11 @@ def test_the_ablation_is_a_difference_seed_by_seed(folder):
         fake_cell(folder, "pol", "triegp, no shift", seed, "valid", nll=0.75 + seed)
     row = next(line for line in tables.ablation_table() if line.startswith("| no shift"))
     assert row.startswith("| no shift | +0.250 | not run")
-    assert row.endswith("| +0.250 |")
+    assert row.endswith("| +0.250 | 2 |")
+    fake_cell(folder, "bike", "triegp", 0, "valid")
+    fake_cell(folder, "bike", "triegp, no shift", 0, "valid")
+    row = next(line for line in tables.ablation_table() if line.startswith("| no shift"))
+    assert row.endswith("| +0.125 | 1 to 2 |")
 
 
 def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
