@@ -30,7 +30,7 @@ from triegp import (
     rebuild_trie,
     sros,
 )
-from triegp.trie import default_cuts
+from triegp.engines.cuts import default_cuts
 
 NOISE = 0.01
 HOUSE = 1_311_539  # rows of HouseElec, the paper's largest data set

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 
 import oracle
-import triegp.trie
 from problems import problems
 from tolerances import GRADIENT, VALUE
 from triegp import (
@@ -25,14 +24,15 @@ from triegp import (
     product,
     solve,
 )
+from triegp.engines import cuts
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_shards():
-    before = triegp.trie.SHARD_ROWS, triegp.trie.MAX_SHARDS
-    triegp.trie.SHARD_ROWS, triegp.trie.MAX_SHARDS = 3, 1000
+    before = cuts.SHARD_ROWS, cuts.MAX_SHARDS
+    cuts.SHARD_ROWS, cuts.MAX_SHARDS = 3, 1000
     yield
-    triegp.trie.SHARD_ROWS, triegp.trie.MAX_SHARDS = before
+    cuts.SHARD_ROWS, cuts.MAX_SHARDS = before
 
 
 def fit(problem):

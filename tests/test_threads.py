@@ -29,7 +29,7 @@ from triegp import (
     whiten,
 )
 from triegp.engines.cpu.threads import row_blocks, run_each
-from triegp.trie import default_cuts
+from triegp.engines.cuts import default_cuts
 
 
 def everything(n_threads, n=70_000):

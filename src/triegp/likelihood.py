@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.codes import Codes
-from triegp.engines import Adjoints, CpuEngine, Engine
+from triegp.engines import Adjoints, Candidate, CpuEngine, Engine, Evaluated
 from triegp.observations import (
     Measured,
     Observations,
     check_dtype,
+    hold_rows,
     measure,
     observe,
     refuse_silence,
 )
 from triegp.order import BitOrder
-from triegp.trie import Trie, build_trie
+from triegp.trie import Trie, check_codes
+
+NO_GRADIENT = "the nll exceeds float64 and has no gradient: scale y or raise noise"
 
 Floats = npt.NDArray[np.float64]
 
@@ -104,7 +107,7 @@ def likelihood(
 
     Examples
     --------
-    >>> from triegp.codes import pack_codes
+    >>> from triegp import build_trie, pack_codes
     >>> order = BitOrder.from_weights([0, 1], [0.5, 0.5], nugget="bit")
     >>> trie = build_trie(pack_codes([[0], [3]], precision=2), order)
     >>> round(likelihood(trie, order, [1.0, -1.0], noise=0.5).nll, 6)  # two independent rows
@@ -149,7 +152,7 @@ def measured_likelihood(
     if not (gradient or row_gradients):
         return Likelihood(nll)
     if adjoints is None:
-        raise OverflowError("the nll exceeds float64 and has no gradient: scale y or raise noise")
+        raise OverflowError(NO_GRADIENT)
     return Likelihood(nll, _gradient(trie, rows, adjoints, row_gradients))
 
 
@@ -168,22 +171,60 @@ def evaluate_orders(
     """Likelihoods of many orders over the same rows, side by side on the cores.
 
     Each order's trie is built and evaluated on one thread; results come in the order of `orders`
-    and are the same bits as `likelihood` gives one by one.
+    and are the same bits as `likelihood` gives one by one. An engine that works on many at once
+    does (`Engine.batches`).
     """
+    if not orders:
+        return []
+    rows = measure(
+        y, n_rows=codes.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
+    )
+    refuse_silence(rows)
+    engine = engine or CpuEngine()
+    codes, rows = hold_codes(codes, engine), hold_rows(rows, engine.hold)
+    cases = [Case(codes, order, rows) for order in orders]
+    return evaluate_cases(cases, noise, engine, gradient=gradient, dtype=dtype)
 
-    def evaluate(alone: Engine, order: BitOrder) -> Likelihood:
-        return likelihood(
-            build_trie(codes, order, engine=alone),
-            order,
-            y,
-            noise,
-            known_noise=known_noise,
-            sample_weight=sample_weight,
-            gradient=gradient,
-            dtype=dtype,
+
+class Case(NamedTuple):
+    """An order over rows, and what was measured there; both held by the engine to evaluate it."""
+
+    codes: Codes
+    order: BitOrder
+    measured: Measured
+
+
+def hold_codes(codes: Codes, engine: Engine) -> Codes:
+    """The same codes in an engine's own memory."""
+    return replace(codes, packed=engine.hold(codes.packed))
+
+
+def evaluate_cases(
+    cases: Sequence[Case],
+    noise: float,
+    engine: Engine,
+    *,
+    gradient: bool = False,
+    dtype: npt.DTypeLike = np.float64,
+) -> list[Likelihood]:
+    """Likelihoods of many orders at once, each over rows of its own, in the order of the cases.
+
+    The same as `measured_likelihood` one by one. No tries are kept: every order is sorted anew.
+    """
+    candidates, observed = [], []
+    for codes, order, measured in cases:
+        check_codes(codes, order)
+        rows = observe(order, measured, noise, dtype=dtype)
+        observed.append(rows)
+        candidates.append(
+            Candidate(codes.packed, order.key_bits, order.levels, rows.y, rows.variance)
         )
-
-    return (engine or CpuEngine()).each(evaluate, orders)
+    weighted = gradient and any(rows.weight is not None for rows in observed)
+    found = engine.evaluate_many(candidates, check_dtype(dtype), gradient, weighted)
+    return [
+        _evaluated(rows, one, gradient, check_dtype(dtype))
+        for rows, one in zip(observed, found, strict=True)
+    ]
 
 
 def leaf_messages(
@@ -210,8 +251,30 @@ def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients:
         else:
             by_row_noise = rows.noise_gradient(trie.unsort(by_var.astype(np.float64)))
             by_noise = float(by_row_noise.sum())
-    if not (np.isfinite(by_level).all() and math.isfinite(by_noise)):
-        raise OverflowError(f"the gradient exceeds {by_var.dtype}: scale y or raise noise")
+    _refuse_overflow(by_level, by_noise, by_var.dtype)
     if not row_gradients:
         return Gradient(by_level, by_noise)
     return Gradient(by_level, by_noise, by_row_noise, trie.unsort(by_mean.astype(np.float64)))
+
+
+def _evaluated(
+    rows: Observations, found: Evaluated, gradient: bool, dtype: np.dtype[Any]
+) -> Likelihood:
+    """What an engine found, constants and weights of the rows put in."""
+    nll = found.sums.nll + rows.constant
+    if not gradient:
+        return Likelihood(nll)
+    if found.by_level is None:
+        raise OverflowError(NO_GRADIENT)
+    by_noise = found.by_noise
+    if rows.weight is not None:
+        assert found.by_var is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            by_noise = float(rows.noise_gradient(found.by_var).sum())
+    _refuse_overflow(found.by_level, by_noise, dtype)
+    return Likelihood(nll, Gradient(found.by_level, by_noise))
+
+
+def _refuse_overflow(by_level: Floats, by_noise: float, dtype: np.dtype[Any]) -> None:
+    if not (np.isfinite(by_level).all() and math.isfinite(by_noise)):
+        raise OverflowError(f"the gradient exceeds {dtype}: scale y or raise noise")

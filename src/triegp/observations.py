@@ -1,8 +1,13 @@
-"""What is observed at each row: a target, and the variance with which it tells of f."""
+"""What is observed at each row: a target, and the variance with which it tells of f.
+
+The arrays of the rows may lie in an engine's own memory (`hold`): arithmetic here is with numbers
+and with arrays of one kind, and numpy's functions hand over to the library they come from.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +50,7 @@ class Observations:
         if self.weight is None:
             return self.noise
         with np.errstate(divide="ignore"):
-            return self.noise / self.weight
+            return _one_or_all(self.noise) / self.weight
 
     @property
     def constant(self) -> float:
@@ -53,7 +58,7 @@ class Observations:
         if self.weight is None:
             return 0.0
         counts = self.weight > 0
-        c, noise = self.weight[counts], np.broadcast_to(self.noise, self.y.shape)[counts]
+        c, noise = self.weight[counts], _each_row(self.noise, self.weight)[counts]
         terms = (c - 1.0) * (math.log(2.0 * math.pi) + np.log(noise)) + np.log(c)
         return 0.5 * float(terms.sum())
 
@@ -63,7 +68,7 @@ class Observations:
             return by_variance
         c = self.weight
         with np.errstate(divide="ignore", invalid="ignore"):
-            gradient = by_variance / c + (c - 1.0) / (2.0 * self.noise)
+            gradient = by_variance / c + (c - 1.0) / (2.0 * _one_or_all(self.noise))
         return np.where(c > 0, gradient, 0.0)
 
 
@@ -138,14 +143,21 @@ def observe(
         raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
     if order.scale > largest:
         raise ValueError(f"scale of order must be at most {largest:g}, got {order.scale}")
-    variance = np.array([level + order.nugget_variance])
+    shared = level + order.nugget_variance
+    variance = np.array([shared])
     if rows.known_noise is not None:
-        variance = variance + rows.known_noise
+        variance = shared + rows.known_noise
         if variance.max() > largest:
             raise ValueError(f"known_noise must be at most {largest:g}, got {variance.max()}")
     if rows.weight is not None:
         _refuse_extreme(variance, rows.weight, smallest, largest)
     return Observations(rows.y, variance, rows.weight)
+
+
+def hold_rows(rows: Measured, hold: Callable[[Floats], Floats]) -> Measured:
+    """The same rows in an engine's own memory; `hold` is the engine's."""
+    known, weight = (None if a is None else hold(a) for a in (rows.known_noise, rows.weight))
+    return Measured(hold(rows.y), known, weight)
 
 
 def refuse_silence(rows: Observations | Measured) -> None:
@@ -158,7 +170,7 @@ def _refuse_extreme(variance: Floats, weight: Floats, smallest: float, largest: 
     """Refuse weights that take a row's variance, noise / weight, out of range."""
     counts = weight > 0
     with np.errstate(over="ignore"):
-        ratio = np.broadcast_to(variance, weight.shape)[counts] / weight[counts]
+        ratio = _each_row(variance, weight)[counts] / weight[counts]
     bad = np.flatnonzero((ratio < smallest) | (ratio > largest))
     if bad.size:
         i = int(np.flatnonzero(counts)[bad[0]])
@@ -166,6 +178,16 @@ def _refuse_extreme(variance: Floats, weight: Floats, smallest: float, largest: 
             f"sample_weight must leave noise / weight in [{smallest:g}, {largest:g}], got weight "
             f"{weight[i]} at row {i}, where the noise is {variance[i if variance.size > 1 else 0]}"
         )
+
+
+def _one_or_all(noise: Floats) -> Any:
+    """Noise (n,), or the number that all rows share."""
+    return float(noise[0]) if noise.size == 1 else noise
+
+
+def _each_row(noise: Floats, like: Floats) -> Floats:
+    """Noise of every row, (n,), in the memory where the rows are."""
+    return np.full_like(like, float(noise[0])) if noise.size == 1 else noise
 
 
 def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import CpuEngine, Engine, Links
+from triegp.engines.cuts import between_keys, default_cuts
 from triegp.order import BitOrder
 
 MAX_ROWS = 2**30  # ids are int32, two a row
-SHARD_ROWS = 1 << 14
-MAX_SHARDS = 64
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
@@ -105,7 +104,7 @@ def build_trie(
     O(n q / 8) for the first chunk of the keys, O(n) for a radix sort that reads as many bits as it
     takes to tell the rows apart, O(n) for the links; about 45 bytes a row.
     """
-    _check(codes, order)
+    check_codes(codes, order)
     engine = engine or CpuEngine()
     row_idx, lcp = engine.sort_rows(codes.packed, order.key_bits)
     return link_rows(order.key_bits, row_idx, lcp, engine, cuts=cuts)
@@ -117,7 +116,7 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
     Equal to `build_trie(codes, order)`. Where nothing that the key reads has changed, the trie
     itself is returned; where only deep bits have, O(n) with a small factor.
     """
-    _check(codes, order)
+    check_codes(codes, order)
     if codes.n_rows != trie.n_rows or order.n_levels != trie.n_levels:
         raise ValueError(
             f"codes and order must have {trie.n_rows} rows and {trie.n_levels} key bits as the "
@@ -168,11 +167,6 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     return link_rows(trie.bits, merged_rows, out_lcp, engine), merged_keys
 
 
-def default_cuts(n_rows: int) -> Ints:
-    """First leaves of the shards, int64; they depend on n_rows alone."""
-    return np.arange(0, n_rows, max(SHARD_ROWS, -(-n_rows // MAX_SHARDS)), dtype=np.int64)
-
-
 def with_engine(trie: Trie, engine: Engine) -> Trie:
     """Return the same trie in the hands of another engine of the same kind."""
     return replace(trie, engine=engine)
@@ -193,12 +187,13 @@ def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any =
         raise ValueError(
             f"cuts must be rising integers from 0 to at most {n_rows - 1}, got {cuts!r}"
         )
-    first = _between_keys(first.astype(np.int64), lcp, int(bits.size))
+    first = between_keys(first.astype(np.int64), lcp, int(bits.size))
     links = engine.link(lcp, int(bits.size), first)
     return Trie(bits, row_idx, links, engine)
 
 
-def _check(codes: Codes, order: BitOrder) -> None:
+def check_codes(codes: Codes, order: BitOrder) -> None:
+    """Refuse codes that no trie of this order can be built over."""
     if codes.n_rows == 0:
         raise ValueError("codes must have at least one row, got none")
     if codes.n_rows > MAX_ROWS:
@@ -220,12 +215,3 @@ def _refuse_outside(codes: Codes) -> None:
     if codes.outside is not None and codes.outside.any():
         row = int(np.argmax(codes.outside))
         raise ValueError(f"codes of a trie must lie inside the box, row {row} does not")
-
-
-def _between_keys(cuts: Ints, lcp: Ids, n_levels: int) -> Ints:
-    """Move cuts that part rows with the same key behind them: such a run is always one shard's."""
-    if not (lcp[cuts] == n_levels).any():
-        return cuts
-    starts = np.append(np.flatnonzero(lcp < n_levels), lcp.size)
-    moved = np.unique(starts[np.searchsorted(starts, cuts)])
-    return moved[moved < lcp.size]

@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 from triegp.engines.cpu import CpuEngine, available_cores
-from triegp.engines.protocol import Adjoints, Engine, Links, Located, Sums, Tree
+from triegp.engines.protocol import (
+    Adjoints,
+    Candidate,
+    Engine,
+    Evaluated,
+    Links,
+    Located,
+    Sums,
+    Tree,
+)
 
-__all__ = ["Adjoints", "CpuEngine", "Engine", "Links", "Located", "Sums", "Tree", "available_cores"]
+__all__ = [
+    "Adjoints",
+    "Candidate",
+    "CpuEngine",
+    "Engine",
+    "Evaluated",
+    "Links",
+    "Located",
+    "Sums",
+    "Tree",
+    "available_cores",
+]

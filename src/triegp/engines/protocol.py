@@ -105,6 +105,55 @@ class Adjoints(NamedTuple):
     by_var: Array
 
 
+class Candidate(NamedTuple):
+    """One order over one set of rows, to be evaluated beside others.
+
+    Arrays may lie in the engine's own memory (`Engine.hold`).
+
+    Attributes
+    ----------
+    packed : uint8 (n, width)
+        Packed codes; the same object in several candidates where they share rows.
+    bits : int64 (D,)
+        The canonical bits that make a key, first bit first.
+    levels : float64 (D + 1,)
+        R(0..D).
+    y : float64 (n,)
+        Targets, in the order of the rows.
+    variance : float64 (n,) or (1,)
+        Of each row's message.
+    """
+
+    packed: Bytes
+    bits: Ints
+    levels: Floats
+    y: Floats
+    variance: Floats
+
+
+class Evaluated(NamedTuple):
+    """What became of a candidate.
+
+    Attributes
+    ----------
+    sums : Sums
+        Of its likelihood.
+    by_level : float64 (D + 1,) or None
+        d nll / d W(0..D), in the host's memory; None where no gradient was wanted or the sums are
+        not finite.
+    by_noise : float
+        d nll / d variance, summed over the rows; nan where there is no gradient.
+    by_var : float64 (n,) or None
+        d nll / d variance of every row, in the order of the rows and in the memory where the
+        engine holds arrays; only where it was asked for.
+    """
+
+    sums: Sums
+    by_level: Floats | None = None
+    by_noise: float = math.nan
+    by_var: Array | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Located:
     """Where m new keys leave the trie, in key order.
@@ -127,6 +176,13 @@ class Located:
 
 class Engine(Protocol):
     """The contract. An engine never changes what it is given, unless the docstring says so."""
+
+    @property
+    def batches(self) -> bool:
+        """Whether many candidates at once cost less than one by one."""
+
+    def hold(self, array: Array) -> Array:
+        """Return the array in this engine's own memory, where it is used again and again."""
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
@@ -158,6 +214,18 @@ class Engine(Protocol):
         gradient: bool,
     ) -> tuple[Sums, Adjoints | None]:
         """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
+
+    def evaluate_many(
+        self,
+        candidates: Sequence[Candidate],
+        dtype: np.dtype[Any],
+        gradient: bool,
+        rows: bool = False,
+    ) -> list[Evaluated]:
+        """Sort, link and evaluate many orders; with the gradient, and by_var if rows is True.
+
+        Each as if alone: what is beside it makes no difference, to the last bit.
+        """
 
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]

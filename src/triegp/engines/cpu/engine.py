@@ -24,11 +24,14 @@ from triegp.engines.cpu import (
     sweeps,
 )
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
+from triegp.engines.cuts import between_keys, default_cuts
 from triegp.engines.protocol import (
     Adjoints,
     Array,
     Bytes,
+    Candidate,
     Engine,
+    Evaluated,
     Floats,
     Ids,
     Ints,
@@ -58,6 +61,15 @@ class CpuEngine:
     def __post_init__(self) -> None:
         if not isinstance(self.n_threads, int) or self.n_threads < 0:
             raise ValueError(f"n_threads must be an integer, 0 or more, got {self.n_threads!r}")
+
+    @property
+    def batches(self) -> bool:
+        """Whether many candidates at once cost less than one by one: no."""
+        return False
+
+    def hold(self, array: Array) -> Array:
+        """Return the array as it is: the host's memory is this engine's own."""
+        return array
 
     # Rows to sorted keys
 
@@ -143,6 +155,19 @@ class CpuEngine:
             return sums, None
         by_level = self.adjoint(links, levels, m, s)
         return sums, Adjoints(by_level, m[:n], s[:n])
+
+    def evaluate_many(
+        self,
+        candidates: Sequence[Candidate],
+        dtype: np.dtype[Any],
+        gradient: bool,
+        rows: bool = False,
+    ) -> list[Evaluated]:
+        """Sort, link and evaluate many orders side by side, each on one thread."""
+        return self.each(
+            lambda alone, candidate: _evaluate_alone(alone, candidate, dtype, gradient, rows),
+            candidates,
+        )
 
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
@@ -401,6 +426,26 @@ class CpuEngine:
         return positions
 
 
+def _evaluate_alone(
+    engine: Engine, candidate: Candidate, dtype: np.dtype[Any], gradient: bool, rows: bool
+) -> Evaluated:
+    """The same bits as by way of a trie."""
+    packed, bits, levels, y, variance = candidate
+    row_idx, lcp = engine.sort_rows(packed, bits)
+    n_rows, n_levels = row_idx.size, int(bits.size)
+    links = engine.link(lcp, n_levels, between_keys(default_cuts(n_rows), lcp, n_levels))
+    sums, adjoints = engine.evaluate(links, levels, row_idx, y, variance, dtype, gradient)
+    if adjoints is None:
+        return Evaluated(sums)
+    by_var: Floats | None = None
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks for overflow
+        by_noise = float(adjoints.by_var.sum(dtype=np.float64))
+    if rows:
+        by_var = np.empty(n_rows)
+        by_var[row_idx] = adjoints.by_var
+    return Evaluated(sums, adjoints.by_level, by_noise, by_var)
+
+
 def _shard(links: Links, k: int) -> Ids:
     """Nodes of shard k, children first."""
     return links.order[links.starts[k] : links.stops[k]]
@@ -408,7 +453,7 @@ def _shard(links: Links, k: int) -> Ids:
 
 def _open_ends(n_items: int, n_levels: int) -> tuple[Ids, Ids, Ids]:
     """Room for what merging n_items adjacent subtrees leaves open."""
-    items, seps, ranks = np.empty((3, min(n_items, 2 * n_levels + 4)), np.int32)
+    items, seps, ranks = np.empty((3, min(n_items, 2 * n_levels + 68)), np.int32)
     return items, seps, ranks
 
 
