@@ -1,6 +1,9 @@
 """Settings for all tests. Compiled kernels are cached by what is in all engine sources together:
 
 numba looks at a kernel's own file only, and would not see a change in what the kernel inlines.
+
+The CUDA engine's kernels run in numba's simulator, on the host, unless TRIEGP_TEST_CARD=1 says that
+there is a card: then they run there, and so do the tests marked `card`.
 """
 
 import hashlib
@@ -9,6 +12,11 @@ import tempfile
 from pathlib import Path
 
 import hypothesis
+import pytest
+
+ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"
+if not ON_CARD:
+    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
 _engines = Path(__file__).parents[1] / "src" / "triegp" / "engines"
 _digest = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(_engines.rglob("*.py"))))
@@ -21,3 +29,11 @@ hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
 )
 hypothesis.settings.load_profile("triegp")
+
+
+def pytest_collection_modifyitems(items):
+    if not ON_CARD:
+        skip = pytest.mark.skip(reason="needs a CUDA device: set TRIEGP_TEST_CARD=1")
+        for item in items:
+            if item.get_closest_marker("card"):
+                item.add_marker(skip)

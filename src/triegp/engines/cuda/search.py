@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.cuda.card import kernel, device, launch, to_device, xp
+from triegp.engines.cuda.card import device, kernel, launch, to_device, xp
 from triegp.engines.cuda.steps import merge
 from triegp.engines.protocol import Array, Floats, Ids, Ints, Links, Located, Words
 
@@ -85,7 +85,7 @@ def _locate(keys, query, positions, depth, left, right, root, limit, node, above
         go_left = with_left < with_right  # then the key follows the leftmost path right of p
         at = max(with_left, with_right)
         here, up = root, 0
-        if 0 < p and p < n:
+        if p > 0 and p < n:
             here, up = (right[p] if go_left else left[p]), depth[n + p]
         while depth[here] < at:
             up = depth[here]
@@ -95,11 +95,11 @@ def _locate(keys, query, positions, depth, left, right, root, limit, node, above
         leaves_at[j] = at
 
 
-def locate(links: Links, keys: Words, query: Words, row_idx: Ids, n_levels: int) -> Located:
-    """Where sorted query keys leave the trie; n_levels: length of a key, D."""
+def locate(links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
+    """Where sorted query keys leave the trie."""
     positions = upper_bounds(keys, query)
     node, above, leaves_at = (xp.empty(len(query), np.int32) for _ in range(3))
-    tree = (links.depth, links.left, links.right, links.root, n_levels)
+    tree = (links.depth, links.left, links.right, links.root, links.n_levels)
     launch(_locate, len(query), keys, query, positions, *tree, node, above, leaves_at)
     return Located(row_idx, node, above, leaves_at)
 
@@ -131,8 +131,7 @@ def predict(
     n_new = located.node.size
     where = (located.row_idx, located.node, located.above, located.leaves_at)
     known = (links.depth, to_device(levels, np.float64), *inside, *outside)
-    mean = xp.empty(n_new)
-    var = xp.empty(n_new) if with_var else mean
+    mean, var = xp.empty(n_new), xp.empty(n_new if with_var else 1)
     launch(_predict, n_new, *where, *known, with_var, mean, var)
     return mean, var if with_var else None
 

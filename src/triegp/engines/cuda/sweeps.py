@@ -88,10 +88,10 @@ def _leave_out(depth, levels, mo, so, above, y, stays, mean, var):
 
 def product(links: Links, levels: Floats, x: Floats) -> Floats:
     """K x for x (n, k) in key order."""
-    sums = _with_nodes(x)
-    walks.run(_sum_up, links, sums.shape[1], sums)
-    _spread(links, levels, sums)
-    return sums[: links.n_rows]
+    x = _with_nodes(x)
+    walks.run(_sum_up, links, x.shape[1], x)
+    _spread(links, levels, x)
+    return x[: links.n_rows]
 
 
 def path_sums(links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:

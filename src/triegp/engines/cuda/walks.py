@@ -70,7 +70,7 @@ def downwards(step: Any) -> Walk:
     return Walk(_kernel(step, False), False)
 
 
-def _kernel(step, up):
+def _kernel(step: Any, up: bool) -> Any:
     @card.kernel
     def walk(order, starts, stops, lo, hi, width, tree, data):
         first, stride = cuda.grid(1), cuda.gridsize(1)
@@ -112,19 +112,10 @@ def _buckets_of(links: Links) -> Buckets:
     """Made once for every trie."""
     found = _buckets.get(links)
     if found is None:
-        order, starts, stops, *tree = (
-            native(card.to_device(array))
-            for array in (
-                links.order,
-                links.starts,
-                links.stops,
-                links.left,
-                links.right,
-                links.depth,
-            )
-        )
+        arrays = (links.order, links.starts, links.stops, links.left, links.right, links.depth)
+        order, starts, stops, *tree = (native(card.to_device(array)) for array in arrays)
         sizes = (card.to_host(links.stops) - card.to_host(links.starts)).tolist()
-        found = Buckets(order, starts, stops, sizes, tuple(tree))  # type: ignore[arg-type]
+        found = Buckets(order, starts, stops, sizes, tuple(tree))
         _buckets[links] = found
     return found
 
