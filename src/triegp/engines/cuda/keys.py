@@ -51,9 +51,31 @@ def _bit(packed, p, row, number):
     return (packed[p, row, number >> 3] >> (7 - (number & 7))) & 1
 
 
+@device
+def _read_word(packed, p, row, bits, member, first, stop, word):
+    """Append key bits first..stop-1 of a row to a word; a row of 16 bytes at most is read once."""
+    width = packed.shape[2]
+    if width > 16:
+        for j in range(first, stop):
+            bit = _bit(packed, p, row, bits[member, j])
+            word = (word << np.uint64(1)) | np.uint64(bit)
+        return word
+    high, low = np.uint64(0), np.uint64(0)
+    for k in range(min(width, 8)):
+        high |= np.uint64(packed[p, row, k]) << np.uint64(56 - 8 * k)
+    for k in range(8, width):
+        low |= np.uint64(packed[p, row, k]) << np.uint64(120 - 8 * k)
+    for j in range(first, stop):
+        number = bits[member, j]
+        part = high if number < WORD else low
+        bit = (part >> np.uint64(63 - (number & 63))) & np.uint64(1)
+        word = (word << np.uint64(1)) | bit
+    return word
+
+
 @kernel
-def _fill_words(packed, bits, before, n_rows, first, stop, member_bits, words):
-    """Key bits first..stop-1 of the rows at all places, the member's number in front of the first.
+def _fill_words(packed, bits, before, n_rows, first, stop, leads, words):
+    """Key bits first..stop-1 of the rows at all places, the member's number in front if it leads.
 
     packed: uint8 (members or 1, n, width); bits: int32 (members, D); before: int64 (N,), the places
     that the last sort put here, or of size 1 where there was none.
@@ -64,38 +86,53 @@ def _fill_words(packed, bits, before, n_rows, first, stop, member_bits, words):
         member = old // n_rows
         row = old - member * n_rows
         p = member if packed.shape[0] > 1 else 0
-        word = np.uint64(member) if member_bits else np.uint64(0)
-        for j in range(first, stop):
-            word = (word << np.uint64(1)) | np.uint64(_bit(packed, p, row, bits[member, j]))
-        words[place] = word
+        head = np.uint64(member) if leads else np.uint64(0)
+        words[place] = _read_word(packed, p, row, bits, member, first, stop, head)
 
 
 @kernel
-def _finish(packed, bits, last, before, n_rows, row_idx, rank):
-    """Rows and ranks, from the places that two sorts put here (before may be of size 1)."""
+def _finish(packed, bits, words, n_leading, last, before, n_rows, row_idx, rank):
+    """Rows and ranks, from the places that the sorts put here (before may be of size 1).
+
+    words: the leading n_leading bits of every key, sorted by `last`.
+    """
     place = cuda.grid(1)
     n_levels = bits.shape[1]
     if place == 0:
         rank[row_idx.size] = -1
     if place < row_idx.size:
-        old = before[last[place]] if before.size > 1 else last[place]
         member = place // n_rows
-        row = old - member * n_rows
-        row_idx[place] = row
         here = place - member * n_rows
-        if here == 0:
-            rank[place] = -1
-        else:
-            other = before[last[place - 1]] if before.size > 1 else last[place - 1]
-            other -= member * n_rows
-            p = member if packed.shape[0] > 1 else 0
-            depth = 0
-            while depth < n_levels:
-                number = bits[member, depth]
-                if _bit(packed, p, row, number) != _bit(packed, p, other, number):
-                    break
-                depth += 1
-            rank[place] = depth if depth < n_levels else n_levels + RANKS - _first_bit(here)
+        row = (before[last[place]] if before.size > 1 else last[place]) - member * n_rows
+        row_idx[place] = row
+        depth = -1
+        if here > 0:
+            to_left = last[place - 1]
+            differ = np.uint64(words[last[place]]) ^ np.uint64(words[to_left])
+            depth = n_leading - _bit_length(differ)
+            if differ == np.uint64(0):
+                p = member if packed.shape[0] > 1 else 0
+                other = (before[to_left] if before.size > 1 else to_left) - member * n_rows
+                while depth < n_levels:
+                    number = bits[member, depth]
+                    if _bit(packed, p, row, number) != _bit(packed, p, other, number):
+                        break
+                    depth += 1
+            if depth == n_levels:
+                depth += RANKS - _first_bit(here)
+        rank[place] = depth
+
+
+@device
+def _bit_length(word):
+    """Number of binary digits."""
+    count = 0
+    for k in range(5, -1, -1):
+        half = np.uint64(1 << k)
+        if word >> half != np.uint64(0):
+            word >>= half
+            count += 1 << k
+    return count + 1 if word != np.uint64(0) else 0
 
 
 @device
@@ -152,12 +189,13 @@ def sort_batch(packed: Any, bits: Any) -> Sorted:
     for first, stop in reversed(chunks):
         if last is not None:
             before = before[last] if before.size > 1 else last
-        head = member_bits if first == 0 else 0
-        words = xp.empty(size, _dtype(head + stop - first))
-        launch(_fill_words, size, packed, bits, before, n_rows, first, stop, head, words)
+        leads = first == 0
+        words = xp.empty(size, _dtype(stop - first + (member_bits if leads else 0)))
+        launch(_fill_words, size, packed, bits, before, n_rows, first, stop, leads, words)
         last = argsort(words)
     row_idx, rank = xp.empty(size, np.int32), xp.empty(size + 1, np.int32)
-    launch(_finish, size, packed, bits, last, before, n_rows, row_idx, rank)
+    given = (packed, bits, words, lead, last, before, n_rows)
+    launch(_finish, size, *given, row_idx, rank)
     return Sorted(row_idx, rank, n_rows, n_levels, n_members)
 
 

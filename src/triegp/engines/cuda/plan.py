@@ -10,6 +10,7 @@ again and again; it depends on the ranks alone and serves all sweeps over the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,14 @@ from triegp.engines.cuda.card import (
     TILE,
     device,
     kernel,
-    launch_blocks,
     to_device,
     to_host,
     xp,
 )
 
 Ints = npt.NDArray[np.int32]
-HIGH = 1 << 29  # above all ranks
+ENDS = TILE + 1
+CHOSEN = 1 << 29  # more than any place in a tile
 WORST = 0.75  # a stage that leaves more than this share of its items open is followed by a long one
 
 
@@ -47,6 +48,8 @@ class Stage:
     partner : int32 (n_items,)
         Where the run begins, in the tile, that this item's separator merges with the run from this
         item on; -1 - j where it stays open and its run is item j of the next stage.
+    step : int32 (n_items,)
+        In which round it does so, from 1 on: after all merges of both runs. 0 where it stays open.
     first : int32 (n_tiles + 1,)
         Where tiles begin.
     member : int32 (n_tiles,)
@@ -61,10 +64,16 @@ class Stage:
     depth: Any
     place: Any
     partner: Any
+    step: Any
     first: Any
     member: Any
     members: Ints
     long: bool
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """What sweeps take of the items: ranks, depths, partners and rounds."""
+        return self.rank, self.depth, self.partner, self.step
 
     @property
     def n_tiles(self) -> int:
@@ -99,74 +108,68 @@ class Plan:
 
 
 @device
-def depth_range(ranks, count, bounds):
-    """The highest and the lowest rank inside a tile, by all threads; bounds: shared int32 (2,)."""
+def _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own):
+    """Merge in rounds: whatever is deeper than what bounds it on both sides has its turn."""
     t = cuda.threadIdx.x
-    if t == 0:
-        bounds[0], bounds[1] = -1, HIGH
-    cuda.syncthreads()
-    for p in range(t + 1, count, THREADS):
-        cuda.atomic.max(bounds, 0, ranks[p])
-        cuda.atomic.min(bounds, 1, ranks[p])
-    cuda.syncthreads()
-    highest, lowest = bounds[0], bounds[1]
-    cuda.syncthreads()
-    return highest, lowest
-
-
-@device
-def _close(lo, count, rank, depth, n_levels, partner, n_open, ranks, begin, end, own):
-    t = cuda.threadIdx.x
-    bounds = cuda.shared.array(2, int32)
+    n_merged = cuda.shared.array(1, int32)
     if t == 0:
         ranks[count] = rank[lo + count]
+        n_merged[0] = 0
     for p in range(t, count, THREADS):
         ranks[p] = rank[lo + p]
         begin[p] = p
         end[p] = p + 1
         own[p] = -1 - (n_levels if depth.size == 1 else depth[lo + p])
     cuda.syncthreads()
-    level, lowest = depth_range(ranks, count, bounds)
-    while level >= lowest:
+    turn = 0
+    go_on = True
+    while go_on:
+        turn += 1
+        found = 0
         for p in range(t, count, THREADS):
-            if p > 0 and ranks[p] == level:
-                x, y = begin[p - 1], end[p]
-                if ranks[x] < level and ranks[y] < level:
+            if p > 0 and own[p] < 0:
+                level = ranks[p]
+                if ranks[begin[p - 1]] < level and ranks[end[p]] < level:
+                    own[p] = CHOSEN
+                    found += 1
+        if found > 0:
+            cuda.atomic.add(n_merged, 0, found)
+        go_on = cuda.syncthreads_or(found) != 0
+        if go_on:
+            for p in range(t, count, THREADS):
+                if own[p] == CHOSEN:
+                    x, y = begin[p - 1], end[p]
+                    step[lo + p] = turn
                     own[p] = x
-                    own[x] = -1 - min(level, n_levels)
+                    own[x] = -1 - min(ranks[p], n_levels)
                     end[x] = y
                     begin[y - 1] = x
-        cuda.syncthreads()
-        level -= 1
-    if t == 0:
-        bounds[0] = 0
-    cuda.syncthreads()
+            cuda.syncthreads()
     for p in range(t, count, THREADS):
         partner[lo + p] = own[p]
         if own[p] < 0:
-            cuda.atomic.add(bounds, 0, 1)
-    cuda.syncthreads()
+            step[lo + p] = 0
     if t == 0:
-        n_open[cuda.blockIdx.x] = bounds[0]
+        n_open[cuda.blockIdx.x] = count - n_merged[0]
 
 
 @kernel
-def _close_tiles(first, rank, depth, n_levels, partner, n_open):
+def _close_tiles(first, rank, depth, n_levels, partner, step, n_open):
     """Merge what a tile can; partner of what stays open is -1 - the depth of the top of its run.
 
     depth: int32 (n_items,), or of size 1 where all items are leaves. n_open: int32 (n_tiles,).
     """
     lo = first[cuda.blockIdx.x]
     count = first[cuda.blockIdx.x + 1] - lo
-    ranks = cuda.shared.array(TILE + 1, int32)
+    ranks = cuda.shared.array(ENDS, int32)
     begin = cuda.shared.array(TILE, int32)
     end = cuda.shared.array(TILE, int32)
     own = cuda.shared.array(TILE, int32)
-    _close(lo, count, rank, depth, n_levels, partner, n_open, ranks, begin, end, own)
+    _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own)
 
 
 @kernel
-def _close_long_tiles(first, rank, depth, n_levels, partner, n_open, ranks, begin, end, own):
+def _close_long_tiles(first, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own):
     """The same for tiles of any length; ranks, begin, end, own: int32 (n_items + n_tiles,)."""
     b = cuda.blockIdx.x
     lo, hi = first[b], first[b + 1]
@@ -177,6 +180,7 @@ def _close_long_tiles(first, rank, depth, n_levels, partner, n_open, ranks, begi
         depth,
         n_levels,
         partner,
+        step,
         n_open,
         ranks[lo + b : hi + b + 1],
         begin[lo:hi],
@@ -226,58 +230,66 @@ def _gather_open(first, rank, place, partner, offset, next_rank, next_depth, nex
 def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
     """Plan the sweeps over a batch from its ranks, int32 (n_members * n_rows + 1,).
 
-    O(N) and, for each of the few stages, one number a tile to the host and back.
+    O(N) and, for each of the few stages, one number a tile to the host and a table back.
     """
-    counts = np.full(n_members, n_rows)
     none = xp.zeros(1, np.int32)
     depth, place, long = none, none, False
-    stages = []
+    first, members, on_card = _leaf_tiles(n_rows, n_members)
+    stages: list[Stage] = []
     while True:
-        first, members = _tiles(counts, long)
         n_items, n_tiles = int(first[-1]), members.size
-        on_card = to_device(first)
-        partner, n_open = xp.empty(n_items, np.int32), xp.empty(n_tiles, np.int32)
-        given = (on_card, rank, depth, n_levels, partner, n_open)
+        partner, step = xp.empty(n_items, np.int32), xp.empty(n_items, np.int32)
+        n_open = xp.empty(n_tiles, np.int32)
+        given = (on_card[0], rank, depth, n_levels, partner, step, n_open)
         if long:
             room = [xp.empty(n_items + n_tiles, np.int32) for _ in range(4)]
-            launch_blocks(_close_long_tiles, n_tiles, *given, *room)
+            _close_long_tiles(n_tiles, *given, *room)
         else:
-            launch_blocks(_close_tiles, n_tiles, *given)
-        stage = Stage(rank, depth, place, partner, on_card, to_device(members), members, long)
-        stages.append(stage)
+            _close_tiles(n_tiles, *given)
+        stages.append(Stage(rank, depth, place, partner, step, *on_card, members, long))
         offset = np.zeros(n_tiles + 1, np.int32)
         np.cumsum(to_host(n_open), out=offset[1:])
         n_next = int(offset[-1])
+        long = n_next > WORST * n_items
+        counts = np.diff(offset[np.append(np.searchsorted(members, np.arange(n_members)), n_tiles)])
+        first, members = _tiles(counts, long)
+        offset_card, *on_card = upload(offset, first, members)
         next_rank = xp.empty(n_next + 1, np.int32)
         next_depth, next_place = xp.empty(n_next, np.int32), xp.empty(n_next, np.int32)
-        launch_blocks(
-            _gather_open,
-            n_tiles,
-            on_card,
-            rank,
-            place,
-            partner,
-            to_device(offset),
-            next_rank,
-            next_depth,
-            next_place,
-        )
+        now = stages[-1]
+        given = (now.first, rank, place, partner, offset_card)
+        _gather_open(n_tiles, *given, next_rank, next_depth, next_place)
         if n_next == n_members:
             return Plan(tuple(stages), next_depth, n_rows, n_levels, n_members)
-        counts = np.diff(offset[np.append(np.searchsorted(members, np.arange(n_members)), n_tiles)])
-        long = n_next > WORST * n_items
         rank, depth, place = next_rank, next_depth, next_place
+
+
+@lru_cache(maxsize=16)
+def _leaf_tiles(n_rows: int, n_members: int) -> tuple[Ints, Ints, list[Any]]:
+    """Tables of the first stage, which do not depend on the data."""
+    first, members = _tiles(np.full(n_members, n_rows), False)
+    return first, members, upload(first, members)
+
+
+def upload(*tables: Ints) -> list[Any]:
+    """Several tables in one copy."""
+    together = to_device(np.concatenate(tables).astype(np.int32))
+    ends = np.cumsum([table.size for table in tables]).tolist()
+    return [together[end - table.size : end] for end, table in zip(ends, tables, strict=True)]
 
 
 def _tiles(counts: npt.NDArray[Any], long: bool) -> tuple[Ints, Ints]:
     """Where tiles begin, and whose each is, for so many items a member."""
-    if long:
-        return np.append(0, np.cumsum(counts)).astype(np.int32), np.arange(
-            counts.size, dtype=np.int32
-        )
-    tiles = -(-counts // TILE)
-    members = np.repeat(np.arange(counts.size, dtype=np.int32), tiles)
     begin = np.append(0, np.cumsum(counts))
-    within = np.arange(members.size) - np.repeat(np.append(0, np.cumsum(tiles))[:-1], tiles)
-    first = np.append(begin[members] + TILE * within, begin[-1])
-    return first.astype(np.int32), members
+    if long:
+        return begin.astype(np.int32), np.arange(counts.size, dtype=np.int32)
+    return cut_up(begin, TILE)
+
+
+def cut_up(begin: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
+    """Cut runs begin[k]..begin[k + 1] into pieces of at most `size`: firsts, and whose each is."""
+    pieces = -(-np.diff(begin) // size)
+    owner = np.repeat(np.arange(pieces.size, dtype=np.int32), pieces)
+    within = np.arange(owner.size) - np.repeat(np.append(0, np.cumsum(pieces))[:-1], pieces)
+    first = np.append(begin[owner] + size * within, begin[-1])
+    return first.astype(np.int32), owner

@@ -22,12 +22,10 @@ from triegp.engines.cuda.card import (
     device,
     kernel,
     launch,
-    launch_blocks,
-    to_device,
     to_host,
     xp,
 )
-from triegp.engines.cuda.plan import Plan, Stage, depth_range
+from triegp.engines.cuda.plan import Plan, Stage, cut_up, upload
 from triegp.engines.protocol import Sums
 
 INF = math.inf
@@ -40,23 +38,40 @@ merge_adjoint = device(messages.merge_adjoint)
 
 
 @device
-def _merge_up(count, ranks, own, n_levels, levels, b, m, s, depth, keep, left_m, left_s, bounds):
-    """Merge a tile's messages, deep separators first; return this thread's part of the sums.
+def _last_turn(turns, count, last):
+    """The last round of a tile, by all threads; last: shared int32 (1,)."""
+    t = cuda.threadIdx.x
+    if t == 0:
+        last[0] = 0
+    cuda.syncthreads()
+    for p in range(t, count, THREADS):
+        if turns[p] > 0:
+            cuda.atomic.max(last, 0, turns[p])
+    cuda.syncthreads()
+    found = last[0]
+    cuda.syncthreads()
+    return found
+
+
+@device
+def _merge_up(
+    count, n_turns, n_levels, levels, b, ranks, own, turns, top, m, s, keep, left_m, left_s
+):  # fmt: skip
+    """Merge a tile's messages, round by round; return this thread's part of the sums.
 
     With keep, node p keeps what met there: (left_m, left_s)[p] and (m, s)[p], both lifted, and own
     says whether they came from full depth.
     """
     t = cuda.threadIdx.x
     log_sum, square, n_terms = 0.0, 0.0, 0.0
-    level, lowest = depth_range(ranks, count, bounds)
-    while level >= lowest:
-        here = min(level, n_levels)
-        at = levels[b, here]
+    for turn in range(1, n_turns + 1):
         for p in range(t, count, THREADS):
-            x = own[p]
-            if x >= 0 and ranks[p] == level:
-                s1 = s[x] + (at - levels[b, depth[x]])
-                s2 = s[p] + (at - levels[b, depth[p]])
+            if turns[p] == turn:
+                x = own[p]
+                here = min(ranks[p], n_levels)
+                at = levels[b, here]
+                s1 = s[x] + (at - levels[b, top[x]])
+                s2 = s[p] + (at - levels[b, top[p]])
                 m1, m2 = np.float64(m[x]), np.float64(m[p])
                 m0, s0, _, _ = merge(m1, s1, m2, s2)
                 v = s1 + s2
@@ -69,30 +84,28 @@ def _merge_up(count, ranks, own, n_levels, levels, b, m, s, depth, keep, left_m,
                     left_m[p] = m1
                     left_s[p] = s1
                     s[p] = s2
-                    if depth[x] == n_levels:
+                    if top[x] == n_levels:
                         own[p] |= FULL_LEFT
-                    if depth[p] == n_levels:
+                    if top[p] == n_levels:
                         own[p] |= FULL_RIGHT
                 m[x] = m0
                 s[x] = s0
-                depth[x] = here
+                top[x] = here
         cuda.syncthreads()
-        level -= 1
     return log_sum, square, n_terms
 
 
 @device
-def _split_down(count, ranks, own, n_levels, m, s, left_m, left_s, bounds):
+def _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_s):
     """Adjoints of a tile's messages, in place of them; left_m[p] is what node p adds to its level.
 
     Returns this thread's part of what ids of full depth add to theirs.
     """
     t = cuda.threadIdx.x
     full = 0.0
-    highest, level = depth_range(ranks, count, bounds)
-    while level <= highest:
+    for turn in range(n_turns, 0, -1):
         for p in range(t, count, THREADS):
-            if own[p] >= 0 and ranks[p] == level:
+            if turns[p] == turn:
                 x = own[p] & BEGIN
                 gm, gs = np.float64(m[x]), np.float64(s[x])
                 m1, s1 = np.float64(left_m[p]), np.float64(left_s[p])
@@ -103,16 +116,51 @@ def _split_down(count, ranks, own, n_levels, m, s, left_m, left_s, bounds):
                 s[x] = gs1
                 m[p] = gm2
                 s[p] = gs2
-                left_m[p] = 0.0
-                if level < n_levels:  # edges of length 0 have no derivative
+                if ranks[p] < n_levels:  # edges of length 0 have no derivative
                     left_m[p] = gs - (gs1 + gs2)
                     if own[p] & FULL_LEFT:
                         full += gs1
                     if own[p] & FULL_RIGHT:
                         full += gs2
         cuda.syncthreads()
-        level += 1
     return full
+
+
+@device
+def _add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, line):
+    """Sums of given[p] over the merged separators of every depth, to partial[line].
+
+    Where a tile has few depths, several threads share one, each with a part of the tile.
+    """
+    t = cuda.threadIdx.x
+    if t == 0:
+        bounds[0], bounds[1] = 0, n_levels
+    cuda.syncthreads()
+    for p in range(t, count, THREADS):
+        if turns[p] > 0 and ranks[p] < n_levels:
+            cuda.atomic.max(bounds, 0, ranks[p] + 1)
+            cuda.atomic.min(bounds, 1, ranks[p])
+    cuda.syncthreads()
+    stop, first = bounds[0], bounds[1]
+    while first < stop:
+        width = min(stop - first, THREADS)
+        parts = THREADS // width
+        level, part = first + t % width, t // width
+        found = 0.0
+        if part < parts:
+            share = (count + parts - 1) // parts
+            for p in range(part * share, min((part + 1) * share, count)):
+                if ranks[p] == level and turns[p] > 0:
+                    found += given[p]
+        room[t] = found
+        cuda.syncthreads()
+        if t < width:
+            found = 0.0
+            for k in range(parts):
+                found += room[t + k * width]
+            partial[line, level] = found
+        cuda.syncthreads()
+        first += width
 
 
 @device
@@ -133,16 +181,17 @@ def _block_sum(value, room):
 
 
 @device
-def _load(lo, count, n_levels, rank, depth, partner, ranks, own, top):
-    """A tile's ranks, partners and depths."""
+def _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top):
+    """A tile's ranks, partners, rounds and depths."""
     for p in range(cuda.threadIdx.x, count, THREADS):
         ranks[p] = rank[lo + p]
         own[p] = partner[lo + p]
+        turns[p] = step[lo + p]
         top[p] = n_levels if depth.size == 1 else depth[lo + p]
 
 
 @device
-def _gather(lo, count, b, n_rows, row_idx, y, variance, m, s):
+def _gather(lo, count, b, row_idx, y, variance, m, s):
     """Messages of a tile's leaves."""
     by = b if y.shape[0] > 1 else 0
     bv = b if variance.shape[0] > 1 else 0
@@ -161,13 +210,15 @@ def _copy(lo, count, given_m, given_s, m, s):
 
 
 @device
-def _go_up(count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line):
+def _go_up(
+    count, n_levels, levels, b, ranks, own, turns, top, m, s, next_m, next_s, partial, line
+):  # fmt: skip
     """Merge, hand on what stays open, and write the sums."""
-    bounds = cuda.shared.array(2, int32)
+    last = cuda.shared.array(1, int32)
     room = cuda.shared.array(THREADS, float64)
-    cuda.syncthreads()
+    n_turns = _last_turn(turns, count, last)
     log_sum, square, n_terms = _merge_up(
-        count, ranks, own, n_levels, levels, b, m, s, top, False, m, s, bounds
+        count, n_turns, n_levels, levels, b, ranks, own, turns, top, m, s, False, m, s
     )
     for p in range(cuda.threadIdx.x, count, THREADS):
         if own[p] < 0:
@@ -177,45 +228,42 @@ def _go_up(count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, pa
     square = _block_sum(square, room)
     n_terms = _block_sum(n_terms, room)
     if cuda.threadIdx.x == 0:
-        last = partial.shape[1] - N_SUMS
-        partial[line, last] = log_sum
-        partial[line, last + 1] = square
-        partial[line, last + 2] = n_terms
+        column = partial.shape[1] - N_SUMS
+        partial[line, column] = log_sum
+        partial[line, column + 1] = square
+        partial[line, column + 2] = n_terms
 
 
 @device
 def _go_down(
-    count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s, partial, line
-):
+    count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
+    next_m, next_s, partial, line,
+):  # fmt: skip
     """Merge again, take over the adjoints of what stayed open, split, and write what that adds."""
     t = cuda.threadIdx.x
     bounds = cuda.shared.array(2, int32)
     room = cuda.shared.array(THREADS, float64)
-    cuda.syncthreads()
-    _merge_up(count, ranks, own, n_levels, levels, b, m, s, top, True, left_m, left_s, bounds)
+    n_turns = _last_turn(turns, count, bounds)
+    _merge_up(
+        count, n_turns, n_levels, levels, b, ranks, own, turns, top, m, s, True, left_m, left_s
+    )
     for p in range(t, count, THREADS):
         if own[p] < 0:
             m[p] = next_m[-1 - own[p]]
             s[p] = next_s[-1 - own[p]]
     cuda.syncthreads()
-    full = _split_down(count, ranks, own, n_levels, m, s, left_m, left_s, bounds)
+    full = _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_s)
     full = _block_sum(full, room)
-    highest, lowest = depth_range(ranks, count, bounds)
-    for level in range(lowest + t, min(highest + 1, n_levels), THREADS):
-        found = 0.0
-        for p in range(1, count):
-            if ranks[p] == level and own[p] >= 0:
-                found += left_m[p]
-        partial[line, level] = found
     if t == 0:
         partial[line, n_levels] = full
+    _add_by_level(count, n_levels, ranks, turns, left_m, room, bounds, partial, line)
 
 
 def _up_leaves(real):
     @kernel
     def up_leaves(
-        first, member, rank, partner, n_rows, n_levels, row_idx, y, variance, levels,
-        next_m, next_s, partial,
+        first, member, rank, depth, partner, step, n_levels, levels,
+        row_idx, y, variance, next_m, next_s, partial,
     ):  # fmt: skip
         """The first stage: leaves' messages are gathered from rows."""
         tile = cuda.blockIdx.x
@@ -223,13 +271,15 @@ def _up_leaves(real):
         count = first[tile + 1] - lo
         ranks = cuda.shared.array(TILE, int32)
         own = cuda.shared.array(TILE, int32)
+        turns = cuda.shared.array(TILE, int32)
         top = cuda.shared.array(TILE, int32)
         m = cuda.shared.array(TILE, real)
         s = cuda.shared.array(TILE, real)
-        _load(lo, count, n_levels, rank, rank[:1], partner, ranks, own, top)
-        _gather(lo, count, b, n_rows, row_idx, y, variance, m, s)
+        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
+        _gather(lo, count, b, row_idx, y, variance, m, s)
         _go_up(
-            count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, tile
+            count, n_levels, levels, b, ranks, own, turns, top, m, s,
+            next_m, next_s, partial, tile,
         )  # fmt: skip
 
     return up_leaves
@@ -238,8 +288,8 @@ def _up_leaves(real):
 def _down_leaves(real):
     @kernel
     def down_leaves(
-        first, member, rank, partner, n_rows, n_levels, row_idx, y, variance, levels,
-        next_m, next_s, partial, rows, by_mean, by_var,
+        first, member, rank, depth, partner, step, n_levels, levels,
+        row_idx, y, variance, next_m, next_s, partial, rows, by_mean, by_var,
     ):  # fmt: skip
         """The last stage of the way down; by_mean, by_var: (N,), written if rows are wanted."""
         tile, t = cuda.blockIdx.x, cuda.threadIdx.x
@@ -247,17 +297,18 @@ def _down_leaves(real):
         count = first[tile + 1] - lo
         ranks = cuda.shared.array(TILE, int32)
         own = cuda.shared.array(TILE, int32)
+        turns = cuda.shared.array(TILE, int32)
         top = cuda.shared.array(TILE, int32)
         m = cuda.shared.array(TILE, real)
         s = cuda.shared.array(TILE, real)
         left_m = cuda.shared.array(TILE, real)
         left_s = cuda.shared.array(TILE, real)
         room = cuda.shared.array(THREADS, float64)
-        _load(lo, count, n_levels, rank, rank[:1], partner, ranks, own, top)
-        _gather(lo, count, b, n_rows, row_idx, y, variance, m, s)
+        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
+        _gather(lo, count, b, row_idx, y, variance, m, s)
         _go_down(
-            count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
-            partial, tile,
+            count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
+            next_m, next_s, partial, tile,
         )  # fmt: skip
         by_noise = 0.0
         for p in range(t, count, THREADS):
@@ -275,8 +326,8 @@ def _down_leaves(real):
 def _up_items(real):
     @kernel
     def up_items(
-        first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
-        next_m, next_s, partial, line,
+        first, member, rank, depth, partner, step, n_levels, levels,
+        item_m, item_s, next_m, next_s, partial, line,
     ):  # fmt: skip
         """A later stage: messages come from the stage before."""
         tile = cuda.blockIdx.x
@@ -284,13 +335,15 @@ def _up_items(real):
         count = first[tile + 1] - lo
         ranks = cuda.shared.array(TILE, int32)
         own = cuda.shared.array(TILE, int32)
+        turns = cuda.shared.array(TILE, int32)
         top = cuda.shared.array(TILE, int32)
         m = cuda.shared.array(TILE, real)
         s = cuda.shared.array(TILE, real)
-        _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
         _copy(lo, count, item_m, item_s, m, s)
         _go_up(
-            count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line + tile
+            count, n_levels, levels, b, ranks, own, turns, top, m, s,
+            next_m, next_s, partial, line + tile,
         )  # fmt: skip
 
     return up_items
@@ -299,8 +352,8 @@ def _up_items(real):
 def _down_items(real):
     @kernel
     def down_items(
-        first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
-        next_m, next_s, partial, line,
+        first, member, rank, depth, partner, step, n_levels, levels,
+        item_m, item_s, next_m, next_s, partial, line,
     ):  # fmt: skip
         """A later stage on the way down: items' messages are overwritten by their adjoints."""
         tile = cuda.blockIdx.x
@@ -308,16 +361,17 @@ def _down_items(real):
         count = first[tile + 1] - lo
         ranks = cuda.shared.array(TILE, int32)
         own = cuda.shared.array(TILE, int32)
+        turns = cuda.shared.array(TILE, int32)
         top = cuda.shared.array(TILE, int32)
         m = cuda.shared.array(TILE, real)
         s = cuda.shared.array(TILE, real)
         left_m = cuda.shared.array(TILE, real)
         left_s = cuda.shared.array(TILE, real)
-        _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
+        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
         _copy(lo, count, item_m, item_s, m, s)
         _go_down(
-            count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
-            partial, line + tile,
+            count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
+            next_m, next_s, partial, line + tile,
         )  # fmt: skip
         for p in range(cuda.threadIdx.x, count, THREADS):
             item_m[lo + p] = m[p]
@@ -328,41 +382,45 @@ def _down_items(real):
 
 @kernel
 def _long_up(
-    first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
-    next_m, next_s, partial, line, ranks, own, top, m, s,
+    first, member, rank, depth, partner, step, n_levels, levels,
+    item_m, item_s, next_m, next_s, partial, line, ranks, own, turns, top, m, s,
 ):  # fmt: skip
     """`up_items` for tiles of any length, in the card's memory: ranks, ..., s (n_items,)."""
     tile = cuda.blockIdx.x
     lo, hi, b = first[tile], first[tile + 1], member[tile]
     count = hi - lo
-    ranks, own, top, m, s = ranks[lo:hi], own[lo:hi], top[lo:hi], m[lo:hi], s[lo:hi]
-    _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
-    _copy(lo, count, item_m, item_s, m, s)
+    _load(
+        lo, count, n_levels, rank, depth, partner, step,
+        ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
+    )  # fmt: skip
+    _copy(lo, count, item_m, item_s, m[lo:hi], s[lo:hi])
     _go_up(
-        count, n_levels, levels, b, ranks, own, top, m, s, next_m, next_s, partial, line + tile
+        count, n_levels, levels, b, ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
+        m[lo:hi], s[lo:hi], next_m, next_s, partial, line + tile,
     )  # fmt: skip
 
 
 @kernel
 def _long_down(
-    first, member, rank, depth, partner, n_levels, levels, item_m, item_s,
-    next_m, next_s, partial, line, ranks, own, top, m, s, left_m, left_s,
+    first, member, rank, depth, partner, step, n_levels, levels,
+    item_m, item_s, next_m, next_s, partial, line, ranks, own, turns, top, m, s, left_m, left_s,
 ):  # fmt: skip
     """`down_items` for tiles of any length, in the card's memory."""
     tile = cuda.blockIdx.x
     lo, hi, b = first[tile], first[tile + 1], member[tile]
     count = hi - lo
-    ranks, own, top, m, s = ranks[lo:hi], own[lo:hi], top[lo:hi], m[lo:hi], s[lo:hi]
-    left_m, left_s = left_m[lo:hi], left_s[lo:hi]
-    _load(lo, count, n_levels, rank, depth, partner, ranks, own, top)
-    _copy(lo, count, item_m, item_s, m, s)
-    _go_down(
-        count, n_levels, levels, b, ranks, own, top, m, s, left_m, left_s, next_m, next_s,
-        partial, line + tile,
+    _load(
+        lo, count, n_levels, rank, depth, partner, step,
+        ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
     )  # fmt: skip
-    for p in range(cuda.threadIdx.x, count, THREADS):
-        item_m[lo + p] = m[p]
-        item_s[lo + p] = s[p]
+    _copy(lo, count, item_m, item_s, m[lo:hi], s[lo:hi])
+    _go_down(
+        count, n_levels, levels, b, ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
+        m[lo:hi], s[lo:hi], left_m[lo:hi], left_s[lo:hi], next_m, next_s, partial, line + tile,
+    )  # fmt: skip
+    for p in range(lo + cuda.threadIdx.x, hi, THREADS):
+        item_m[p] = m[p]
+        item_s[p] = s[p]
 
 
 @kernel
@@ -389,12 +447,15 @@ def _crown(root_depth, n_levels, levels, m, s, partial, line, gradient):
 
 @kernel
 def _add_lines(partial, lines, first, out):
-    """out[g] = the sum of partial[lines[first[g]:first[g + 1]]], column by column."""
+    """out[g] = the sum of partial[lines[first[g]:first[g + 1]]], column by column.
+
+    lines: int32, or of size 0 where they are in turn.
+    """
     g = cuda.blockIdx.x
     for column in range(cuda.threadIdx.x, partial.shape[1], THREADS):
         total = 0.0
         for k in range(first[g], first[g + 1]):
-            total += partial[lines[k], column]
+            total += partial[lines[k] if lines.size else k, column]
         out[g, column] = total
 
 
@@ -429,9 +490,9 @@ def evaluate_plan(
     sizes = [*(stage.n_items for stage in plan.stages[1:]), n_members]
     m, s = ([xp.empty(size, dtype) for size in sizes] for _ in range(2))
     leaves = plan.stages[0]
-    head = (leaves.first, leaves.member, leaves.rank, leaves.partner, plan.n_rows, n_levels)
-    head = (*head, row_idx, y, variance, levels, m[0], s[0], partial)
-    launch_blocks(UP_LEAVES[dtype], leaves.n_tiles, *head)
+    given = (leaves.first, leaves.member, *leaves.items, n_levels, levels)
+    given = (*given, row_idx, y, variance, m[0], s[0], partial)
+    UP_LEAVES[dtype](leaves.n_tiles, *given)
     for k in range(1, len(plan.stages)):
         _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, False)
     tail = (plan.root_depth, n_levels, levels, m[-1], s[-1], partial, int(lines[-1]), gradient)
@@ -441,7 +502,7 @@ def evaluate_plan(
         for k in range(len(plan.stages) - 1, 0, -1):
             _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, True)
         by_mean = xp.empty_like(by_var)
-        launch_blocks(DOWN_LEAVES[dtype], leaves.n_tiles, *head, rows, by_mean, by_var)
+        DOWN_LEAVES[dtype](leaves.n_tiles, *given, rows, by_mean, by_var)
     total = to_host(_add_up(plan, partial))
     sums = [Sums(float(a), float(b), int(c)) for a, b, c in total[:, n_columns - N_SUMS :]]
     return sums, total[:, : n_columns - N_SUMS] if gradient else None, by_mean, by_var
@@ -460,30 +521,30 @@ def _items(
     down: bool,
 ) -> None:
     """One stage after the first, up or down."""
-    given = (stage.first, stage.member, stage.rank, stage.depth, stage.partner, n_levels, levels)
+    given = (stage.first, stage.member, *stage.items, n_levels, levels)
     given = (*given, m[k - 1], s[k - 1], m[k], s[k], partial, line)
     if stage.long:
-        room = [xp.empty(stage.n_items, np.int32) for _ in range(3)]
+        room = [xp.empty(stage.n_items, np.int32) for _ in range(4)]
         room += [xp.empty(stage.n_items, dtype) for _ in range(4 if down else 2)]
-        launch_blocks(_long_down if down else _long_up, stage.n_tiles, *given, *room)
+        (_long_down if down else _long_up)(stage.n_tiles, *given, *room)
     else:
-        launch_blocks((DOWN_ITEMS if down else UP_ITEMS)[dtype], stage.n_tiles, *given)
+        (DOWN_ITEMS if down else UP_ITEMS)[dtype](stage.n_tiles, *given)
 
 
 def _add_up(plan: Plan, partial: Any) -> Any:
     """Sum the lines of every member, GROUP at a time, in their order."""
-    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(plan.n_members)])
-    lines = np.argsort(owner, kind="stable").astype(np.int32)
-    while True:
-        owner = owner[lines]
-        counts = np.bincount(owner, minlength=plan.n_members)
-        groups = -(-counts // GROUP)
-        members = np.repeat(np.arange(plan.n_members), groups)
-        begin = np.append(0, np.cumsum(counts))
-        within = np.arange(members.size) - np.repeat(np.append(0, np.cumsum(groups))[:-1], groups)
-        first = np.append(begin[members] + GROUP * within, begin[-1]).astype(np.int32)
-        out = xp.empty((members.size, partial.shape[1]))
-        launch_blocks(_add_lines, members.size, partial, to_device(lines), to_device(first), out)
-        if members.size == plan.n_members:
-            return out
-        partial, owner, lines = out, members, np.arange(members.size, dtype=np.int32)
+    n_members = plan.n_members
+    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(n_members)])
+    lines = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=n_members)
+    cuts = []
+    while not cuts or cuts[-1].size > n_members + 1:
+        first, owner = cut_up(np.append(0, np.cumsum(counts)), GROUP)
+        counts = np.bincount(owner, minlength=n_members)
+        cuts.append(first)
+    in_turn, *firsts = upload(lines, *cuts)
+    for first in firsts:
+        out = xp.empty((first.size - 1, partial.shape[1]))
+        _add_lines(first.size - 1, partial, in_turn, first, out)
+        partial, in_turn = out, in_turn[:0]
+    return partial
