@@ -180,7 +180,7 @@ def _refuse_extreme(variance: Floats, weight: Floats, smallest: float, largest: 
         )
 
 
-def _one_or_all(noise: Floats) -> Any:
+def _one_or_all(noise: Floats) -> Floats | float:
     """Noise (n,), or the number that all rows share."""
     return float(noise[0]) if noise.size == 1 else noise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy.optimize import minimize
 from triegp.codes import Codes
 from triegp.engines import Engine
 from triegp.jobs import Stopwatch
-from triegp.likelihood import measured_likelihood
+from triegp.likelihood import Likelihood, measured_likelihood
 from triegp.observations import Measured, measure, refuse_silence
 from triegp.order import BitOrder, random_bits, uniform_weights
 from triegp.targets import Rows
@@ -22,6 +23,7 @@ LOG_SCALE_BOUNDS = (-20.0, 20.0)
 MAX_DENSE_BITS = 5_000  # BFGS keeps a q x q matrix
 
 Floats = npt.NDArray[np.float64]
+Ask = Callable[[BitOrder], list[Likelihood]]  # likelihoods with gradient, one a target
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,38 @@ class _Stop(Exception):  # noqa: N818
     """Ends an optimiser from inside its objective."""
 
 
-class Objective:
-    """The nll a row as a function of (phi, log scale), on one trie that follows phi."""
+class Follower:
+    """Likelihoods of one order after another, on one trie that follows them."""
 
-    def __init__(self, data: Data, plan: Plan, engine: Engine, watch: Stopwatch) -> None:
-        self.data, self.plan, self.watch = data, plan, watch
-        self._engine = engine
+    def __init__(self, data: Data, engine: Engine) -> None:
+        self._data, self._engine = data, engine
         self._measured = data.measured()
         self._trie: Trie | None = None
+
+    def __call__(self, order: BitOrder) -> list[Likelihood]:
+        """With gradient, one a target."""
+        if self._trie is None:
+            trie = build_trie(self._data.codes, order, engine=self._engine)
+        else:
+            trie = rebuild_trie(self._trie, self._data.codes, order)
+        self._trie = trie
+        return [
+            measured_likelihood(trie, order, rows, self._data.noise, gradient=True)
+            for rows in self._measured
+        ]
+
+
+class Objective:
+    """The nll a row as a function of (phi, log scale).
+
+    `ask` gives the likelihoods of an order; by default they come from a `Follower`.
+    """
+
+    def __init__(
+        self, data: Data, plan: Plan, engine: Engine, watch: Stopwatch, ask: Ask | None = None
+    ) -> None:
+        self.data, self.plan, self.watch = data, plan, watch
+        self._ask = ask or Follower(data, engine)
         self.n_evaluations = 0
         self.best: tuple[float, BitOrder] | None = None
 
@@ -151,13 +177,8 @@ class Objective:
         if self.watch.stop and self.best is not None:
             raise _Stop
         order = self.order(z)
-        if self._trie is None:
-            self._trie = build_trie(self.data.codes, order, engine=self._engine)
-        else:
-            self._trie = rebuild_trie(self._trie, self.data.codes, order)
         value, gradient = 0.0, np.zeros_like(z)
-        for rows in self._measured:
-            part = measured_likelihood(self._trie, order, rows, self.data.noise, gradient=True)
+        for part in self._ask(order):
             value += part.nll
             assert part.gradient is not None
             by_level, by_noise = part.gradient.by_level, part.gradient.by_noise
@@ -199,13 +220,20 @@ def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generato
     return [best, *others[: n_picks - 1]]
 
 
-def fit_order(start: BitOrder, data: Data, plan: Plan, engine: Engine, watch: Stopwatch) -> Fit:
+def fit_order(
+    start: BitOrder,
+    data: Data,
+    plan: Plan,
+    engine: Engine,
+    watch: Stopwatch,
+    ask: Ask | None = None,
+) -> Fit:
     """Minimise the nll over phi (and scale), from an order on.
 
     Stopped early, it returns the best order seen. O(n) an evaluation, O(q) a step of "lbfgs" and
-    O(q^2) of "bfgs".
+    O(q^2) of "bfgs". `ask` as in `Objective`.
     """
-    objective = Objective(data, plan, engine, watch)
+    objective = Objective(data, plan, engine, watch, ask)
     options: dict[str, float] = {"maxiter": plan.max_iter, "gtol": plan.tolerance}
     method, bounds = "BFGS", None
     if plan.optimizer == "lbfgs":

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from triegp.batching import Batches, evaluate_candidates, fit_in_step
 from triegp.calibration import Calibration, calibrate
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder
-from triegp.engines import CpuEngine
+from triegp.engines import CpuEngine, Engine
 from triegp.ensemble.members import Ensemble, Member, loo_members
 from triegp.fitted import Trained
 from triegp.jobs import Stopwatch, run_jobs
@@ -115,8 +116,14 @@ def train(
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
     keep: bool = True,
+    engine: Engine | None = None,
 ) -> Trained:
     """Train an ensemble; the same for any n_jobs.
+
+    On an engine that works on many orders at once, candidates are evaluated in batches and all fits
+    go in step; otherwise, and where no engine is given, they run side by side on n_jobs threads of
+    the CPU. Members are conditioned on the CPU in any case: a fitted model lives in the host's
+    memory.
 
     The members take the encoders in turns, where every member has a grid of its own.
     Stopped by the watch, it returns what it has: members not begun are left out, members begun keep
@@ -135,25 +142,32 @@ def train(
         return Data(codes, rows.targets, recipe.noise, rows.known_noise, rows.weight)
 
     run_jobs(data, range(n_grids), n_jobs, watch)  # what is not begun is encoded when it is needed
-    starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress)
-    n_threads = max(1, n_jobs // len(starts))
-    engine = CpuEngine(n_threads=n_threads)
+    batches = Batches(data, engine) if engine is not None and engine.batches else None
+    starts = _choose_starts(recipe, grids, data, streams, n_jobs, watch, progress, batches)
+    alone = CpuEngine(n_threads=max(1, n_jobs // len(starts)))
+
+    def tell(done: int) -> None:
+        progress("fits", done, len(starts))
+
     with warnings.catch_warnings():
         # A line search that ends at rounding error is where a fit ends, and no news to anyone.
         warnings.filterwarnings("ignore", r".*line search", RuntimeWarning)
-        fits = run_jobs(
-            lambda start: fit_order(start[1], data(start[0]), recipe.plan, engine, watch),
-            starts,
-            n_jobs,
-            watch,
-            lambda done: progress("fits", done, len(starts)),
-        )
+        if batches is not None:
+            fits = fit_in_step(starts, batches, recipe.plan, watch, tell)
+        else:
+            fits = run_jobs(
+                lambda start: fit_order(start[1], data(start[0]), recipe.plan, alone, watch),
+                starts,
+                n_jobs,
+                watch,
+                tell,
+            )
     if watch.interrupted and not keep:
         raise KeyboardInterrupt
     cut = watch.stop and any(fit is None or not fit.converged for fit in fits)
     if fits[0] is None:  # no time for any fit: the best candidate as it is
         first = data(starts[0][0])
-        value = _nll_per_row(first, starts[0][1], engine)
+        value = _nll_per_row(first, starts[0][1], alone)
         fits[0] = Fit(starts[0][1], value, 1, False)
     done = [(grid, fit) for (grid, _), fit in zip(starts, fits, strict=True) if fit is not None]
     members = _finish(
@@ -200,6 +214,7 @@ def _choose_starts(
     n_jobs: int,
     watch: Stopwatch,
     progress: Callable[[str, int, int], None],
+    batches: Batches | None,
 ) -> list[tuple[int, BitOrder]]:
     """Candidates of every grid, evaluated; and the ones to fit, (grid, order)."""
     plan = recipe.plan
@@ -208,14 +223,21 @@ def _choose_starts(
         for grid, encoder in enumerate(grids)
         for order in draw_candidates(encoder.precision_, plan, streams[grid])
     ]
-    alone = CpuEngine(n_threads=1)
-    values = run_jobs(
-        lambda item: _nll_per_row(data(item[0]), item[1], alone),
-        candidates,
-        n_jobs,
-        watch,
-        lambda done: progress("candidates", done, len(candidates)),
-    )
+
+    def tell(done: int) -> None:
+        progress("candidates", done, len(candidates))
+
+    if batches is not None:
+        values = evaluate_candidates(candidates, batches, watch, tell)
+    else:
+        alone = CpuEngine(n_threads=1)
+        values = run_jobs(
+            lambda item: _nll_per_row(data(item[0]), item[1], alone),
+            candidates,
+            n_jobs,
+            watch,
+            tell,
+        )
     if all(value is None for value in values):
         values[0] = 0.0
     nll = np.array([np.inf if value is None else value for value in values])

@@ -1,0 +1,210 @@
+"""Training in batches and in step: the same fits as one by one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from test_batches import CardEngine
+from test_training import PLAN, PRECISION, make_data
+from triegp import CpuEngine
+from triegp.batching import Batches, evaluate_candidates, fit_in_step
+from triegp.encoding import BitEncoder
+from triegp.ensemble import train
+from triegp.ensemble.training import Recipe
+from triegp.jobs import Stopwatch
+from triegp.targets import Rows
+from triegp.training import draw_candidates, fit_order
+
+
+class Together(CpuEngine):
+    """The CPU engine, asked for many at once."""
+
+    batches = True
+
+
+class CardTogether(CardEngine):
+    """The same, with arrays that numpy can't get at."""
+
+    batches = True
+
+
+EXTRAS = [{}, {"weight": True}, {"known_noise": True}, {"weight": True, "known_noise": True}]
+
+
+def orders_of(n, plan=PLAN):
+    return draw_candidates(PRECISION, replace(plan, n_candidates=n), np.random.default_rng(0))
+
+
+@pytest.mark.filterwarnings("ignore:.*line search:RuntimeWarning")  # as `train` does
+@pytest.mark.parametrize("optimizer", ["lbfgs", "bfgs"])
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("engine", [Together(n_threads=2), CardTogether()])
+def test_fits_in_step_are_the_fits_one_by_one(optimizer, extras, n_targets, engine):
+    data = [make_data(seed, 90, n_targets, **extras) for seed in (0, 0)]
+    data[1] = replace(data[1], codes=make_data(1, 90).codes)  # another grid of the same rows
+    plan = replace(PLAN, optimizer=optimizer)
+    starts = [(k % 2, order) for k, order in enumerate(orders_of(5))]
+    together = fit_in_step(starts, Batches(data.__getitem__, engine), plan, Stopwatch())
+    lengths = set()
+    for (grid, order), fit in zip(starts, together, strict=True):
+        alone = fit_order(order, data[grid], plan, CpuEngine(n_threads=1), Stopwatch())
+        assert fit.order == alone.order
+        assert fit.nll_per_row == alone.nll_per_row
+        assert (fit.n_evaluations, fit.converged) == (alone.n_evaluations, alone.converged)
+        lengths.add(fit.n_evaluations)
+    assert len(lengths) > 1  # they end at different times
+
+
+@pytest.mark.parametrize("batch_rows", [1, 500, 10**9])
+def test_candidates_in_batches_of_any_size(monkeypatch, batch_rows):
+    monkeypatch.setattr("triegp.batching.BATCH_ROWS", batch_rows)
+    data, engine = make_data(2, 100, 2), Counting()
+    starts = [(0, order) for order in orders_of(7)]
+    seen = []
+    batches = Batches(lambda grid: data, engine)
+    values = evaluate_candidates(starts, batches, Stopwatch(), seen.append)
+    per_batch = max(1, batch_rows // 200)
+    assert engine.sizes == [2 * len(starts[k : k + per_batch]) for k in range(0, 7, per_batch)]
+    assert seen == [min(k + per_batch, 7) for k in range(0, 7, per_batch)]
+    plan = replace(PLAN, max_iter=1)
+    for (_, order), value in zip(starts, values, strict=True):
+        first = Stopwatch()
+        first.halt()  # a stopped fit has seen its start alone
+        assert value == fit_order(order, data, plan, CpuEngine(n_threads=1), first).nll_per_row
+    assert evaluate_candidates([], batches, Stopwatch()) == []
+
+
+class Counting(Together):
+    """Remembers how many candidates were asked for together, and what was held."""
+
+    def __init__(self):
+        super().__init__()
+        object.__setattr__(self, "sizes", [])
+        object.__setattr__(self, "held", [])
+
+    def hold(self, array):
+        self.held.append(array)
+        return array
+
+    def evaluate_many(self, candidates, *args, **kwargs):
+        self.sizes.append(len(candidates))
+        return super().evaluate_many(candidates, *args, **kwargs)
+
+
+def test_rows_are_brought_to_the_engine_once():
+    data, engine = make_data(3, 50, weight=True, known_noise=True), Counting()
+    batches = Batches(lambda grid: data, engine)
+    starts = [(k % 3, order) for k, order in enumerate(orders_of(6))]
+    evaluate_candidates(starts, batches, Stopwatch())
+    fit_in_step(starts[:3], batches, PLAN, Stopwatch())
+    assert len(engine.held) == 3 + 3  # codes of three grids; targets, known noise and weights once
+
+
+def test_large_batches_are_split_while_fitting(monkeypatch):
+    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 220)
+    data, engine = make_data(4, 100), Counting()
+    starts = [(0, order) for order in orders_of(5)]
+    split = fit_in_step(starts, Batches(lambda grid: data, engine), PLAN, Stopwatch())
+    assert engine.sizes[:3] == [2, 2, 1]
+    monkeypatch.undo()
+    whole = fit_in_step(starts, Batches(lambda grid: data, Together()), PLAN, Stopwatch())
+    assert [fit.order for fit in split] == [fit.order for fit in whole]
+
+
+def test_candidates_that_the_watch_cuts_off_are_none(monkeypatch):
+    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 100)
+    data, watch = make_data(5, 100), Stopwatch()
+
+    def stop(done):
+        if done == 2:
+            watch.halt()
+
+    starts = [(0, order) for order in orders_of(4)]
+    values = evaluate_candidates(starts, Batches(lambda grid: data, Together()), watch, stop)
+    assert [value is None for value in values] == [False, False, True, True]
+
+
+def test_ctrl_c_between_batches_keeps_what_was_found(monkeypatch):
+    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 100)
+    data, watch, sizes = make_data(6, 100), Stopwatch(), []
+
+    class Pressed(Together):
+        def evaluate_many(self, candidates, *args, **kwargs):
+            sizes.append(len(candidates))
+            if len(sizes) == 3:
+                raise KeyboardInterrupt
+            return super().evaluate_many(candidates, *args, **kwargs)
+
+    starts = [(0, order) for order in orders_of(4)]
+    values = evaluate_candidates(starts, Batches(lambda grid: data, Pressed()), watch)
+    assert watch.interrupted
+    assert [value is None for value in values] == [False, False, True, True]
+
+
+def test_ctrl_c_while_fitting_keeps_the_best_of_every_fit():
+    data, watch, sizes = make_data(7, 100), Stopwatch(), []
+
+    class Pressed(Together):
+        def evaluate_many(self, candidates, *args, **kwargs):
+            sizes.append(len(candidates))
+            if len(sizes) == 1:
+                raise KeyboardInterrupt
+            return super().evaluate_many(candidates, *args, **kwargs)
+
+    starts = [(0, order) for order in orders_of(4)]
+    fits = fit_in_step(starts, Batches(lambda grid: data, Pressed()), PLAN, watch)
+    assert watch.interrupted
+    assert sizes == [4, 4]  # the one that was cut off, again; then the watch has stopped
+    assert [(fit.n_evaluations, fit.converged) for fit in fits] == [(1, False)] * 4
+
+
+def test_an_overflow_is_an_error_as_it_is_one_by_one():
+    data = make_data(8, 30)
+    data = replace(data, targets=1e149 * data.targets, noise=1e-20)
+    plan, starts = replace(PLAN, nugget="bit"), [(0, order) for order in orders_of(2)]
+    starts = [(0, replace(order, nugget="bit")) for _, order in starts]
+    with pytest.raises(OverflowError, match="scale y or raise noise"):
+        fit_in_step(starts, Batches(lambda grid: data, Together()), plan, Stopwatch())
+
+
+@pytest.mark.parametrize("own_grids", [True, False])
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_an_ensemble_trained_in_step_is_the_same(own_grids, n_targets):
+    rng = np.random.default_rng(9)
+    X = rng.random((150, 2))
+    y = np.sin(5 * X[:, :1]) + 0.1 * rng.standard_normal((150, n_targets))
+    rows = Rows((y - y.mean(axis=0)) / y.std(axis=0), None, None)
+    encoders = [BitEncoder(scaling=scaling, precision=5).fit(X) for scaling in ("minmax", "ecdf")]
+    recipe = Recipe(replace(PLAN, n_candidates=4), 3, own_grids, "calibrated", 0.01, 1e-5, 1e-5)
+
+    def run(engine):
+        told = []
+        trained = train(
+            encoders if own_grids else encoders[:1],
+            X,
+            rows,
+            recipe,
+            np.random.default_rng(1),
+            2,
+            Stopwatch(),
+            lambda *at: told.append(at),
+            engine=engine,
+        )
+        return trained, {at[0]: at for at in told}
+
+    (alone, last), (together, again) = run(None), run(Together(n_threads=2))
+    assert together.n_evaluations == alone.n_evaluations
+    assert last == again  # the last that is told of every stage
+    members = zip(alone.fitted.members, together.fitted.members, strict=True)
+    for one, two in members:
+        assert one.fit.order == two.fit.order
+        assert type(two.posteriors[0].trie.engine) is CpuEngine
+    for target in range(n_targets):
+        one, two = (
+            trained.fitted.predict_mixture(X[:20], target, var=True, latent=False)
+            for trained in (alone, together)
+        )
+        np.testing.assert_array_equal(one.mean, two.mean)
+        np.testing.assert_array_equal(one.var, two.var)
