@@ -31,12 +31,14 @@ def _add_tree(place, table, levels, members, out):
         if first >= 0 and second >= 0:
             shared = levels.size - 1
             if i != j:
-                lo = min(place[first], place[second]) + 1
-                hi = max(place[first], place[second])
+                lo, hi = place[first] + 1, place[second]
+                if lo > hi:
+                    lo, hi = place[second] + 1, place[first]
                 power = 0
                 while (2 << power) <= hi - lo + 1:
                     power += 1
-                shared = min(table[power, lo], table[power, hi - (1 << power) + 1])
+                left, right = table[power, lo], table[power, hi - (1 << power) + 1]
+                shared = left if left < right else right
             out[block, i, j] += levels[0] - levels[shared]
 
 

@@ -41,7 +41,8 @@ def key_lcp(keys, i, query, j, limit):
     for w in range(keys.shape[1]):
         diff = keys[i, w] ^ query[j, w]
         if diff != np.uint64(0):
-            return min(64 * w + _leading_zeros(diff), limit)
+            shared = 64 * w + _leading_zeros(diff)
+            return shared if shared < limit else limit
     return limit
 
 
@@ -83,7 +84,7 @@ def _locate(keys, query, positions, depth, left, right, root, limit, node, above
         if p < n:
             with_right = key_lcp(keys, p, query, j, limit)
         go_left = with_left < with_right  # then the key follows the leftmost path right of p
-        at = max(with_left, with_right)
+        at = with_right if go_left else with_left
         here, up = root, 0
         if p > 0 and p < n:
             here, up = (right[p] if go_left else left[p]), depth[n + p]

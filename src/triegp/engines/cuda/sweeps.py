@@ -20,18 +20,18 @@ from triegp.engines.protocol import Array, Floats, Ids, Links, Sums
 
 CHUNK = 4 if card.SIMULATED else 32  # numbers that one thread adds up
 
-_inside = walks.upwards(steps.inside)
-_outside = walks.downwards(steps.outside)
-_sum_up = walks.upwards(steps.sum_up)
-_spread_down = walks.downwards(steps.spread_down)
-_mean_up = walks.upwards(steps.mean_up)
-_solve_down = walks.downwards(steps.solve_down)
-_whiten_up = walks.upwards(steps.whiten_up)
-_meet_up = walks.upwards(steps.meet_up)
-_gain_up = walks.upwards(steps.gain_up)
-_gain_down = walks.downwards(steps.gain_down)
-_draw_down = walks.downwards(steps.draw_down)
-_contract = walks.upwards(steps.contract)
+_inside = walks.upwards(steps.inside, 4)
+_outside = walks.downwards(steps.outside, 6)
+_sum_up = walks.upwards(steps.sum_up, 1)
+_spread_down = walks.downwards(steps.spread_down, 2)
+_mean_up = walks.upwards(steps.mean_up, 3)
+_solve_down = walks.downwards(steps.solve_down, 3)
+_whiten_up = walks.upwards(steps.whiten_up, 4)
+_meet_up = walks.upwards(steps.meet_up, 3)
+_gain_up = walks.upwards(steps.gain_up, 2)
+_gain_down = walks.downwards(steps.gain_down, 3)
+_draw_down = walks.downwards(steps.draw_down, 4)
+_contract = walks.upwards(steps.contract, 7)
 
 
 # Messages
@@ -165,8 +165,9 @@ def _sum_chunks(values, starts, stops, firsts, out):
             else:
                 high = middle
         begin = starts[low] + CHUNK * (chunk - firsts[low])
+        end = begin + CHUNK if begin + CHUNK < stops[low] else stops[low]
         total = 0.0
-        for i in range(begin, min(begin + CHUNK, stops[low])):
+        for i in range(begin, end):
             total += values[i, column]
         out[chunk, column] = total
 

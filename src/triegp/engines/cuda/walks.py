@@ -1,24 +1,31 @@
 """Walks over the trie, level by level: how a function of one node runs over all of them.
 
 Nodes come in buckets, deepest first, and no node stands above another of its own bucket, so all
-nodes of a bucket go at once. On a card one cooperative launch does the whole walk: its threads wait
-for each other between buckets. The simulator has no such barrier: there every bucket is a launch.
+nodes of a bucket go at once. On a card one launch does the whole walk: between buckets its blocks
+wait for each other. The simulator runs one block after the other: there every bucket is a launch.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numba import cuda
 
 from triegp.engines.cuda import card
+from triegp.engines.cuda.card import to_device, to_host, xp
 from triegp.engines.protocol import Links
 
 FUSED = not card.SIMULATED  # one launch a walk
 MOST_SIMULATED = 3  # blocks of a launch in the simulator: several, often too few for all items
+# Blocks a multiprocessor, in one launch: all must run at once. Two do as long as a thread takes up
+# to 128 registers; those here take 54 at most (sm_90).
+TOGETHER = 2
+SLOTS = 7  # most arrays that a step works on
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,52 +38,50 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """What a walk needs of the links, as kernels take it.
+    """What a walk needs of the links, on the card.
 
     Attributes
     ----------
-    order : int32 (n - 1,)
-        Nodes, bucket after bucket.
-    starts, stops : int64 (n_buckets,)
-        Bucket k is order[starts[k]:stops[k]].
-    sizes : list of int
-        Nodes of every bucket.
+    arrays : tuple
+        order, int32 (n - 1,): nodes, bucket after bucket; starts, stops, int64 (n_buckets,): bucket
+        k is order[starts[k]:stops[k]].
     tree : tuple
         left, right, depth.
+    sizes : list of int
+        Nodes of every bucket.
     """
 
-    order: Any
-    starts: Any
-    stops: Any
+    arrays: tuple[Any, ...]
+    tree: tuple[Any, ...]
     sizes: list[int]
-    tree: tuple[Any, Any, Any]
 
 
-_buckets: WeakKeyDictionary[Links, Buckets] = WeakKeyDictionary()
-_most_blocks: dict[Any, int] = {}
+_known: WeakKeyDictionary[Links, Buckets] = WeakKeyDictionary()
 
 
-def upwards(step: Any) -> Walk:
+def upwards(step: Any, n_arrays: int) -> Walk:
     """A walk that does step(node, column, tree, data), compiled for the card, children first.
 
-    tree: (left, right, depth); data: the arrays given to `run`. A step writes to its own node or to
-    its children, and to its own column, only.
+    tree: (left, right, depth); data: the n_arrays arrays given to `run`. A step writes to its own
+    node or to its children, and to its own column, only.
     """
-    return Walk(_kernel(step, True), True)
+    return Walk(_kernel(step, n_arrays, True), True)
 
 
-def downwards(step: Any) -> Walk:
+def downwards(step: Any, n_arrays: int) -> Walk:
     """The same, children last."""
-    return Walk(_kernel(step, False), False)
+    return Walk(_kernel(step, n_arrays, False), False)
 
 
-def _kernel(step: Any, up: bool) -> Any:
+def _kernel(step: Any, n_arrays: int, up: bool) -> Any:
     @card.kernel
-    def walk(order, starts, stops, lo, hi, width, tree, data):
+    def walk(order, starts, stops, left, right, depth, lo, hi, width, arrived, a, b, c, d, e, f, g):
+        tree = (left, right, depth)
+        data = (a, b, c, d, e, f, g)[:n_arrays]
         first, stride = cuda.grid(1), cuda.gridsize(1)
         for turn in range(lo, hi):
             if turn > lo:
-                cuda.cg.this_grid().sync()
+                _wait(arrived, (turn - lo) * cuda.gridDim.x)
             bucket = turn if up else starts.size - 1 - turn
             begin = starts[bucket]
             for item in range(first, (stops[bucket] - begin) * width, stride):
@@ -85,38 +90,45 @@ def _kernel(step: Any, up: bool) -> Any:
     return walk
 
 
+@card.device
+def _wait(arrived, goal):
+    """Wait until so many blocks have come here; what they wrote before can then be read."""
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence()
+        cuda.atomic.add(arrived, 0, 1)
+        while cuda.atomic.add(arrived, 0, 0) < goal:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+
+
 def run(walk: Walk, links: Links, width: int, *data: Any) -> None:
     """Walk over the whole trie, for `width` columns."""
-    buckets = _buckets_of(links)
+    buckets = _buckets(links)
     n_buckets = len(buckets.sizes)
     if n_buckets == 0 or width == 0:
         return
-    head = (buckets.order, buckets.starts, buckets.stops)
-    tail = (width, buckets.tree, tuple(native(array) for array in data))
+    arrived = xp.zeros(1, np.int32)
+    head = (*buckets.arrays, *buckets.tree)
+    tail = (width, arrived, *data, *(arrived[:0] for _ in range(SLOTS - len(data))))
     if FUSED:
-        arguments = (*head, 0, n_buckets, *tail)
-        most = _cooperating(walk.kernel, tuple(array.dtype for array in data), arguments)
-        _launch(walk.kernel, min(most, _blocks(max(buckets.sizes) * width)), arguments)
+        n_blocks = min(_blocks(max(buckets.sizes) * width), _most_blocks())
+        _launch(walk.kernel, n_blocks, *head, 0, n_buckets, *tail)
         return
     for turn, size in enumerate(buckets.sizes if walk.up else buckets.sizes[::-1]):
-        blocks = min(MOST_SIMULATED, _blocks(size * width))
-        _launch(walk.kernel, blocks, (*head, turn, turn + 1, *tail))
+        n_blocks = min(_blocks(size * width), MOST_SIMULATED)
+        _launch(walk.kernel, n_blocks, *head, turn, turn + 1, *tail)
 
 
-def native(array: Any) -> Any:
-    """An array of the card as kernels take it inside a tuple, without waiting for its contents."""
-    return array if card.SIMULATED else cuda.as_cuda_array(array, sync=False)
-
-
-def _buckets_of(links: Links) -> Buckets:
+def _buckets(links: Links) -> Buckets:
     """Made once for every trie."""
-    found = _buckets.get(links)
+    found = _known.get(links)
     if found is None:
-        arrays = (links.order, links.starts, links.stops, links.left, links.right, links.depth)
-        order, starts, stops, *tree = (native(card.to_device(array)) for array in arrays)
-        sizes = (card.to_host(links.stops) - card.to_host(links.starts)).tolist()
-        found = Buckets(order, starts, stops, sizes, tuple(tree))
-        _buckets[links] = found
+        arrays = tuple(to_device(array) for array in (links.order, links.starts, links.stops))
+        tree = tuple(to_device(array) for array in (links.left, links.right, links.depth))
+        found = Buckets(arrays, tree, (to_host(links.stops) - to_host(links.starts)).tolist())
+        _known[links] = found
     return found
 
 
@@ -124,23 +136,19 @@ def _blocks(n_items: int) -> int:
     return -(-n_items // card.THREADS)
 
 
-def _cooperating(kernel: Any, dtypes: tuple[Any, ...], arguments: tuple[Any, ...]) -> int:
-    """How many blocks of a kernel can wait for each other, for these dtypes."""
+@cache
+def _most_blocks() -> int:
+    """Blocks that can wait for each other."""
     if card.SIMULATED:
         return 1
-    most = _most_blocks.get((kernel, dtypes))
-    if most is None:
-        compiled = kernel.compile(tuple(kernel.typeof_pyval(value) for value in arguments))
-        most = compiled.max_cooperative_grid_blocks(card.THREADS)
-        _most_blocks[kernel, dtypes] = most
-    return most
+    return TOGETHER * int(xp.cuda.Device().attributes["MultiProcessorCount"])
 
 
-def _launch(kernel: Any, blocks: int, arguments: tuple[Any, ...]) -> None:
+def _launch(kernel: Any, n_blocks: int, *arguments: Any) -> None:
     """Run it; overflow is no error on a card, so it is none in the simulator."""
-    if card.SIMULATED:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            kernel[blocks, card.THREADS](*arguments)
-    else:
-        kernel[blocks, card.THREADS](*arguments)
+    if not card.SIMULATED:
+        kernel(n_blocks, *arguments)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        kernel(n_blocks, *arguments)
