@@ -25,13 +25,17 @@ PROBLEMS = {
     "one chain": {"n": 30, "precision": (32, 9), "shape": "chain"},
     "135 bits": {"n": 40, "precision": (31, 32, 32, 32, 8), "shape": "clustered"},
 }
+LARGE = {  # for a card only: blocks that wait for each other
+    "many blocks": {"n": 300_007, "precision": (9, 9, 8), "shape": "twins"},
+    "many equal": {"n": 100_003, "precision": (3, 2)},
+}
 
 
 class Case:
     """One trie, as both engines hold it, and what they are asked about."""
 
     def __init__(self, name, dtype=np.float64):
-        problem = make_problem(len(name), nugget="bit", **PROBLEMS[name])
+        problem = make_problem(len(name), nugget="bit", **(PROBLEMS | LARGE)[name])
         packed, bits = problem.codes.packed, problem.order.key_bits
         rng = problem.rng
         self.n, self.n_levels = problem.n, bits.size
@@ -77,7 +81,10 @@ def on_card(links, n_levels):
     return Links(depth, left, right, order, starts, stops, none, links.root)
 
 
-@pytest.fixture(scope="module", params=PROBLEMS)
+@pytest.fixture(
+    scope="module",
+    params=[*PROBLEMS, *(pytest.param(name, marks=pytest.mark.card) for name in LARGE)],
+)
 def case(request):
     return Case(request.param)
 

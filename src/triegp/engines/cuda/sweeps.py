@@ -42,10 +42,10 @@ def inside(links: Links, levels: Floats, m: Array, s: Array) -> Sums:
     levels = to_device(levels, np.float64)
     terms = xp.zeros((3, links.n_rows))
     walks.run(_inside, links, 1, levels, m, s, terms)
-    ends = xp.stack([m[links.root], _lifted_root(links, levels, s)])
+    root = slice(links.root, links.root + 1)
     with np.errstate(over="ignore"):  # the caller looks for overflow
-        found = xp.concatenate([terms.sum(axis=1), ends])
-    log_det, square, count, mean, var = to_host(found).tolist()
+        found = [terms.sum(axis=1), m[root], _lifted_root(links, levels, s)]
+    log_det, square, count, mean, var = to_host(xp.concatenate(found)).tolist()
     if var == math.inf:  # no row says anything
         return Sums(0.0, 0.0, 0)
     return Sums(log_det + math.log(var), square + mean * (mean / var), int(count) + 1)
@@ -231,13 +231,13 @@ def _spread(links: Links, levels: Floats, sums: Any) -> None:
 
 
 def _root_edge(links: Links, levels: Any) -> Any:
-    """Variance of the edge above the root, a number on the card."""
-    return levels[0] - levels[links.depth[links.root]]
+    """Variance of the edge above the root, float64 (1,), without asking the card where it is."""
+    return levels[0] - levels[links.depth[links.root : links.root + 1]]
 
 
 def _lifted_root(links: Links, levels: Any, s: Any) -> Any:
-    """Variance of the root's message, lifted to depth 0, a number on the card."""
-    return s[links.root] + _root_edge(links, levels)
+    """Variance of the root's message, lifted to depth 0, float64 (1,)."""
+    return s[links.root : links.root + 1] + _root_edge(links, levels)
 
 
 def _columns(edges: Any) -> list[Any]:
