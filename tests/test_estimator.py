@@ -111,6 +111,7 @@ class ConstantRegressor(TreeGPRegressor):
         multi_target="own",
         time_budget=None,
         on_interrupt="raise",
+        engine="cpu",
         n_jobs=None,
         verbose=0,
         random_state=None,
@@ -121,6 +122,7 @@ class ConstantRegressor(TreeGPRegressor):
         self.multi_target = multi_target
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
+        self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state

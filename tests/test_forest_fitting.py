@@ -53,6 +53,7 @@ def fit(
         Stopwatch(),
         lambda *_: None,
         trained,
+        host=CpuEngine(n_threads),
     )
 
 

@@ -367,6 +367,7 @@ def test_progress_is_shown(capsys):
         ("outside", "wrap"),
         ("time_budget", -1),
         ("on_interrupt", "ignore"),
+        ("engine", "gpu"),
         ("n_jobs", 0),
     ],
 )

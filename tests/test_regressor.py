@@ -1070,6 +1070,8 @@ BAD_PARAMETERS = [
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),
     ("keep_rows", "yes"),
+    ("engine", "gpu"),
+    ("engine", None),
     ("n_jobs", 0),
     ("n_jobs", 1.5),
     ("verbose", -1),

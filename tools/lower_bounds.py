@@ -11,9 +11,9 @@ def main(path: str) -> None:
     extras = project["optional-dependencies"]
     everything = [*project["dependencies"], *(r for extra in extras.values() for r in extra)]
     for requirement in everything:
-        if not requirement.startswith("triegp["):
-            name, bound = requirement.split(">=")
-            print(f"{name}=={bound}")
+        name, _, bound = requirement.partition(">=")
+        if bound:  # constraints know no extras
+            print(f"{name.partition('[')[0]}=={bound}")
 
 
 if __name__ == "__main__":

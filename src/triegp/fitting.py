@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from triegp.callbacks import FitTasks
 from triegp.encoding import OUTSIDE, BitEncoder
 from triegp.engines import available_cores
+from triegp.engines.choice import check_engine
 from triegp.fitted import Trained
 from triegp.jobs import Stopwatch
 from triegp.progress import progress_bar
@@ -32,6 +33,7 @@ class Manner:
     multi_target: str
     time_budget: float | None
     on_interrupt: str
+    engine: str
     n_jobs: int | None
     verbose: int
     random_state: Any
@@ -54,6 +56,8 @@ class Run:
         scikit-learn's callbacks.
     keep : bool
         Whether Ctrl-C keeps the best found so far; otherwise KeyboardInterrupt is to be raised.
+    engine : {"auto", "cpu", "cuda"}
+        Where to train, for `choose`.
     """
 
     rng: np.random.Generator
@@ -61,6 +65,7 @@ class Run:
     watch: Stopwatch
     progress: Callable[[str, int, int], None]
     keep: bool
+    engine: str
 
 
 def check_manner(manner: Manner) -> Manner:
@@ -75,6 +80,7 @@ def check_manner(manner: Manner) -> Manner:
     if not hasattr(manner.verbose, "__index__") or manner.verbose < 0:
         raise ValueError(f"verbose must be an integer, 0 or more, got {manner.verbose!r}")
     count_threads(manner.n_jobs)
+    check_engine(manner.engine)
     return manner
 
 
@@ -109,7 +115,7 @@ def train_targets(
         if ended_by:
             watch.halt()
         progress = tasks.follow(progress_bar(manner.verbose), watch)
-        run = Run(stream, n_jobs, watch, progress, manner.on_interrupt == "keep")
+        run = Run(stream, n_jobs, watch, progress, manner.on_interrupt == "keep", manner.engine)
         trained.append(train(select_targets(rows, group), run))
         if watch.interrupted:
             ended_by = "Ctrl-C"

@@ -15,6 +15,7 @@ from triegp.archive import PartFormat
 from triegp.blas import one_blas_thread
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
+from triegp.engines.choice import choose
 from triegp.ensemble import Ensemble, recipe_of, train
 from triegp.estimator import TreeGPRegressor
 from triegp.fitted import Data, Trained
@@ -36,6 +37,7 @@ from triegp.validation import one_of, positive_number, whole_number
 Floats = npt.NDArray[np.float64]
 
 PRESET_MEMBERS = 16  # single trees trained for the start "trained"
+SOLVED_COLUMNS = 16  # about as many right-hand sides are solved at once: each is a tree's work
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         What Ctrl-C does to a fit: end it, or keep the best found so far.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
+    engine : {"auto", "cpu", "cuda"}, default="auto"
+        Where training runs. "cuda" is a CUDA device, with the extra `triegp[cuda]`, and an error
+        where that is not to be had; "auto" is the same where it is and the work is large, otherwise
+        the CPU (`docs/engine.md`). The result is the same to rounding. A fitted model lives in the
+        host's memory, and predicts on the CPU.
     n_jobs : int, optional
         Threads; -1 (the default) is all cores. The result does not depend on it.
     verbose : int, default=0
@@ -169,6 +176,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
+        engine: str = "auto",
         n_jobs: int | None = -1,
         verbose: int = 0,
         random_state: Any = None,
@@ -187,6 +195,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
+        self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
@@ -285,6 +294,8 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     ) -> Trained:
         (column,) = rows.columns()
         measured = measure(n_rows=X.shape[0], **column)
+        work = X.shape[0] * settings.plan.n_trees * SOLVED_COLUMNS
+        engine = choose(run.engine, work, run.n_jobs)
         trained: list[Any] = []
         with one_blas_thread():
             if settings.plan.start == "trained":
@@ -292,7 +303,16 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
                     settings_of("default", {"n_members": PRESET_MEMBERS}), rows.n_effective
                 )
                 found = train(
-                    encoders, X, rows, recipe, run.rng, run.n_jobs, run.watch, _quiet, run.keep
+                    encoders,
+                    X,
+                    rows,
+                    recipe,
+                    run.rng,
+                    run.n_jobs,
+                    run.watch,
+                    _quiet,
+                    run.keep,
+                    engine,
                 ).fitted
                 members = cast(Ensemble, found).members
                 trained = [(member.encoder, member.order) for member in members]
@@ -302,11 +322,12 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
                 measured,
                 settings.plan,
                 run.rng,
-                CpuEngine(n_threads=run.n_jobs),
+                engine,
                 run.watch,
                 run.progress,
                 trained,
                 run.keep,
+                host=CpuEngine(n_threads=run.n_jobs),
             )
         run.progress("fits", 1, 1)
         stages = grown.stages

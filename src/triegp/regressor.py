@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.archive import PartFormat
 from triegp.blas import one_blas_thread
 from triegp.encoding import BitEncoder
+from triegp.engines.choice import choose
 from triegp.ensemble import (
     Ensemble,
     check_encoders,
@@ -81,6 +82,11 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         What Ctrl-C does to a fit: end it, or keep the best found so far.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
+    engine : {"auto", "cpu", "cuda"}, default="auto"
+        Where training runs. "cuda" is a CUDA device, with the extra `triegp[cuda]`, and an error
+        where that is not to be had; "auto" is the same where it is and the work is large, otherwise
+        the CPU (`docs/engine.md`). The result is the same to rounding. A fitted model lives in the
+        host's memory, and predicts on the CPU.
     n_jobs : int, optional
         Threads; -1 (the default) is all cores. The result does not depend on it.
     verbose : int, default=0
@@ -156,6 +162,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
+        engine: str = "auto",
         n_jobs: int | None = -1,
         verbose: int = 0,
         random_state: Any = None,
@@ -179,6 +186,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
+        self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
@@ -239,9 +247,19 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         run: Run,
     ) -> Trained:
         recipe = recipe_of(settings, rows.n_effective)
+        work = X.shape[0] * rows.targets.shape[1] * recipe.n_candidates
         with one_blas_thread():
             return train(
-                encoders, X, rows, recipe, run.rng, run.n_jobs, run.watch, run.progress, run.keep
+                encoders,
+                X,
+                rows,
+                recipe,
+                run.rng,
+                run.n_jobs,
+                run.watch,
+                run.progress,
+                run.keep,
+                choose(run.engine, work, run.n_jobs),
             )
 
     def _importances(self) -> list[Importances]:

@@ -73,6 +73,11 @@ class Recipe:
     noise: float
     final_noise: float
 
+    @property
+    def n_candidates(self) -> int:
+        """Random orders to be evaluated, of all grids."""
+        return self.plan.n_candidates * (self.n_members if self.own_grids else 1)
+
 
 def recipe_of(settings: Settings, n_effective: float) -> Recipe:
     """The recipe of an estimator's settings, for so many rows (weights counted)."""

@@ -91,11 +91,13 @@ def fit_forest(
     rows: Measured,
     plan: ForestPlan,
     rng: np.random.Generator,
-    engine: CpuEngine,
+    engine: Engine,
     watch: Stopwatch,
     progress: Progress,
     trained: Sequence[tuple[BitEncoder, BitOrder]] = (),
     keep: bool = True,
+    *,
+    host: CpuEngine,
 ) -> Grown:
     """Fit a forest.
 
@@ -107,11 +109,15 @@ def fit_forest(
         Rows as `real_array` gives them.
     rows : Measured
         Standardised targets, known noise, weights.
+    engine : Engine
+        What the parameters are learned on.
     trained : sequence of (BitEncoder, BitOrder)
         Single trees to start from, where the plan says so.
     keep : bool
         Whether Ctrl-C, which the watch remembers, keeps the best found so far; otherwise it is
         raised.
+    host : CpuEngine
+        What rows are encoded on, and the fitted forest works on: it lives in the host's memory.
 
     Notes
     -----
@@ -128,7 +134,7 @@ def fit_forest(
         phi = tuple(start_random(grid, rng) for grid in grids)
     else:
         phi = tuple(start_even(grid, plan.slope, rng) for grid in grids)
-    codes = engine.each(lambda _, grid: grid.encode_array(X), grids)
+    codes = host.each(lambda _, grid: grid.encode_array(X), grids)
     even = np.full(plan.n_trees, -np.log(plan.n_trees))
     parameters = Parameters(phi, even, float(np.log(START_NOISE)))
     features = [features_of(grid) for grid in grids]
@@ -162,7 +168,7 @@ def fit_forest(
     if watch.interrupted and not keep:
         raise KeyboardInterrupt
     manner = replace(plan.manner, seed=int(rng.integers(2**31)))
-    model = condition_forest(grids, codes, parameters, rows, present, manner, engine)
+    model = condition_forest(grids, codes, parameters, rows, present, manner, host)
     if plan.calibrated:
         try:
             model = _learn_tails(model, codes, parameters, rows, mixed, held)

@@ -1,0 +1,96 @@
+"""Which engine trains: the CPU's, or CUDA's where it can run and the work is worth it.
+
+CuPy and numba's CUDA target are imported here only, when they are asked for or when "auto" has work
+for them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from numba import config
+
+from triegp.engines.cpu import CpuEngine
+from triegp.engines.protocol import Engine
+from triegp.validation import one_of
+
+ENGINES = ("auto", "cpu", "cuda")
+
+# From here on "auto" takes the card: rows times orders to be evaluated. Below, a fit takes a few
+# seconds on two cores, and so does compiling the kernels.
+AUTO_WORK = 10_000_000
+
+PACKAGES = {"numba-cuda": "numba_cuda", "CuPy": "cupy"}
+
+
+def check_engine(engine: str) -> str:
+    """Return `engine` if it is one of ENGINES; RuntimeError for "cuda" where that can't run."""
+    one_of("engine", engine, ENGINES)
+    if engine == "cuda":
+        problem = cuda_problem()
+        if problem is not None:
+            raise RuntimeError(f'engine="cuda" cannot run here: {problem}')
+    return engine
+
+
+def choose(engine: str, work: float, n_threads: int = 0) -> Engine:
+    """The engine to train on.
+
+    Parameters
+    ----------
+    engine : {"auto", "cpu", "cuda"}
+        "cuda" insists, and raises RuntimeError with what is missing. "auto" is "cuda" where the
+        extra and a device are there and there is enough work for it, otherwise "cpu". It never
+        takes numba's simulator; "cuda" does where NUMBA_ENABLE_CUDASIM=1 says so.
+    work : float
+        Rows times orders that will be evaluated together; `AUTO_WORK` is enough.
+    n_threads : int
+        For the CPU; 0 is all cores.
+    """
+    check_engine(engine)
+    wanted = engine == "auto" and work >= AUTO_WORK and not _simulated()
+    if engine == "cuda" or (wanted and cuda_problem() is None):
+        from triegp.engines.cuda import CudaEngine
+
+        cuda: Engine = CudaEngine()
+        return cuda
+    return CpuEngine(n_threads=n_threads)
+
+
+def cuda_problem() -> str | None:
+    """What keeps the CUDA engine from running here, in words; None where nothing does."""
+    if not _simulated():
+        missing = [
+            name for name, module in PACKAGES.items() if importlib.util.find_spec(module) is None
+        ]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            return f"{' and '.join(missing)} {verb} not installed: pip install 'triegp[cuda]'"
+        problem = _device_problem()
+        if problem is not None:
+            return problem
+    try:
+        import triegp.engines.cuda  # noqa: F401
+    except Exception as error:  # whatever versions that do not go together may raise
+        return f"the engine does not load: {type(error).__name__}: {error}"
+    return None
+
+
+def _device_problem() -> str | None:
+    """What the driver says against it, asked for by both libraries."""
+    try:
+        import cupy
+        from numba import cuda
+    except Exception as error:
+        return f"CuPy or numba-cuda does not load: {type(error).__name__}: {error}"
+    try:
+        if not cupy.cuda.runtime.getDeviceCount():
+            return "there is no CUDA device"
+    except Exception as error:
+        return f"there is no CUDA device: {error}"
+    return None if cuda.is_available() else f"numba finds no CUDA device: {cuda.cuda_error()}"
+
+
+def _simulated() -> bool:
+    """Whether numba's kernels run in its simulator, on the host."""
+    return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
