@@ -20,6 +20,7 @@ from triegp.encoding import BitEncoder, real_array
 from triegp.files import write_file
 from triegp.fitted import Data, Trained
 from triegp.fitting import Manner, Run, check_manner, group_targets, train_targets
+from triegp.interop import to_host
 from triegp.predictor import Predictor
 from triegp.streaming import Stream, changing, check_batch, queue_batch
 from triegp.targets import (
@@ -98,11 +99,15 @@ class TreeGPRegressor(
             Non-negative; an integer weight equals repeating the row.
         known_noise : array-like (n_rows,), optional
             Known variance of each row's target, in units of y squared.
+
+        Notes
+        -----
+        Arrays on a device are copied to the host, where rows are encoded.
         """
         if y is None:
             name = type(self).__name__
             raise ValueError(f"This {name} requires y to be passed, but the target y is None")
-        return self._fit(X, y, sample_weight, known_noise)
+        return self._fit(*map(to_host, (X, y, sample_weight, known_noise)))
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
@@ -118,14 +123,18 @@ class TreeGPRegressor(
             return self.fit(X, y, sample_weight, known_noise)
         data = self._rows(X)
         targets = self._check_targets(y, data.shape[0])
-        weight = check_weight(sample_weight, data.shape[0])
-        known = check_known_noise(known_noise, data.shape[0])
+        weight = check_weight(to_host(sample_weight), data.shape[0])
+        known = check_known_noise(to_host(known_noise), data.shape[0])
         batch = TrainingRows.copy(data, targets, weight, known)
         unit = (self.target_mean_, self.target_scale_)
         check_batch(batch, self._stream.fitted, self.encoders_, *unit)
         with changing:
             self._stream = queue_batch(self._stream, batch)
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination, R squared, of the predicted mean."""
+        return float(super().score(*map(to_host, (X, y, sample_weight))))
 
     def refresh(self) -> Self:
         """Fit anew on all rows seen: new box, new percentiles, new orders."""

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from triegp import predictive
 from triegp.encoding import BitEncoder, real_array
 from triegp.fitting import random_generator
+from triegp.interop import like, to_host
 from triegp.mixture import Mixture
 from triegp.predictive import Target
 from triegp.streaming import Stream, changing, settle
@@ -23,6 +24,9 @@ Floats = npt.NDArray[np.float64]
 
 class Predictor:
     """Predictions, densities, samples and leave-one-out of a fitted estimator.
+
+    Rows may lie on a device (CuPy, PyTorch, anything with DLPack or CUDA's array interface): they
+    are copied to the host, and arrays of predictions come back as the same kind on the same device.
 
     Attributes
     ----------
@@ -71,15 +75,16 @@ class Predictor:
         data = self._rows(X)
         if not (return_std or return_cov):
             means = [predictive.predict_mean(t, data, latent=latent) for t in self._targets()]
-            return self._shape(means)
+            return like(self._shape(means), X)
         work = predictive.predict_covariance if return_cov else predictive.predict_moments
         mean, spread = zip(*(work(t, data, latent=latent) for t in self._targets()), strict=True)
-        return self._shape(mean), self._shape(spread)
+        return like(self._shape(mean), X), like(self._shape(spread), X)
 
     def predict_distribution(self, X: Any, *, latent: bool = False) -> Mixture | list[Mixture]:
         """The predictive distribution: a mixture of Gaussians at every row, one for each target.
 
-        What the Gaussians are, the estimator says: members and strays, or tails.
+        What the Gaussians are, the estimator says: members and strays, or tails. In the host's
+        memory, wherever the rows are.
         """
         data = self._rows(X)
         mixtures = [predictive.predict_units(t, data, latent=latent) for t in self._targets()]
@@ -94,7 +99,8 @@ class Predictor:
             raise ValueError(f"levels must lie between 0 and 1, got {levels}")
         data = self._rows(X)
         work = predictive.predict_quantiles
-        return self._shape([work(t, data, levels, latent=latent) for t in self._targets()])
+        found = [work(t, data, levels, latent=latent) for t in self._targets()]
+        return like(self._shape(found), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
         """Central interval that holds a new observation with probability `coverage`, (m, 2)."""
@@ -108,7 +114,8 @@ class Predictor:
         data = self._rows(X)
         targets = self._check_targets(y, data.shape[0])
         columns = zip(self._targets(), targets.T, strict=True)
-        return self._shape([predictive.predict_log_density(t, data, y) for t, y in columns])
+        found = [predictive.predict_log_density(t, data, y) for t, y in columns]
+        return like(self._shape(found), X)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, *, latent: bool = False
@@ -122,7 +129,7 @@ class Predictor:
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
         out = [predictive.draw(t, data, n_samples, rng, latent=latent) for t in self._targets()]
-        return out[0] if self.one_dimensional_ else np.stack(out, axis=1)
+        return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
     def loo_predict(self) -> tuple[Any, Any]:
         """Mean and deviation of each training target, given all other rows; no refit."""
@@ -155,13 +162,14 @@ class Predictor:
     def _rows(self, X: Any) -> npt.NDArray[Any]:
         """New rows as an array; names and number of columns checked."""
         check_is_fitted(self)
+        X = to_host(X)
         data = real_array(X, self)
         validate_data(self, X, reset=False, skip_check_array=True)
         return data
 
     def _check_targets(self, y: Any, n_rows: int) -> Floats:
         """Targets of new rows, (n_rows, n_targets)."""
-        targets, _ = check_targets(y)
+        targets, _ = check_targets(to_host(y))
         if targets.shape != (n_rows, self.target_mean_.size):
             raise ValueError(
                 f"y must have {n_rows} rows and {self.target_mean_.size} targets, got shape "
