@@ -53,7 +53,8 @@ class Rendezvous(Generic[Question, Answer]):
         self._calls[job] = call
         if self._abandoned:  # looked at after the call is there: `abandon` sees it, or we see that
             raise Abandoned
-        self._bell.put(None)
+        if self._all_here():
+            self._bell.put(None)
         answer = call.box.get()
         if not answer:
             raise Abandoned
@@ -72,14 +73,14 @@ class Rendezvous(Generic[Question, Answer]):
     def wait(self, seconds: float) -> list[int]:
         """Jobs that ask, in their order, as soon as all do that have not left.
 
-        None of them where nobody came or left for so many seconds.
+        None of them where that does not happen for so many seconds.
         """
-        while any(call is None for call in self._open().values()):
+        while not self._all_here():
             try:
                 self._bell.get(timeout=seconds)
             except Empty:
                 return []
-        return list(self._open())
+        return [job for job, left in enumerate(self._left) if not left]
 
     def answer(self, jobs: Sequence[int], work: Callable[[list[Question]], list[Answer]]) -> None:
         """Give these jobs, found by `wait`, what work(questions) says; and let them go on."""
@@ -91,18 +92,17 @@ class Rendezvous(Generic[Question, Answer]):
     def abandon(self) -> None:
         """Let all that wait, and all that ask from now on, raise Abandoned. May be said twice."""
         self._abandoned = True
-        for call in self._open().values():
-            if call is not None:
+        for call in self._calls:
+            if call is not None and not call.answered:
                 call.box.put(())
                 call.answered = True
 
-    def _open(self) -> dict[int, _Call[Question, Answer] | None]:
-        """Jobs that have not left, each with its question; None where it does not wait."""
-        return {
-            job: None if call is None or call.answered else call
-            for job, call in enumerate(self._calls)
-            if not self._left[job]
-        }
+    def _all_here(self) -> bool:
+        """Whether all ask that have not left."""
+        return all(
+            left or (call is not None and not call.answered)
+            for left, call in zip(self._left, self._calls, strict=True)
+        )
 
 
 class _Call(Generic[Question, Answer]):
