@@ -184,6 +184,9 @@ class Engine(Protocol):
     def hold(self, array: Array) -> Array:
         """Return the array in this engine's own memory, where it is used again and again."""
 
+    def fetch(self, array: Array) -> Array:
+        """Return an array of this engine's in the host's memory."""
+
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
 
@@ -234,9 +237,6 @@ class Engine(Protocol):
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
         """Merge messages up; the leaves of m and s are given, the nodes are written."""
-
-    def adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
-        """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
 
     def outside(self, links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
         """Outside messages (mo, so) of all ids and the depth at which each is held."""

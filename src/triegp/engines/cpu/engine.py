@@ -71,6 +71,10 @@ class CpuEngine:
         """Return the array as it is: the host's memory is this engine's own."""
         return array
 
+    def fetch(self, array: Array) -> Array:
+        """Return the array as it is: it lies in the host's memory."""
+        return array
+
     # Rows to sorted keys
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
@@ -153,7 +157,7 @@ class CpuEngine:
         sums = _with_root(links, levels, m, s, parts)
         if not gradient or math.isinf(sums.square):
             return sums, None
-        by_level = self.adjoint(links, levels, m, s)
+        by_level = self._adjoint(links, levels, m, s)
         return sums, Adjoints(by_level, m[:n], s[:n])
 
     def evaluate_many(
@@ -190,7 +194,7 @@ class CpuEngine:
         )
         return _with_root(links, levels, m, s, parts)
 
-    def adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
+    def _adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
         """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
         root = links.root
         by_level = np.zeros((links.starts.size + 1, levels.size))

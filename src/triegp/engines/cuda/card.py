@@ -44,12 +44,15 @@ class Kernel:
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, n_blocks: int, *arguments: Any) -> None:
-        """Run n_blocks blocks of THREADS threads; none at all is allowed."""
+    def __call__(self, n_blocks: int, *arguments: Any, together: bool = False) -> None:
+        """Run n_blocks blocks of THREADS threads; none at all is allowed.
+
+        together: the blocks wait for each other, so as few run as the card can hold at once.
+        """
         if n_blocks == 0:
             return
         if self._simulated is not None:
-            self._simulated[n_blocks, THREADS](*arguments)
+            self._simulated[1 if together else n_blocks, THREADS](*arguments)
             return
         kind: list[Any] = []
         flat: list[int] = []
@@ -71,8 +74,15 @@ class Kernel:
         values = np.array(flat, np.int64)
         addresses = values.ctypes.data + 8 * np.arange(values.size, dtype=np.int64)
         stream = cupy.cuda.get_current_stream().ptr
-        shape = (n_blocks, 1, 1, THREADS, 1, 1)
-        driver.launchKernel(function.kernel.ptr, *shape, 0, stream, addresses.ctypes.data, 0)
+        handle = function.kernel.ptr
+        if together:
+            most = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, THREADS, 0)
+            n_blocks = min(n_blocks, most * cupy.cuda.Device().attributes["MultiProcessorCount"])
+            shape = (n_blocks, 1, 1, THREADS, 1, 1)
+            driver.launchCooperativeKernel(handle, *shape, 0, stream, addresses.ctypes.data)
+        else:
+            shape = (n_blocks, 1, 1, THREADS, 1, 1)
+            driver.launchKernel(handle, *shape, 0, stream, addresses.ctypes.data, 0)
 
     def _compile(self, kind: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -127,3 +137,10 @@ def to_host(array: Any) -> npt.NDArray[Any]:
 def argsort(values: Any) -> Any:
     """Places in rising order, equal values in their own order."""
     return xp.argsort(values, kind="stable")
+
+
+def free_bytes() -> int:
+    """Memory of the card that is free, or held by CuPy for later."""
+    if SIMULATED:
+        return 1 << 33
+    return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())

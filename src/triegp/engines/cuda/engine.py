@@ -1,5 +1,357 @@
-"""The engine."""
+"""The CUDA engine: everything from packed codes to posterior in the card's memory.
+
+Arrays that go in may lie on the host or on the card; those that come out lie on the card, but for
+sums and derivatives by level. Results are the same bits run after run: no sum depends on which
+thread comes first.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from triegp.engines.cuda import blocks, forests, keys, linking, search, sweeps
+from triegp.engines.cuda.card import TILE, free_bytes, to_device, to_host, xp
+from triegp.engines.cuda.linking import CardLinks
+from triegp.engines.cuda.plan import make_plan
+from triegp.engines.cuda.tiles import evaluate_plan
+from triegp.engines.protocol import (
+    Adjoints,
+    Array,
+    Bytes,
+    Candidate,
+    Engine,
+    Evaluated,
+    Floats,
+    Ids,
+    Ints,
+    Links,
+    Located,
+    Sums,
+    Tree,
+    Words,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST_PLACES = 1 << 30  # of a batch; they are int32
+GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
+KEPT_GROVES = 8
+ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
 
 
 class CudaEngine:
-    """Soon."""
+    """The CUDA engine, on the current device."""
+
+    @property
+    def batches(self) -> bool:
+        """Whether many candidates at once cost less than one by one: yes."""
+        return True
+
+    def hold(self, array: Array) -> Array:
+        """Return the array in the card's memory."""
+        return to_device(array)  # type: ignore[no-any-return]
+
+    def fetch(self, array: Array) -> Array:
+        """Return the array in the host's memory."""
+        return to_host(array)
+
+    # Rows to sorted keys
+
+    def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
+        """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
+        refuse_too_large(*packed.shape, len(bits))
+        return keys.sort_rows(to_device(packed, np.uint8), bits)
+
+    def resort_rows(
+        self,
+        packed: Bytes,
+        bits: Ints,
+        row_idx: Ids,
+        lcp: Ids,
+        first_change: int,
+    ) -> tuple[Ids, Ids]:
+        """Return the same as `sort_rows`: what is in order already saves a card nothing."""
+        return self.sort_rows(packed, bits)
+
+    def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+        return keys.fill_keys(packed, bits, to_device(row_idx))
+
+    def merge_keys(
+        self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
+    ) -> tuple[Ints, Ids]:
+        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+        given = (to_device(array) for array in (keys, lcp, added, added_lcp))
+        return search.merge_keys(*given, n_levels)
+
+    # The trie
+
+    def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> CardLinks:
+        """The trie over sorted keys; it is the same for any cuts, and a card has its own tiles."""
+        if cuts[0] != 0:
+            raise ValueError(f"cuts must begin with 0, got {cuts[0]}")
+        return linking.link(lcp, n_levels)
+
+    # Likelihood
+
+    def evaluate(
+        self,
+        links: Links,
+        levels: Floats,
+        row_idx: Ids,
+        y: Floats,
+        variance: Floats,
+        dtype: np.dtype[Any],
+        gradient: bool,
+    ) -> tuple[Sums, Adjoints | None]:
+        """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
+        if not isinstance(links, CardLinks):
+            raise TypeError(f"links must be of this engine's making, got {type(links).__name__}")
+        given = (to_device(array, np.float64)[None] for array in (y, variance, levels))
+        (sums,), found, by_mean, by_var = evaluate_plan(
+            links.plan, to_device(row_idx), *given, dtype, gradient, rows=gradient
+        )
+        if found is None or math.isinf(sums.square):
+            return sums, None
+        return sums, Adjoints(found[0, :-1], by_mean, by_var)
+
+    def evaluate_many(
+        self,
+        candidates: Sequence[Candidate],
+        dtype: np.dtype[Any],
+        gradient: bool,
+        rows: bool = False,
+    ) -> list[Evaluated]:
+        """Sort, link and evaluate many orders in batches that are as long as the memory allows."""
+        results: list[Evaluated | None] = [None] * len(candidates)
+        for batch in _batches(candidates):
+            found = _evaluate_batch([candidates[k] for k in batch], dtype, gradient, rows)
+            for k, one in zip(batch, found, strict=True):
+                results[k] = one
+        return [one for one in results if one is not None]
+
+    def leaves(
+        self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
+    ) -> tuple[Array, Array]:
+        """Messages (m, s), (2n,): leaves filled from rows, nodes empty."""
+        row_idx, y, variance = to_device(row_idx), to_device(y), to_device(variance)
+        n = row_idx.size
+        m, s = xp.empty(2 * n, dtype), xp.empty(2 * n, dtype)
+        m[:n] = y[row_idx]
+        s[:n] = variance[row_idx] if variance.size > 1 else variance
+        return m, s
+
+    def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
+        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+        return sweeps.inside(links, levels, m, s)
+
+    # Posterior
+
+    def outside(self, links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
+        """Outside messages (mo, so) of all ids and the depth at which each is held."""
+        return sweeps.outside(links, levels, m, s)
+
+    def leave_out(
+        self,
+        links: Links,
+        levels: Floats,
+        outside: tuple[Array, Array, Ids],
+        y: Array,
+        stays: Floats,
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of f at each leaf given all others, in key order."""
+        return sweeps.leave_out(links, levels, outside, y, stays)
+
+    def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
+        """Where sorted query keys leave the trie."""
+        return search.locate(links, to_device(keys), to_device(query), to_device(row_idx))
+
+    def predict(
+        self,
+        links: Links,
+        levels: Floats,
+        located: Located,
+        inside: tuple[Array, Array],
+        outside: tuple[Array, Array],
+        with_var: bool,
+    ) -> tuple[Floats, Floats | None]:
+        """Mean and variance of f at located keys, in the order of their rows."""
+        return search.predict(links, levels, located, inside, outside, with_var)
+
+    # Operators
+
+    def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
+        """K x for x (n, k) in key order."""
+        return sweeps.product(links, levels, to_device(x))
+
+    def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
+        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+        return sweeps.path_sums(links, levels, to_device(x))
+
+    def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+        return sweeps.solve(links, levels, s, to_device(x))
+
+    def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
+        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+        return sweeps.whiten(links, levels, s, to_device(x))
+
+    def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
+        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+        return sweeps.level_products(links, to_device(x), to_device(z))
+
+    # Many trees over the same rows
+
+    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
+        """Sum over trees of K x for x (n, k), in the order of the rows."""
+        total = None
+        for some in _groves(trees, x.shape[1]):
+            part = forests.sum_products(_grove(some), _levels(some), to_device(x, np.float64))
+            total = part if total is None else total + part
+        return total
+
+    def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
+        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+        given = (to_device(x, np.float64), to_device(z, np.float64))
+        groves = _groves(trees, 2 * x.shape[1])
+        return [one for some in groves for one in forests.sum_level_products(_grove(some), *given)]
+
+    def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
+        """K between rows of the same block, float64 (n_blocks, size, size)."""
+        return blocks.block_kernels(trees, members)
+
+    # The joint distribution of f at chosen leaves
+
+    def contract(
+        self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
+    ) -> Floats:
+        """Edges of the tree over the chosen leaves: (gain, shift, var), float64 (2k, 3)."""
+        return sweeps.contract(links, levels, to_device(m), to_device(s), chosen, n_chosen)
+
+    def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
+        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+        return sweeps.covariance_product(links, to_device(edges), to_device(x))
+
+    def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
+        """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten if on the card."""
+        return sweeps.draw(links, to_device(edges), to_device(normals))
+
+    # Many jobs at once
+
+    def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
+        """work(engine, item) for all items, one after the other: each has the whole card."""
+        return [work(self, item) for item in items]
+
+
+def refuse_too_large(n_rows: int, width: int, n_levels: int) -> None:
+    """Raise MemoryError, before anything is allocated, where so many rows do not fit the card."""
+    needed, there = n_rows * _row_bytes(width, n_levels), free_bytes()
+    if n_rows > MOST_PLACES or needed > there:
+        raise MemoryError(
+            f"{n_rows} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB are free "
+            f"(and at most {MOST_PLACES} rows are possible): use fewer rows or engine='cpu'"
+        )
+
+
+def _row_bytes(width: int, n_levels: int) -> int:
+    """What a row takes: its codes, what is done with it, its share of its tile's sums by level."""
+    return ROW_BYTES + width + 16 * n_levels // TILE
+
+
+def _batches(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
+    """Candidates of the same shape, as many together as fit."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for k, one in enumerate(candidates):
+        shapes.setdefault((*one.packed.shape, len(one.bits)), []).append(k)
+    for (n_rows, width, n_levels), alike in shapes.items():
+        refuse_too_large(n_rows, width, n_levels)
+        most = max(1, min(MOST_PLACES, free_bytes() // _row_bytes(width, n_levels)) // n_rows)
+        yield from (alike[k : k + most] for k in range(0, len(alike), most))
+
+
+def _evaluate_batch(
+    candidates: Sequence[Candidate], dtype: np.dtype[Any], gradient: bool, rows: bool
+) -> list[Evaluated]:
+    found = keys.sort_batch(
+        _stack([one.packed for one in candidates], np.uint8),
+        np.stack([np.asarray(one.bits) for one in candidates]),
+    )
+    n, n_members = found.n_rows, found.n_members
+    sums, by_level, _, by_var = evaluate_plan(
+        make_plan(found.rank, n, found.n_levels, n_members),
+        found.row_idx,
+        _stack([one.y for one in candidates], np.float64),
+        _stack([one.variance for one in candidates], np.float64),
+        to_device(np.stack([one.levels for one in candidates])),
+        dtype,
+        gradient,
+        rows,
+    )
+    results = []
+    for b in range(n_members):
+        if by_level is None or math.isinf(sums[b].square):
+            results.append(Evaluated(sums[b]))
+            continue
+        by_row = None
+        if rows:
+            by_row = xp.empty(n)
+            by_row[found.row_idx[b * n : (b + 1) * n]] = by_var[b * n : (b + 1) * n]
+        results.append(Evaluated(sums[b], by_level[b, :-1], float(by_level[b, -1]), by_row))
+    return results
+
+
+def _stack(arrays: Sequence[Any], dtype: Any) -> Any:
+    """Arrays of one shape in one on the card, (members, ...); (1, ...) where all are the same."""
+    if all(array is arrays[0] for array in arrays):
+        return to_device(arrays[0], dtype)[None]
+    if len({array.shape for array in arrays}) > 1:  # one variance for all rows beside one a row
+        size = max(array.size for array in arrays)
+        arrays = [xp.broadcast_to(to_device(array, dtype), (size,)) for array in arrays]
+    return xp.stack([to_device(array, dtype) for array in arrays])
+
+
+def _groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
+    """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
+    n = trees[0].row_idx.size
+    most = max(1, min(GROVE_BYTES, free_bytes() // 2) // (n * (40 + 10 * n_columns)))
+    first = 0
+    for k in range(1, len(trees) + 1):
+        if (
+            k == len(trees)
+            or k - first == most
+            or trees[k].links.n_levels != trees[first].links.n_levels
+        ):
+            yield trees[first:k]
+            first = k
+
+
+def _levels(trees: Sequence[Tree]) -> Any:
+    return to_device(np.stack([tree.levels for tree in trees]), np.float64)
+
+
+class _Groves(threading.local):
+    """The last few batches of trees, each kept as long as it is used again and again."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[tuple[int, ...], tuple[list[Links], forests.Grove]] = OrderedDict()
+
+
+_planted = _Groves()
+
+
+def _grove(trees: Sequence[Tree]) -> forests.Grove:
+    """Trees as one batch, made when they are first seen together; it holds their links."""
+    name = tuple(id(tree.links) for tree in trees)
+    if name not in _planted.kept:
+        while len(_planted.kept) >= KEPT_GROVES:
+            _planted.kept.popitem(last=False)
+        _planted.kept[name] = ([tree.links for tree in trees], forests.plant(trees))
+    _planted.kept.move_to_end(name)
+    return _planted.kept[name][1]

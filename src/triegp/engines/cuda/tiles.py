@@ -127,7 +127,7 @@ def _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_
 
 
 @device
-def _add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, line):
+def add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, line):
     """Sums of given[p] over the merged separators of every depth, to partial[line].
 
     Where a tile has few depths, several threads share one, each with a part of the tile.
@@ -164,7 +164,7 @@ def _add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, l
 
 
 @device
-def _block_sum(value, room):
+def block_sum(value, room):
     """Sum over the threads of a block, in a fixed order; room: shared float64 (THREADS,)."""
     t = cuda.threadIdx.x
     room[t] = value
@@ -224,9 +224,9 @@ def _go_up(
         if own[p] < 0:
             next_m[-1 - own[p]] = m[p]
             next_s[-1 - own[p]] = s[p]
-    log_sum = _block_sum(log_sum, room)
-    square = _block_sum(square, room)
-    n_terms = _block_sum(n_terms, room)
+    log_sum = block_sum(log_sum, room)
+    square = block_sum(square, room)
+    n_terms = block_sum(n_terms, room)
     if cuda.threadIdx.x == 0:
         column = partial.shape[1] - N_SUMS
         partial[line, column] = log_sum
@@ -253,10 +253,10 @@ def _go_down(
             s[p] = next_s[-1 - own[p]]
     cuda.syncthreads()
     full = _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_s)
-    full = _block_sum(full, room)
+    full = block_sum(full, room)
     if t == 0:
         partial[line, n_levels] = full
-    _add_by_level(count, n_levels, ranks, turns, left_m, room, bounds, partial, line)
+    add_by_level(count, n_levels, ranks, turns, left_m, room, bounds, partial, line)
 
 
 def _up_leaves(real):
@@ -316,7 +316,7 @@ def _down_leaves(real):
             if rows:
                 by_mean[lo + p] = m[p]
                 by_var[lo + p] = s[p]
-        by_noise = _block_sum(by_noise, room)
+        by_noise = block_sum(by_noise, room)
         if t == 0:
             partial[tile, n_levels + 1] = by_noise
 
@@ -503,7 +503,8 @@ def evaluate_plan(
             _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, True)
         by_mean = xp.empty_like(by_var)
         DOWN_LEAVES[dtype](leaves.n_tiles, *given, rows, by_mean, by_var)
-    total = to_host(_add_up(plan, partial))
+    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(n_members)])
+    total = to_host(add_lines_up(owner, n_members, partial))
     sums = [Sums(float(a), float(b), int(c)) for a, b, c in total[:, n_columns - N_SUMS :]]
     return sums, total[:, : n_columns - N_SUMS] if gradient else None, by_mean, by_var
 
@@ -531,13 +532,11 @@ def _items(
         (DOWN_ITEMS if down else UP_ITEMS)[dtype](stage.n_tiles, *given)
 
 
-def _add_up(plan: Plan, partial: Any) -> Any:
-    """Sum the lines of every member, GROUP at a time, in their order."""
-    n_members = plan.n_members
-    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(n_members)])
+def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
+    """Sum the lines of every member, GROUP at a time, in their order; owner: of each line."""
     lines = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=n_members)
-    cuts = []
+    cuts: list[Any] = []
     while not cuts or cuts[-1].size > n_members + 1:
         first, owner = cut_up(np.append(0, np.cumsum(counts)), GROUP)
         counts = np.bincount(owner, minlength=n_members)

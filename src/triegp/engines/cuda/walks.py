@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,9 +21,6 @@ from triegp.engines.protocol import Links
 
 FUSED = not card.SIMULATED  # one launch a walk
 MOST_SIMULATED = 3  # blocks of a launch in the simulator: several, often too few for all items
-# Blocks a multiprocessor, in one launch: all must run at once. Two do as long as a thread takes up
-# to 128 registers; those here take 54 at most (sm_90).
-TOGETHER = 2
 SLOTS = 7  # most arrays that a step works on
 
 
@@ -113,8 +109,8 @@ def run(walk: Walk, links: Links, width: int, *data: Any) -> None:
     head = (*buckets.arrays, *buckets.tree)
     tail = (width, arrived, *data, *(arrived[:0] for _ in range(SLOTS - len(data))))
     if FUSED:
-        n_blocks = min(_blocks(max(buckets.sizes) * width), _most_blocks())
-        _launch(walk.kernel, n_blocks, *head, 0, n_buckets, *tail)
+        n_blocks = _blocks(max(buckets.sizes) * width)
+        walk.kernel(n_blocks, *head, 0, n_buckets, *tail, together=True)
         return
     for turn, size in enumerate(buckets.sizes if walk.up else buckets.sizes[::-1]):
         n_blocks = min(_blocks(size * width), MOST_SIMULATED)
@@ -136,19 +132,8 @@ def _blocks(n_items: int) -> int:
     return -(-n_items // card.THREADS)
 
 
-@cache
-def _most_blocks() -> int:
-    """Blocks that can wait for each other."""
-    if card.SIMULATED:
-        return 1
-    return TOGETHER * int(xp.cuda.Device().attributes["MultiProcessorCount"])
-
-
 def _launch(kernel: Any, n_blocks: int, *arguments: Any) -> None:
     """Run it; overflow is no error on a card, so it is none in the simulator."""
-    if not card.SIMULATED:
-        kernel(n_blocks, *arguments)
-        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         kernel(n_blocks, *arguments)

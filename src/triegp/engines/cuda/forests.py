@@ -1,0 +1,400 @@
+"""Many trees over the same rows: products and quadratic forms, all trees of a batch at once.
+
+The trees are the members of one batch. A block holds a tile of one tree and WIDE columns in shared
+memory, sums them up, and on the way down spreads what each node adds. What the trees give for a row
+is written tree by tree and then added in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import cuda, float64, int32
+
+from triegp.engines.cuda.card import (
+    THREADS,
+    TILE,
+    device,
+    kernel,
+    launch,
+    to_device,
+    to_host,
+    xp,
+)
+from triegp.engines.cuda.keys import ranks
+from triegp.engines.cuda.plan import Plan, Stage, make_plan
+from triegp.engines.cuda.tiles import add_by_level, add_lines_up, block_sum
+from triegp.engines.protocol import Floats, Tree
+
+WIDE = 4  # columns of a block
+ROOM = TILE * WIDE
+
+
+@dataclass(frozen=True, eq=False)
+class Grove:
+    """Some trees as one batch.
+
+    Attributes
+    ----------
+    plan : Plan
+        Their members are the trees.
+    row_idx : int32 (trees * n,)
+        Rows in key order, tree after tree.
+    n_turns : list of int
+        Rounds of every stage.
+    """
+
+    plan: Plan
+    row_idx: Any
+    n_turns: list[int]
+
+
+@device
+def _sum_tile(lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low):
+    """Sums over the runs of a tile, in place of its items'; node p keeps what met there.
+
+    sums, left: (count * WIDE,), left[p] what came from the left and sums[p] from the right; top,
+    low: depths of the runs, and of the left one of every node.
+    """
+    t = cuda.threadIdx.x
+    column, p_first, p_step = t % WIDE, t // WIDE, THREADS // WIDE
+    for turn in range(1, n_turns + 1):
+        for p in range(p_first, count, p_step):
+            if step[lo + p] == turn:
+                x = partner[lo + p]
+                if column < columns:
+                    here = sums[x * WIDE + column]
+                    left[p * WIDE + column] = here
+                    sums[x * WIDE + column] = here + sums[p * WIDE + column]
+                if column == 0:
+                    low[p] = top[x]
+                    top[x] = min(rank[lo + p], n_levels)
+        cuda.syncthreads()
+
+
+@device
+def _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top):
+    """Values of a tile's items: rows of `given`, by row_idx where items are leaves."""
+    t = cuda.threadIdx.x
+    for item in range(t, count * WIDE, THREADS):
+        p, column = item // WIDE, item % WIDE
+        if column < columns:
+            row = row_idx[lo + p] if row_idx.size > 1 else lo + p
+            sums[item] = given[row, first_column + column]
+        if column == 0:
+            top[p] = n_levels if depth.size == 1 else depth[lo + p]
+    cuda.syncthreads()
+
+
+@device
+def _go_up(
+    lo, count, n_turns, group, n_levels, rank, depth, partner, step, row_idx, given, next_sums,
+    sums, left, top, low,
+):  # fmt: skip
+    first_column = group * WIDE
+    columns = min(WIDE, given.shape[1] - first_column)
+    _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top)
+    _sum_tile(
+        lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low
+    )  # fmt: skip
+    for item in range(cuda.threadIdx.x, count * WIDE, THREADS):
+        p, column = item // WIDE, item % WIDE
+        if step[lo + p] == 0 and column < columns:
+            next_sums[-1 - partner[lo + p], first_column + column] = sums[item]
+
+
+@device
+def _go_down(
+    lo, count, b, n_turns, group, n_levels, levels, rank, depth, partner, step, row_idx, given,
+    next_values, n_rows, out, sums, left, top, low,
+):  # fmt: skip
+    """What each item gets from the path above it: its edge times its sum, and all edges above."""
+    t = cuda.threadIdx.x
+    first_column = group * WIDE
+    columns = min(WIDE, given.shape[1] - first_column)
+    _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top)
+    _sum_tile(
+        lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low
+    )  # fmt: skip
+    for item in range(t, count * WIDE, THREADS):
+        p, column = item // WIDE, item % WIDE
+        if step[lo + p] == 0 and column < columns:
+            sums[item] = next_values[-1 - partner[lo + p], first_column + column]
+    cuda.syncthreads()
+    column, p_first, p_step = t % WIDE, t // WIDE, THREADS // WIDE
+    for turn in range(n_turns, 0, -1):
+        for p in range(p_first, count, p_step):
+            if step[lo + p] == turn and column < columns:
+                x = partner[lo + p]
+                at = levels[b, min(rank[lo + p], n_levels)]
+                above = sums[x * WIDE + column]
+                edge = at - levels[b, low[p]]
+                sums[x * WIDE + column] = above + edge * left[p * WIDE + column]
+                edge = at - levels[b, top[p]]
+                sums[p * WIDE + column] = above + edge * sums[p * WIDE + column]
+        cuda.syncthreads()
+    for item in range(t, count * WIDE, THREADS):
+        p, column = item // WIDE, item % WIDE
+        if column < columns:
+            to = b * n_rows + row_idx[lo + p] if row_idx.size > 1 else lo + p
+            out[to, first_column + column] = sums[item]
+
+
+@kernel
+def _up(
+    n_groups, first, rank, depth, partner, step, n_turns, n_levels, row_idx, given, next_sums
+):  # fmt: skip
+    """Sums of what stays open; given: (n, k) by row_idx, (n_items, k) where that is of size 1."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo = first[tile]
+    sums = cuda.shared.array(ROOM, float64)
+    left = cuda.shared.array(ROOM, float64)
+    top = cuda.shared.array(TILE, int32)
+    low = cuda.shared.array(TILE, int32)
+    _go_up(
+        lo, first[tile + 1] - lo, n_turns, group, n_levels, rank, depth, partner, step, row_idx,
+        given, next_sums, sums, left, top, low,
+    )  # fmt: skip
+
+
+@kernel
+def _down(
+    n_groups, first, member, rank, depth, partner, step, n_turns, n_levels, levels, row_idx, given,
+    next_values, n_rows, out,
+):  # fmt: skip
+    """Values of all items, from those of what stayed open."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo = first[tile]
+    sums = cuda.shared.array(ROOM, float64)
+    left = cuda.shared.array(ROOM, float64)
+    top = cuda.shared.array(TILE, int32)
+    low = cuda.shared.array(TILE, int32)
+    _go_down(
+        lo, first[tile + 1] - lo, member[tile], n_turns, group, n_levels, levels, rank, depth,
+        partner, step, row_idx, given, next_values, n_rows, out, sums, left, top, low,
+    )  # fmt: skip
+
+
+@kernel
+def _long_up(
+    n_groups, first, rank, depth, partner, step, n_turns, n_levels, row_idx, given, next_sums,
+    sums, left, top, low,
+):  # fmt: skip
+    """`_up` for tiles of any length; sums, left: (n_groups, n_items * WIDE); top, low likewise."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo, hi = first[tile], first[tile + 1]
+    _go_up(
+        lo, hi - lo, n_turns, group, n_levels, rank, depth, partner, step, row_idx, given,
+        next_sums, sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
+        top[group, lo:hi], low[group, lo:hi],
+    )  # fmt: skip
+
+
+@kernel
+def _long_down(
+    n_groups, first, member, rank, depth, partner, step, n_turns, n_levels, levels, row_idx, given,
+    next_values, n_rows, out, sums, left, top, low,
+):  # fmt: skip
+    """`_down` for tiles of any length."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo, hi = first[tile], first[tile + 1]
+    _go_down(
+        lo, hi - lo, member[tile], n_turns, group, n_levels, levels, rank, depth, partner, step,
+        row_idx, given, next_values, n_rows, out,
+        sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
+        top[group, lo:hi], low[group, lo:hi],
+    )  # fmt: skip
+
+
+@kernel
+def _crown(root_depth, levels, values):
+    """Sums at the roots become values: times the edge above them."""
+    item = cuda.grid(1)
+    if item < values.size:
+        b, column = item // values.shape[1], item % values.shape[1]
+        values[b, column] *= levels[b, 0] - levels[b, root_depth[b]]
+
+
+@kernel
+def _add_trees(values, n_trees, out):
+    """out += the trees' values, in their order; values: (trees * n, k), out: (n, k)."""
+    item = cuda.grid(1)
+    if item < out.size:
+        row, column = item // out.shape[1], item % out.shape[1]
+        total = out[row, column]
+        for tree in range(n_trees):
+            total += values[tree * out.shape[0] + row, column]
+        out[row, column] = total
+
+
+@device
+def _meet_tile(
+    lo, count, n_turns, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
+    next_x, next_z, partial, line, x, z, ranks, turns, met,
+):  # fmt: skip
+    """Sums up, and what meets where, x1 z2 + x2 z1 over the columns, by level."""
+    t = cuda.threadIdx.x
+    room = cuda.shared.array(THREADS, float64)
+    bounds = cuda.shared.array(2, int32)
+    first_column = group * WIDE
+    columns = min(WIDE, given_x.shape[1] - first_column)
+    for p in range(t, count, THREADS):
+        row = row_idx[lo + p] if row_idx.size > 1 else lo + p
+        for j in range(columns):
+            x[p * WIDE + j] = given_x[row, first_column + j]
+            z[p * WIDE + j] = given_z[row, first_column + j]
+        ranks[p] = rank[lo + p]
+        turns[p] = step[lo + p]
+    cuda.syncthreads()
+    for turn in range(1, n_turns + 1):
+        for p in range(t, count, THREADS):
+            if turns[p] == turn:
+                at, from_ = partner[lo + p] * WIDE, p * WIDE
+                found = 0.0
+                for j in range(columns):
+                    x1, x2, z1, z2 = x[at + j], x[from_ + j], z[at + j], z[from_ + j]
+                    found += x1 * z2 + x2 * z1
+                    x[at + j] = x1 + x2
+                    z[at + j] = z1 + z2
+                met[p] = found
+        cuda.syncthreads()
+    full = 0.0
+    for p in range(t, count, THREADS):
+        if turns[p] == 0:
+            for j in range(columns):
+                next_x[-1 - partner[lo + p], first_column + j] = x[p * WIDE + j]
+                next_z[-1 - partner[lo + p], first_column + j] = z[p * WIDE + j]
+        elif ranks[p] >= n_levels:
+            full += met[p]
+    full = block_sum(full, room)
+    if t == 0:
+        partial[line, n_levels] = full
+    add_by_level(count, n_levels, ranks, turns, met, room, bounds, partial, line)
+
+
+@kernel
+def _meet(
+    n_groups, first, rank, partner, step, n_turns, n_levels, row_idx, given_x, given_z,
+    next_x, next_z, partial, line,
+):  # fmt: skip
+    """Quadratic forms by level: a line of partial, (lines, D + 1), for each tile and group."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo = first[tile]
+    x = cuda.shared.array(ROOM, float64)
+    z = cuda.shared.array(ROOM, float64)
+    met = cuda.shared.array(TILE, float64)
+    ranks = cuda.shared.array(TILE, int32)
+    turns = cuda.shared.array(TILE, int32)
+    _meet_tile(
+        lo, first[tile + 1] - lo, n_turns, group, n_levels, rank, partner, step, row_idx,
+        given_x, given_z, next_x, next_z, partial, line + cuda.blockIdx.x, x, z, ranks, turns, met,
+    )  # fmt: skip
+
+
+@kernel
+def _long_meet(
+    n_groups, first, rank, partner, step, n_turns, n_levels, row_idx, given_x, given_z,
+    next_x, next_z, partial, line, x, z, ranks, turns, met,
+):  # fmt: skip
+    """`_meet` for tiles of any length."""
+    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+    lo, hi = first[tile], first[tile + 1]
+    _meet_tile(
+        lo, hi - lo, n_turns, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
+        next_x, next_z, partial, line + cuda.blockIdx.x,
+        x[group, lo * WIDE : hi * WIDE], z[group, lo * WIDE : hi * WIDE],
+        ranks[group, lo:hi], turns[group, lo:hi], met[group, lo:hi],
+    )  # fmt: skip
+
+
+def plant(trees: Sequence[Tree]) -> Grove:
+    """Trees over the same rows, of the same depth, as one batch."""
+    n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
+    rank = [ranks(tree.links.lcp, n_levels)[:-1] for tree in trees]
+    plan = make_plan(xp.concatenate([*rank, xp.full(1, -1, np.int32)]), n, n_levels, len(trees))
+    row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
+    return Grove(plan, row_idx, [int(stage.step.max()) for stage in plan.stages])
+
+
+def sum_products(grove: Grove, levels: Any, x: Any) -> Floats:
+    """Sum over trees of K x for x (n, k), in the order of the rows; levels: (trees, D + 1)."""
+    plan = grove.plan
+    n, k = x.shape
+    n_groups = -(-k // WIDE)
+    given = _sum_up(grove, x)
+    values = given[-1]
+    launch(_crown, values.size, plan.root_depth, levels, values)
+    none = xp.zeros(1, np.int32)
+    for place in range(len(plan.stages) - 1, -1, -1):
+        stage = plan.stages[place]
+        out = xp.empty((stage.n_items, k))
+        rows = grove.row_idx if place == 0 else none
+        items = (*stage.items, grove.n_turns[place], plan.n_levels, levels, rows)
+        head = (n_groups, stage.first, stage.member, *items, given[place], values, n, out)
+        n_blocks = stage.n_tiles * n_groups
+        if stage.long:
+            _long_down(n_blocks, *head, *_room(stage, n_groups))
+        else:
+            _down(n_blocks, *head)
+        values = out
+    total = xp.zeros((n, k))
+    launch(_add_trees, total.size, values, plan.n_members, total)
+    return total  # type: ignore[no-any-return]
+
+
+def sum_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
+    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+    plan = grove.plan
+    k = x.shape[1]
+    n_groups = -(-k // WIDE)
+    n_lines = n_groups * sum(stage.n_tiles for stage in plan.stages)
+    partial = xp.zeros((n_lines, plan.n_levels + 1))
+    none = xp.zeros(1, np.int32)
+    pair, line = (x, z), 0
+    sizes = [*(stage.n_items for stage in plan.stages[1:]), plan.n_members]
+    for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
+        above = (xp.empty((size, k)), xp.empty((size, k)))
+        rows = grove.row_idx if place == 0 else none
+        items = (stage.rank, stage.partner, stage.step, grove.n_turns[place], plan.n_levels, rows)
+        head = (n_groups, stage.first, *items, *pair, *above, partial, line)
+        n_blocks = stage.n_tiles * n_groups
+        if stage.long:
+            sums, left, top, low = _room(stage, n_groups)
+            _long_meet(n_blocks, *head, sums, left, top, low, xp.empty(top.shape))
+        else:
+            _meet(n_blocks, *head)
+        pair, line = above, line + n_blocks
+    owner = np.concatenate([np.repeat(stage.members, n_groups) for stage in plan.stages])
+    by_level = to_host(add_lines_up(owner, plan.n_members, partial))
+    by_level[:, -1] += float((x * z).sum())
+    return list(np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1])
+
+
+def _sum_up(grove: Grove, x: Any) -> list[Any]:
+    """Values of the items of every stage, the rows' first, and of the roots."""
+    plan, k = grove.plan, x.shape[1]
+    n_groups = -(-k // WIDE)
+    given = [x]
+    none = xp.zeros(1, np.int32)
+    sizes = [*(stage.n_items for stage in plan.stages[1:]), plan.n_members]
+    for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
+        sums = xp.empty((size, k))
+        rows = grove.row_idx if place == 0 else none
+        items = (*stage.items, grove.n_turns[place], plan.n_levels, rows)
+        head = (n_groups, stage.first, *items, given[-1], sums)
+        n_blocks = stage.n_tiles * n_groups
+        if stage.long:
+            _long_up(n_blocks, *head, *_room(stage, n_groups))
+        else:
+            _up(n_blocks, *head)
+        given.append(sums)
+    return given
+
+
+def _room(stage: Stage, n_groups: int) -> list[Any]:
+    """What a long stage needs in place of shared memory."""
+    wide = [xp.empty((n_groups, stage.n_items * WIDE)) for _ in range(2)]
+    return wide + [xp.empty((n_groups, stage.n_items), np.int32) for _ in range(2)]
