@@ -31,7 +31,9 @@ def card(monkeypatch):
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
     cupy = types.ModuleType("cupy")
     cupy.cuda = types.SimpleNamespace(runtime=runtime)
-    numba_cuda = types.SimpleNamespace(is_available=lambda: True, cuda_error=lambda: "no driver")
+    numba_cuda = types.SimpleNamespace(
+        is_available=lambda: True, cuda_error=lambda: "\nno\ndriver\n"
+    )
     engine = types.ModuleType("triegp.engines.cuda")
     engine.CudaEngine = CudaEngine
     monkeypatch.setitem(sys.modules, "cupy", cupy)

@@ -72,7 +72,7 @@ def cuda_problem() -> str | None:
     try:
         import triegp.engines.cuda  # noqa: F401
     except Exception as error:  # whatever versions that do not go together may raise
-        return f"the engine does not load: {type(error).__name__}: {error}"
+        return f"the engine does not load: {_in_words(error)}"
     return None
 
 
@@ -82,13 +82,20 @@ def _device_problem() -> str | None:
         import cupy
         from numba import cuda
     except Exception as error:
-        return f"CuPy or numba-cuda does not load: {type(error).__name__}: {error}"
+        return f"CuPy or numba-cuda does not load: {_in_words(error)}"
     try:
         if not cupy.cuda.runtime.getDeviceCount():
             return "there is no CUDA device"
     except Exception as error:
-        return f"there is no CUDA device: {error}"
-    return None if cuda.is_available() else f"numba finds no CUDA device: {cuda.cuda_error()}"
+        return f"there is no CUDA device: {_in_words(error)}"
+    if not cuda.is_available():
+        return f"numba finds no CUDA device: {' '.join(str(cuda.cuda_error()).split())}"
+    return None
+
+
+def _in_words(error: Exception) -> str:
+    """On one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _simulated() -> bool:
