@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import CpuEngine, Engine, Links
-from triegp.engines.cuts import between_keys, default_cuts
+from triegp.engines.cuts import default_cuts
 from triegp.order import BitOrder
 
 MAX_ROWS = 2**30  # ids are int32, two a row
@@ -187,8 +187,7 @@ def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any =
         raise ValueError(
             f"cuts must be rising integers from 0 to at most {n_rows - 1}, got {cuts!r}"
         )
-    first = between_keys(first.astype(np.int64), lcp, int(bits.size))
-    links = engine.link(lcp, int(bits.size), first)
+    links = engine.link(lcp, int(bits.size), first.astype(np.int64))
     return Trie(bits, row_idx, links, engine)
 
 

@@ -1,7 +1,7 @@
 """The merge rule of two messages and its adjoint: plain functions, written once, for every engine.
 
 A message (m, s) says "the data below put the latent value here at m, with variance s"; s = inf
-says nothing. Each engine compiles these functions with its own compiler. They hold no loops, no
+says nothing. Each engine compiles these functions with its own compiler. They hold no
 arrays and no library calls, so that any of them can.
 """
 
@@ -52,3 +52,13 @@ def condition(m: float, s: float, v: float) -> tuple[float, float, float]:
     total = s + v
     gain = s / total
     return gain, (v / total) * m, v * gain
+
+
+def top_separator(first: int, last: int) -> int:
+    """Where rows first..last with identical keys part last, as a separator.
+
+    Of first + 1, ..., last it is the number whose binary digits end in the most zeros.
+    """
+    while last & (last - 1) > first:
+        last &= last - 1
+    return last

@@ -8,6 +8,7 @@ from triegp.engines import messages
 from triegp.engines.cpu.compiler import inline, jit
 
 condition = inline(messages.condition)
+top_separator = inline(messages.top_separator)
 
 
 @jit
@@ -19,16 +20,25 @@ def compose(m, s, edge, path, c):
 
 
 @jit
+def name(c, depth, n_levels, first, stands_for, n_chosen):
+    """Whom id c leads to, in the tree over the chosen leaves alone."""
+    if depth[c] < n_levels or first[c] == stands_for[c]:
+        return stands_for[c]
+    return n_chosen + top_separator(first[c], stands_for[c])
+
+
+@jit
 def contract(order, left, right, depth, levels, m, s, first, stands_for, path, out):
     """Keep the chosen leaves and the nodes where two of them meet, bottom up.
 
     first, stands_for: int32 (2n,), of the leaves given: number j of the chosen leaf, or -1.
     first: smallest chosen leaf below an id; stands_for: the id, in the tree over the k chosen
-    leaves alone, that an id leads to. path: float64 (2n, 3), (gain, shift, var) from an id down to
-    whom it stands for, (1, 0, 0) for leaves. out: float64 (2k, 3), receives the same for every
-    edge of the tree over the chosen leaves, by the id at its lower end.
+    leaves alone, that an id leads to; for ids of full depth, whose rows have one key and meet
+    there in an order of their own, the largest chosen leaf. path: float64 (2n, 3), (gain, shift,
+    var) from an id down to whom it stands for, (1, 0, 0) for leaves. out: float64 (2k, 3),
+    receives the same for every edge of the tree over the chosen leaves, by the id at its lower end.
     """
-    n = left.size
+    n, n_levels = left.size, levels.size - 1
     n_chosen = out.shape[0] // 2
     for k in range(order.size):
         node = order[k]
@@ -36,18 +46,26 @@ def contract(order, left, right, depth, levels, m, s, first, stands_for, path, o
         at = levels[depth[u]]
         c1, c2 = left[node], right[node]
         if first[c1] >= 0 and first[c2] >= 0:
-            for c in (c1, c2):
-                edge = at - levels[depth[c]]
-                low = stands_for[c]
-                out[low, 0], out[low, 1], out[low, 2] = compose(m, s, edge, path, c)
             first[u] = first[c1]
-            stands_for[u] = n_chosen + first[c2]
             path[u, 0], path[u, 1], path[u, 2] = 1.0, 0.0, 0.0
+            if depth[u] == n_levels:
+                stands_for[u] = stands_for[c2]
+                out[first[c1], 0] = out[stands_for[c1], 0] = 1.0
+                out[first[c2], 0] = out[stands_for[c2], 0] = 1.0
+                out[n_chosen + first[c2], 0] = 1.0
+            else:
+                stands_for[u] = n_chosen + first[c2]
+                for c in (c1, c2):
+                    edge = at - levels[depth[c]]
+                    low = name(c, depth, n_levels, first, stands_for, n_chosen)
+                    out[low, 0], out[low, 1], out[low, 2] = compose(m, s, edge, path, c)
         elif first[c1] >= 0 or first[c2] >= 0:
             c = c1 if first[c1] >= 0 else c2
             edge = at - levels[depth[c]]
             first[u] = first[c]
-            stands_for[u] = stands_for[c]
             path[u, 0], path[u, 1], path[u, 2] = compose(m, s, edge, path, c)
+            stands_for[u] = stands_for[c]
+            if depth[u] < n_levels:
+                stands_for[u] = name(c, depth, n_levels, first, stands_for, n_chosen)
         else:
             first[u] = -1

@@ -105,8 +105,12 @@ class CpuEngine:
     # The trie
 
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
-        """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
+        """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0.
+
+        A cut between rows with the same key moves behind the last of them.
+        """
         n = lcp.size
+        cuts = between_keys(cuts, lcp, n_levels)
         # One piece of memory: the allocator then keeps it for the next trie.
         depth, left, right, order = np.split(np.empty(5 * n, np.int32), [2 * n, 3 * n, 4 * n])
         left[0] = right[0] = 0
@@ -373,7 +377,8 @@ class CpuEngine:
         self._up(links, lambda nodes, _: contraction.contract(nodes, *tree, *tail))
         root = links.root
         edge = float(levels[0] - levels[links.depth[root]])
-        out[stands_for[root]] = contraction.compose(m, s, edge, path, root)
+        low = contraction.name(root, links.depth, links.n_levels, first, stands_for, n_chosen)
+        out[low] = contraction.compose(m, s, edge, path, root)
         return out
 
     def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
@@ -437,7 +442,7 @@ def _evaluate_alone(
     packed, bits, levels, y, variance = candidate
     row_idx, lcp = engine.sort_rows(packed, bits)
     n_rows, n_levels = row_idx.size, int(bits.size)
-    links = engine.link(lcp, n_levels, between_keys(default_cuts(n_rows), lcp, n_levels))
+    links = engine.link(lcp, n_levels, default_cuts(n_rows))
     sums, adjoints = engine.evaluate(links, levels, row_idx, y, variance, dtype, gradient)
     if adjoints is None:
         return Evaluated(sums)

@@ -13,7 +13,6 @@ import numpy as np
 
 from triegp.engines.cpu.compiler import jit
 
-
 FULL = 1 << 30  # more than any place
 
 

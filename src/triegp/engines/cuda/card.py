@@ -9,6 +9,7 @@ several of them.
 from __future__ import annotations
 
 import re
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -98,7 +99,11 @@ class Kernel:
                 )
                 text = ptx.decode() if isinstance(ptx, bytes) else ptx
                 (name,) = re.findall(r"\.entry\s+([\w$]+)", text)
-                self._compiled[kind] = cupy.RawModule(code=text).get_function(name)
+                with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+                    file.write(text)
+                    file.flush()
+                    self._compiled[kind] = cupy.RawModule(path=file.name).get_function(name)
+                    _ = self._compiled[kind].kernel  # loads it
             return self._compiled[kind]
 
 

@@ -39,6 +39,11 @@ class CardLinks(Links):
 
     plan: Plan
 
+    @property
+    def n_levels(self) -> int:
+        """Length of a key, D."""
+        return self.plan.n_levels
+
 
 @device
 def _link(lo, count, n_turns, place, partner, step, tops, next_tops, left, right, top):

@@ -18,6 +18,7 @@ INF = math.inf
 
 merge = device(messages.merge)
 condition = device(messages.condition)
+top_separator = device(messages.top_separator)
 
 
 @device
@@ -187,6 +188,14 @@ def compose(m, s, edge, path, c):
 
 
 @device
+def name(c, depth, n_levels, first, stands_for, n_chosen):
+    """Whom id c leads to, in the tree over the chosen leaves alone."""
+    if depth[c] < n_levels or first[c] == stands_for[c]:
+        return stands_for[c]
+    return n_chosen + top_separator(first[c], stands_for[c])
+
+
+@device
 def contract(node, _, tree, data):
     """Keep the chosen leaves and the nodes where two of them meet.
 
@@ -195,22 +204,33 @@ def contract(node, _, tree, data):
     """
     left, right, depth = tree
     levels, m, s, first, stands_for, path, out = data
+    n_levels, n_chosen = levels.size - 1, out.shape[0] // 2
     u = left.size + node
     at = levels[depth[u]]
     c1, c2 = left[node], right[node]
     if first[c1] >= 0 and first[c2] >= 0:
-        for c in (c1, c2):
-            low = stands_for[c]
-            gain, shift, var = compose(m, s, at - levels[depth[c]], path, c)
-            out[low, 0], out[low, 1], out[low, 2] = gain, shift, var
         first[u] = first[c1]
-        stands_for[u] = out.shape[0] // 2 + first[c2]
         path[u, 0], path[u, 1], path[u, 2] = 1.0, 0.0, 0.0
+        if depth[u] == n_levels:
+            stands_for[u] = stands_for[c2]
+            out[first[c1], 0] = 1.0
+            out[stands_for[c1], 0] = 1.0
+            out[first[c2], 0] = 1.0
+            out[stands_for[c2], 0] = 1.0
+            out[n_chosen + first[c2], 0] = 1.0
+        else:
+            stands_for[u] = n_chosen + first[c2]
+            for c in (c1, c2):
+                low = name(c, depth, n_levels, first, stands_for, n_chosen)
+                gain, shift, var = compose(m, s, at - levels[depth[c]], path, c)
+                out[low, 0], out[low, 1], out[low, 2] = gain, shift, var
     elif first[c1] >= 0 or first[c2] >= 0:
         c = c1 if first[c1] >= 0 else c2
         gain, shift, var = compose(m, s, at - levels[depth[c]], path, c)
         first[u] = first[c]
-        stands_for[u] = stands_for[c]
         path[u, 0], path[u, 1], path[u, 2] = gain, shift, var
+        stands_for[u] = stands_for[c]
+        if depth[u] < n_levels:
+            stands_for[u] = name(c, depth, n_levels, first, stands_for, n_chosen)
     else:
         first[u] = -1

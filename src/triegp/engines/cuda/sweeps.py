@@ -186,16 +186,17 @@ def contract(
     path, out = xp.empty((2 * n, 3)), xp.zeros((2 * n_chosen, 3))
     path[:n, 0], path[:n, 1:] = 1.0, 0.0
     walks.run(_contract, links, 1, levels, m, s, first, stands_for, path, out)
-    given = (links.root, links.depth, levels, m, s, stands_for, path, out)
+    given = (links.root, links.depth, levels, m, s, first, stands_for, path, out)
     card.launch(_contract_root, 1, *given)
     return out  # type: ignore[no-any-return]
 
 
 @card.kernel
-def _contract_root(root, depth, levels, m, s, stands_for, path, out):
+def _contract_root(root, depth, levels, m, s, first, stands_for, path, out):
     """The edge above the root, by one thread."""
     if cuda.grid(1) == 0:
-        low = stands_for[root]
+        n_chosen = out.shape[0] // 2
+        low = steps.name(root, depth, levels.size - 1, first, stands_for, n_chosen)
         edge = levels[0] - levels[depth[root]]
         gain, shift, var = steps.compose(m, s, edge, path, root)
         out[low, 0], out[low, 1], out[low, 2] = gain, shift, var
