@@ -25,9 +25,10 @@ from triegp.engines.cuda.card import (
     xp,
 )
 from triegp.engines.cuda.keys import ranks
-from triegp.engines.cuda.plan import Plan, Stage, make_plan
+from triegp.engines.cuda.linking import CardLinks
+from triegp.engines.cuda.plan import Plan, Stage, last_turn, make_plan
 from triegp.engines.cuda.tiles import add_by_level, add_lines_up, block_sum
-from triegp.engines.protocol import Floats, Tree
+from triegp.engines.protocol import Floats, Links, Tree
 
 WIDE = 4  # columns of a block
 ROOM = TILE * WIDE
@@ -43,126 +44,131 @@ class Grove:
         Their members are the trees.
     row_idx : int32 (trees * n,)
         Rows in key order, tree after tree.
-    n_turns : list of int
-        Rounds of every stage.
     """
 
     plan: Plan
     row_idx: Any
-    n_turns: list[int]
 
 
 @device
-def _sum_tile(lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low):
+def _sum_tile(lo, count, n_turns, columns, partner, n_levels, rank, sums, left, turns, top, low):
     """Sums over the runs of a tile, in place of its items'; node p keeps what met there.
 
-    sums, left: (count * WIDE,), left[p] what came from the left and sums[p] from the right; top,
-    low: depths of the runs, and of the left one of every node.
+    sums, left: (WIDE * count,), one column after the other; left[p] what came from the left and
+    sums[p] from the right; turns: the items' rounds; top, low: depths of the runs, and of the left
+    one of every node.
     """
-    t = cuda.threadIdx.x
-    column, p_first, p_step = t % WIDE, t // WIDE, THREADS // WIDE
     for turn in range(1, n_turns + 1):
-        for p in range(p_first, count, p_step):
-            if step[lo + p] == turn:
+        for p in range(cuda.threadIdx.x, count, THREADS):
+            if turns[p] == turn:
                 x = partner[lo + p]
-                if column < columns:
-                    here = sums[x * WIDE + column]
-                    left[p * WIDE + column] = here
-                    sums[x * WIDE + column] = here + sums[p * WIDE + column]
-                if column == 0:
-                    low[p] = top[x]
-                    top[x] = min(rank[lo + p], n_levels)
+                for j in range(WIDE):
+                    if j < columns:
+                        here = sums[j * count + x]
+                        left[j * count + p] = here
+                        sums[j * count + x] = here + sums[j * count + p]
+                low[p] = top[x]
+                top[x] = min(rank[lo + p], n_levels)
         cuda.syncthreads()
 
 
 @device
-def _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top):
+def _load_tile(
+    lo, count, first_column, columns, row_idx, given, depth, step, n_levels, sums, turns, top
+):  # fmt: skip
     """Values of a tile's items: rows of `given`, by row_idx where items are leaves."""
-    t = cuda.threadIdx.x
-    for item in range(t, count * WIDE, THREADS):
-        p, column = item // WIDE, item % WIDE
-        if column < columns:
-            row = row_idx[lo + p] if row_idx.size > 1 else lo + p
-            sums[item] = given[row, first_column + column]
-        if column == 0:
-            top[p] = n_levels if depth.size == 1 else depth[lo + p]
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        row = row_idx[lo + p] if row_idx.size > 1 else lo + p
+        for j in range(WIDE):
+            if j < columns:
+                sums[j * count + p] = given[row, first_column + j]
+        turns[p] = step[lo + p]
+        top[p] = n_levels if depth.size == 1 else depth[lo + p]
     cuda.syncthreads()
 
 
 @device
 def _go_up(
-    lo, count, n_turns, group, n_levels, rank, depth, partner, step, row_idx, given, next_sums,
-    sums, left, top, low,
+    lo, count, group, n_levels, rank, depth, partner, step, row_idx, given, next_sums,
+    sums, left, turns, top, low,
 ):  # fmt: skip
     first_column = group * WIDE
     columns = min(WIDE, given.shape[1] - first_column)
-    _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top)
-    _sum_tile(
-        lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low
+    _load_tile(
+        lo, count, first_column, columns, row_idx, given, depth, step, n_levels, sums, turns, top
     )  # fmt: skip
-    for item in range(cuda.threadIdx.x, count * WIDE, THREADS):
-        p, column = item // WIDE, item % WIDE
-        if step[lo + p] == 0 and column < columns:
-            next_sums[-1 - partner[lo + p], first_column + column] = sums[item]
+    last = cuda.shared.array(1, int32)
+    n_turns = last_turn(turns, count, last)
+    _sum_tile(
+        lo, count, n_turns, columns, partner, n_levels, rank, sums, left, turns, top, low
+    )  # fmt: skip
+    for p in range(cuda.threadIdx.x, count, THREADS):
+        if turns[p] == 0:
+            for j in range(columns):
+                next_sums[-1 - partner[lo + p], first_column + j] = sums[j * count + p]
 
 
 @device
 def _go_down(
-    lo, count, b, n_turns, group, n_levels, levels, rank, depth, partner, step, row_idx, given,
-    next_values, n_rows, out, sums, left, top, low,
+    lo, count, b, group, n_levels, levels, rank, depth, partner, step, row_idx, given,
+    next_values, n_rows, out, sums, left, turns, top, low,
 ):  # fmt: skip
     """What each item gets from the path above it: its edge times its sum, and all edges above."""
     t = cuda.threadIdx.x
     first_column = group * WIDE
     columns = min(WIDE, given.shape[1] - first_column)
-    _load_tile(lo, count, first_column, columns, row_idx, given, depth, n_levels, sums, top)
-    _sum_tile(
-        lo, count, n_turns, columns, partner, step, n_levels, rank, sums, left, top, low
+    _load_tile(
+        lo, count, first_column, columns, row_idx, given, depth, step, n_levels, sums, turns, top
     )  # fmt: skip
-    for item in range(t, count * WIDE, THREADS):
-        p, column = item // WIDE, item % WIDE
-        if step[lo + p] == 0 and column < columns:
-            sums[item] = next_values[-1 - partner[lo + p], first_column + column]
+    last = cuda.shared.array(1, int32)
+    n_turns = last_turn(turns, count, last)
+    _sum_tile(
+        lo, count, n_turns, columns, partner, n_levels, rank, sums, left, turns, top, low
+    )  # fmt: skip
+    for p in range(t, count, THREADS):
+        if turns[p] == 0:
+            for j in range(columns):
+                sums[j * count + p] = next_values[-1 - partner[lo + p], first_column + j]
     cuda.syncthreads()
-    column, p_first, p_step = t % WIDE, t // WIDE, THREADS // WIDE
     for turn in range(n_turns, 0, -1):
-        for p in range(p_first, count, p_step):
-            if step[lo + p] == turn and column < columns:
+        for p in range(t, count, THREADS):
+            if turns[p] == turn:
                 x = partner[lo + p]
                 at = levels[b, min(rank[lo + p], n_levels)]
-                above = sums[x * WIDE + column]
-                edge = at - levels[b, low[p]]
-                sums[x * WIDE + column] = above + edge * left[p * WIDE + column]
-                edge = at - levels[b, top[p]]
-                sums[p * WIDE + column] = above + edge * sums[p * WIDE + column]
+                to_left, to_right = at - levels[b, low[p]], at - levels[b, top[p]]
+                for j in range(WIDE):
+                    if j < columns:
+                        above = sums[j * count + x]
+                        sums[j * count + x] = above + to_left * left[j * count + p]
+                        sums[j * count + p] = above + to_right * sums[j * count + p]
         cuda.syncthreads()
-    for item in range(t, count * WIDE, THREADS):
-        p, column = item // WIDE, item % WIDE
-        if column < columns:
-            to = b * n_rows + row_idx[lo + p] if row_idx.size > 1 else lo + p
-            out[to, first_column + column] = sums[item]
+    for p in range(t, count, THREADS):
+        to = b * n_rows + row_idx[lo + p] if row_idx.size > 1 else lo + p
+        for j in range(columns):
+            out[to, first_column + j] = sums[j * count + p]
 
 
 @kernel
 def _up(
-    n_groups, first, rank, depth, partner, step, n_turns, n_levels, row_idx, given, next_sums
+    n_groups, first, rank, depth, partner, step, n_levels, row_idx, given, next_sums
 ):  # fmt: skip
     """Sums of what stays open; given: (n, k) by row_idx, (n_items, k) where that is of size 1."""
     tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
     lo = first[tile]
     sums = cuda.shared.array(ROOM, float64)
     left = cuda.shared.array(ROOM, float64)
+    turns = cuda.shared.array(TILE, int32)
     top = cuda.shared.array(TILE, int32)
     low = cuda.shared.array(TILE, int32)
     _go_up(
-        lo, first[tile + 1] - lo, n_turns, group, n_levels, rank, depth, partner, step, row_idx,
-        given, next_sums, sums, left, top, low,
+        lo, first[tile + 1] - lo, group, n_levels, rank, depth, partner, step, row_idx,
+        given, next_sums, sums, left, turns, top, low,
     )  # fmt: skip
 
 
 @kernel
 def _down(
-    n_groups, first, member, rank, depth, partner, step, n_turns, n_levels, levels, row_idx, given,
+    n_groups, first, member, rank, depth, partner, step, n_levels, levels, row_idx, given,
     next_values, n_rows, out,
 ):  # fmt: skip
     """Values of all items, from those of what stayed open."""
@@ -170,42 +176,43 @@ def _down(
     lo = first[tile]
     sums = cuda.shared.array(ROOM, float64)
     left = cuda.shared.array(ROOM, float64)
+    turns = cuda.shared.array(TILE, int32)
     top = cuda.shared.array(TILE, int32)
     low = cuda.shared.array(TILE, int32)
     _go_down(
-        lo, first[tile + 1] - lo, member[tile], n_turns, group, n_levels, levels, rank, depth,
-        partner, step, row_idx, given, next_values, n_rows, out, sums, left, top, low,
+        lo, first[tile + 1] - lo, member[tile], group, n_levels, levels, rank, depth,
+        partner, step, row_idx, given, next_values, n_rows, out, sums, left, turns, top, low,
     )  # fmt: skip
 
 
 @kernel
 def _long_up(
-    n_groups, first, rank, depth, partner, step, n_turns, n_levels, row_idx, given, next_sums,
-    sums, left, top, low,
+    n_groups, first, rank, depth, partner, step, n_levels, row_idx, given, next_sums,
+    sums, left, turns, top, low,
 ):  # fmt: skip
-    """`_up` for tiles of any length; sums, left: (n_groups, n_items * WIDE); top, low likewise."""
+    """`_up` for tiles of any length; sums, left: (n_groups, n_items * WIDE); others likewise."""
     tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
     lo, hi = first[tile], first[tile + 1]
     _go_up(
-        lo, hi - lo, n_turns, group, n_levels, rank, depth, partner, step, row_idx, given,
+        lo, hi - lo, group, n_levels, rank, depth, partner, step, row_idx, given,
         next_sums, sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
-        top[group, lo:hi], low[group, lo:hi],
+        turns[group, lo:hi], top[group, lo:hi], low[group, lo:hi],
     )  # fmt: skip
 
 
 @kernel
 def _long_down(
-    n_groups, first, member, rank, depth, partner, step, n_turns, n_levels, levels, row_idx, given,
-    next_values, n_rows, out, sums, left, top, low,
+    n_groups, first, member, rank, depth, partner, step, n_levels, levels, row_idx, given,
+    next_values, n_rows, out, sums, left, turns, top, low,
 ):  # fmt: skip
     """`_down` for tiles of any length."""
     tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
     lo, hi = first[tile], first[tile + 1]
     _go_down(
-        lo, hi - lo, member[tile], n_turns, group, n_levels, levels, rank, depth, partner, step,
+        lo, hi - lo, member[tile], group, n_levels, levels, rank, depth, partner, step,
         row_idx, given, next_values, n_rows, out,
         sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
-        top[group, lo:hi], low[group, lo:hi],
+        turns[group, lo:hi], top[group, lo:hi], low[group, lo:hi],
     )  # fmt: skip
 
 
@@ -232,7 +239,7 @@ def _add_trees(values, n_trees, out):
 
 @device
 def _meet_tile(
-    lo, count, n_turns, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
+    lo, count, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
     next_x, next_z, partial, line, x, z, ranks, turns, met,
 ):  # fmt: skip
     """Sums up, and what meets where, x1 z2 + x2 z1 over the columns, by level."""
@@ -249,7 +256,7 @@ def _meet_tile(
         ranks[p] = rank[lo + p]
         turns[p] = step[lo + p]
     cuda.syncthreads()
-    for turn in range(1, n_turns + 1):
+    for turn in range(1, last_turn(turns, count, bounds) + 1):
         for p in range(t, count, THREADS):
             if turns[p] == turn:
                 at, from_ = partner[lo + p] * WIDE, p * WIDE
@@ -277,7 +284,7 @@ def _meet_tile(
 
 @kernel
 def _meet(
-    n_groups, first, rank, partner, step, n_turns, n_levels, row_idx, given_x, given_z,
+    n_groups, first, rank, partner, step, n_levels, row_idx, given_x, given_z,
     next_x, next_z, partial, line,
 ):  # fmt: skip
     """Quadratic forms by level: a line of partial, (lines, D + 1), for each tile and group."""
@@ -289,21 +296,21 @@ def _meet(
     ranks = cuda.shared.array(TILE, int32)
     turns = cuda.shared.array(TILE, int32)
     _meet_tile(
-        lo, first[tile + 1] - lo, n_turns, group, n_levels, rank, partner, step, row_idx,
+        lo, first[tile + 1] - lo, group, n_levels, rank, partner, step, row_idx,
         given_x, given_z, next_x, next_z, partial, line + cuda.blockIdx.x, x, z, ranks, turns, met,
     )  # fmt: skip
 
 
 @kernel
 def _long_meet(
-    n_groups, first, rank, partner, step, n_turns, n_levels, row_idx, given_x, given_z,
+    n_groups, first, rank, partner, step, n_levels, row_idx, given_x, given_z,
     next_x, next_z, partial, line, x, z, ranks, turns, met,
 ):  # fmt: skip
     """`_meet` for tiles of any length."""
     tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
     lo, hi = first[tile], first[tile + 1]
     _meet_tile(
-        lo, hi - lo, n_turns, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
+        lo, hi - lo, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
         next_x, next_z, partial, line + cuda.blockIdx.x,
         x[group, lo * WIDE : hi * WIDE], z[group, lo * WIDE : hi * WIDE],
         ranks[group, lo:hi], turns[group, lo:hi], met[group, lo:hi],
@@ -313,10 +320,14 @@ def _long_meet(
 def plant(trees: Sequence[Tree]) -> Grove:
     """Trees over the same rows, of the same depth, as one batch."""
     n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
-    rank = [ranks(tree.links.lcp, n_levels)[:-1] for tree in trees]
+    rank = [_rank(tree.links)[:-1] for tree in trees]
     plan = make_plan(xp.concatenate([*rank, xp.full(1, -1, np.int32)]), n, n_levels, len(trees))
     row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
-    return Grove(plan, row_idx, [int(stage.step.max()) for stage in plan.stages])
+    return Grove(plan, row_idx)
+
+
+def _rank(links: Links) -> Any:
+    return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)
 
 
 def sum_products(grove: Grove, levels: Any, x: Any) -> Floats:
@@ -332,7 +343,7 @@ def sum_products(grove: Grove, levels: Any, x: Any) -> Floats:
         stage = plan.stages[place]
         out = xp.empty((stage.n_items, k))
         rows = grove.row_idx if place == 0 else none
-        items = (*stage.items, grove.n_turns[place], plan.n_levels, levels, rows)
+        items = (*stage.items, plan.n_levels, levels, rows)
         head = (n_groups, stage.first, stage.member, *items, given[place], values, n, out)
         n_blocks = stage.n_tiles * n_groups
         if stage.long:
@@ -358,12 +369,12 @@ def sum_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
     for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
         above = (xp.empty((size, k)), xp.empty((size, k)))
         rows = grove.row_idx if place == 0 else none
-        items = (stage.rank, stage.partner, stage.step, grove.n_turns[place], plan.n_levels, rows)
+        items = (stage.rank, stage.partner, stage.step, plan.n_levels, rows)
         head = (n_groups, stage.first, *items, *pair, *above, partial, line)
         n_blocks = stage.n_tiles * n_groups
         if stage.long:
-            sums, left, top, low = _room(stage, n_groups)
-            _long_meet(n_blocks, *head, sums, left, top, low, xp.empty(top.shape))
+            sums, left, turns, top, _ = _room(stage, n_groups)
+            _long_meet(n_blocks, *head, sums, left, turns, top, xp.empty(top.shape))
         else:
             _meet(n_blocks, *head)
         pair, line = above, line + n_blocks
@@ -383,7 +394,7 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
     for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
         sums = xp.empty((size, k))
         rows = grove.row_idx if place == 0 else none
-        items = (*stage.items, grove.n_turns[place], plan.n_levels, rows)
+        items = (*stage.items, plan.n_levels, rows)
         head = (n_groups, stage.first, *items, given[-1], sums)
         n_blocks = stage.n_tiles * n_groups
         if stage.long:
@@ -397,4 +408,4 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
 def _room(stage: Stage, n_groups: int) -> list[Any]:
     """What a long stage needs in place of shared memory."""
     wide = [xp.empty((n_groups, stage.n_items * WIDE)) for _ in range(2)]
-    return wide + [xp.empty((n_groups, stage.n_items), np.int32) for _ in range(2)]
+    return wide + [xp.empty((n_groups, stage.n_items), np.int32) for _ in range(3)]

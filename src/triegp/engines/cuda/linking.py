@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import cuda, int32
@@ -15,44 +15,22 @@ from triegp.engines.cuda.card import (
     device,
     kernel,
     launch,
-    to_device,
     to_host,
     xp,
 )
 from triegp.engines.cuda.keys import ranks
-from triegp.engines.cuda.plan import Plan, make_plan
+from triegp.engines.cuda.plan import Plan, last_turn, make_plan
 from triegp.engines.protocol import Ids, Links
 
 
-@dataclass(frozen=True, eq=False)
-class CardLinks(Links):
-    """Links in the card's memory, and the plan by which blocks walk them.
-
-    Nodes come in buckets, order[starts[k]:stops[k]], deepest first, and no node of a bucket stands
-    above another; starts and stops are on the host. There is no spine.
-
-    Attributes
-    ----------
-    plan : Plan
-        Of one member.
-    """
-
-    plan: Plan
-
-    @property
-    def n_levels(self) -> int:
-        """Length of a key, D."""
-        return self.plan.n_levels
-
-
 @device
-def _link(lo, count, n_turns, place, partner, step, tops, next_tops, left, right, top):
+def _link(lo, count, place, partner, step, tops, next_tops, left, right, top):
     """Link a tile, round by round; top: (count,), the ids that its runs end in."""
     t = cuda.threadIdx.x
     for p in range(t, count, THREADS):
         top[p] = tops[lo + p] if tops.size > 1 else lo + p
-    cuda.syncthreads()
-    for turn in range(1, n_turns + 1):
+    last = cuda.shared.array(1, int32)
+    for turn in range(1, last_turn(step[lo : lo + count], count, last) + 1):
         for p in range(t, count, THREADS):
             if step[lo + p] == turn:
                 x = partner[lo + p]
@@ -67,58 +45,116 @@ def _link(lo, count, n_turns, place, partner, step, tops, next_tops, left, right
 
 
 @kernel
-def _link_tiles(first, n_turns, place, partner, step, tops, next_tops, left, right):
+def _link_tiles(first, place, partner, step, tops, next_tops, left, right):
     """Links of all tiles; tops: ids of the items, or of size 1 where they are leaves."""
     tile = cuda.blockIdx.x
     lo, hi = first[tile], first[tile + 1]
     top = cuda.shared.array(TILE, int32)
-    _link(lo, hi - lo, n_turns, place, partner, step, tops, next_tops, left, right, top)
+    _link(lo, hi - lo, place, partner, step, tops, next_tops, left, right, top)
 
 
 @kernel
-def _link_long_tiles(first, n_turns, place, partner, step, tops, next_tops, left, right, top):
+def _link_long_tiles(first, place, partner, step, tops, next_tops, left, right, top):
     """The same for tiles of any length; top: int32 (n_items,)."""
     tile = cuda.blockIdx.x
     lo, hi = first[tile], first[tile + 1]
-    _link(lo, hi - lo, n_turns, place, partner, step, tops, next_tops, left, right, top[lo:hi])
+    _link(lo, hi - lo, place, partner, step, tops, next_tops, left, right, top[lo:hi])
 
 
 @kernel
-def _fill_depths(lcp, n_levels, depth):
+def _fill_depths(rank, n_levels, depth):
     """Depths of all ids."""
+    n = rank.size - 1
     i = cuda.grid(1)
-    if i < lcp.size:
+    if i < n:
         depth[i] = n_levels
-        depth[lcp.size + i] = lcp[i]
+        depth[n + i] = min(rank[i], n_levels)
+
+
+class CardLinks(Links):
+    """Links in the card's memory, each made when it is first asked for.
+
+    Nodes come in buckets, order[starts[k]:stops[k]], deepest first, and no node of a bucket stands
+    above another; starts and stops are on the host. There is no spine.
+
+    Parameters
+    ----------
+    rank : int32 (n + 1,)
+        Ranks of the separators, see `keys.Sorted`.
+    n_levels : int
+        Length of a key, D.
+    """
+
+    def __init__(self, rank: Any, n_levels: int) -> None:
+        vars(self).update(rank=rank, _n_levels=n_levels)
+
+    if TYPE_CHECKING:
+        rank: Any
+        _n_levels: int
+    else:
+
+        @cached_property
+        def depth(self):
+            """Depth of every id, int32 (2n,)."""
+            depth = xp.empty(2 * self.n_rows, np.int32)
+            launch(_fill_depths, self.n_rows, self.rank, self.n_levels, depth)
+            return depth
+
+        left = property(lambda self: self._tree[0])
+        right = property(lambda self: self._tree[1])
+        root = property(lambda self: self._tree[2])
+        order = property(lambda self: self._buckets[0])
+        starts = property(lambda self: self._buckets[1])
+        stops = property(lambda self: self._buckets[2])
+        spine = property(lambda self: self._buckets[0][:0])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of leaves, n."""
+        return int(self.rank.size) - 1
+
+    @property
+    def n_levels(self) -> int:
+        """Length of a key, D."""
+        return self._n_levels
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How blocks walk this trie."""
+        return make_plan(self.rank, self.n_rows, self.n_levels, 1)
+
+    @cached_property
+    def _tree(self) -> tuple[Any, Any, int]:
+        return _link_plan(self.plan)
+
+    @cached_property
+    def _buckets(self) -> tuple[Any, Any, Any]:
+        return _bucket(self.rank[1:-1])
 
 
 def link(lcp: Ids, n_levels: int) -> CardLinks:
     """The trie over the sorted keys of one trie, from the lcp of neighbours, (n,)."""
-    lcp = to_device(lcp, np.int32)
-    n = lcp.size
-    rank = ranks(lcp, n_levels)
-    plan = make_plan(rank, n, n_levels, 1)
+    return CardLinks(ranks(lcp, n_levels), n_levels)
+
+
+def _link_plan(plan: Plan) -> tuple[Any, Any, int]:
+    """Children of all nodes, int32 (n,), and the id of the root."""
+    n = plan.n_rows
     left, right, tops = xp.zeros(n, np.int32), xp.zeros(n, np.int32), xp.zeros(1, np.int32)
     sizes = [*(stage.n_items for stage in plan.stages[1:]), 1]
     for stage, size in zip(plan.stages, sizes, strict=True):
         next_tops = xp.empty(size, np.int32)
-        n_turns = int(stage.step.max())
-        given = (stage.first, n_turns, stage.place, stage.partner, stage.step)
+        given = (stage.first, stage.place, stage.partner, stage.step)
         given = (*given, tops, next_tops, left, right)
         if stage.long:
             _link_long_tiles(stage.n_tiles, *given, xp.empty(stage.n_items, np.int32))
         else:
             _link_tiles(stage.n_tiles, *given)
         tops = next_tops
-    depth = xp.empty(2 * n, np.int32)
-    launch(_fill_depths, n, lcp, n_levels, depth)
-    order, starts, stops = _buckets(rank[1:n])
-    nothing: Any = xp.empty(0, np.int32)
-    root = int(to_host(tops)[0])
-    return CardLinks(depth, left, right, order, starts, stops, nothing, root, plan)
+    return left, right, int(to_host(tops)[0])
 
 
-def _buckets(rank: Any) -> tuple[Any, Any, Any]:
+def _bucket(rank: Any) -> tuple[Any, Any, Any]:
     """Separators 1..n-1 in buckets of falling rank."""
     if rank.size == 0:
         return xp.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)

@@ -227,6 +227,22 @@ def _gather_open(first, rank, place, partner, offset, next_rank, next_depth, nex
         next_rank[next_depth.size] = -1
 
 
+@device
+def last_turn(turns, count, last):
+    """The last round of a tile, by all threads; last: shared int32 (1,)."""
+    t = cuda.threadIdx.x
+    if t == 0:
+        last[0] = 0
+    cuda.syncthreads()
+    for p in range(t, count, THREADS):
+        if turns[p] > 0:
+            cuda.atomic.max(last, 0, turns[p])
+    cuda.syncthreads()
+    found = last[0]
+    cuda.syncthreads()
+    return found
+
+
 def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
     """Plan the sweeps over a batch from its ranks, int32 (n_members * n_rows + 1,).
 

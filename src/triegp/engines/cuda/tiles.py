@@ -25,7 +25,7 @@ from triegp.engines.cuda.card import (
     to_host,
     xp,
 )
-from triegp.engines.cuda.plan import Plan, Stage, cut_up, upload
+from triegp.engines.cuda.plan import Plan, Stage, cut_up, last_turn, upload
 from triegp.engines.protocol import Sums
 
 INF = math.inf
@@ -35,22 +35,6 @@ N_SUMS = 3  # log v, e^2 / v and their number
 
 merge = device(messages.merge)
 merge_adjoint = device(messages.merge_adjoint)
-
-
-@device
-def _last_turn(turns, count, last):
-    """The last round of a tile, by all threads; last: shared int32 (1,)."""
-    t = cuda.threadIdx.x
-    if t == 0:
-        last[0] = 0
-    cuda.syncthreads()
-    for p in range(t, count, THREADS):
-        if turns[p] > 0:
-            cuda.atomic.max(last, 0, turns[p])
-    cuda.syncthreads()
-    found = last[0]
-    cuda.syncthreads()
-    return found
 
 
 @device
@@ -216,7 +200,7 @@ def _go_up(
     """Merge, hand on what stays open, and write the sums."""
     last = cuda.shared.array(1, int32)
     room = cuda.shared.array(THREADS, float64)
-    n_turns = _last_turn(turns, count, last)
+    n_turns = last_turn(turns, count, last)
     log_sum, square, n_terms = _merge_up(
         count, n_turns, n_levels, levels, b, ranks, own, turns, top, m, s, False, m, s
     )
@@ -243,7 +227,7 @@ def _go_down(
     t = cuda.threadIdx.x
     bounds = cuda.shared.array(2, int32)
     room = cuda.shared.array(THREADS, float64)
-    n_turns = _last_turn(turns, count, bounds)
+    n_turns = last_turn(turns, count, bounds)
     _merge_up(
         count, n_turns, n_levels, levels, b, ranks, own, turns, top, m, s, True, left_m, left_s
     )
