@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,9 @@ class Kernel:
         if n_blocks == 0:
             return
         if self._simulated is not None:
-            self._simulated[1 if together else n_blocks, THREADS](*arguments)
+            with warnings.catch_warnings():  # overflow is no error on a card
+                warnings.simplefilter("ignore", RuntimeWarning)
+                self._simulated[1 if together else n_blocks, THREADS](*arguments)
             return
         kind: list[Any] = []
         flat: list[int] = []

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.engines.cuda import blocks, forests, keys, linking, search, sweeps
+from triegp.engines.cuda import algebra, blocks, forests, keys, linking, search, sweeps
 from triegp.engines.cuda.card import TILE, free_bytes, to_device, to_host, xp
 from triegp.engines.cuda.linking import CardLinks
 from triegp.engines.cuda.plan import make_plan
@@ -68,6 +68,18 @@ class CudaEngine:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
         refuse_too_large(*packed.shape, len(bits))
         return keys.sort_rows(to_device(packed, np.uint8), bits)
+
+    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
+        """Return what `sort_rows` does for each pair; those of one shape in batches."""
+        results: list[tuple[Ids, Ids] | None] = [None] * len(packed)
+        for batch in _batches([(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]):
+            rows = _stack([packed[k] for k in batch], np.uint8)
+            found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
+            lcp = xp.minimum(found.rank[:-1], found.n_levels).reshape(len(batch), -1)
+            row_idx = found.row_idx.reshape(len(batch), -1)
+            for at, k in enumerate(batch):
+                results[k] = (row_idx[at], lcp[at])
+        return [one for one in results if one is not None]
 
     def resort_rows(
         self,
@@ -131,7 +143,7 @@ class CudaEngine:
     ) -> list[Evaluated]:
         """Sort, link and evaluate many orders in batches that are as long as the memory allows."""
         results: list[Evaluated | None] = [None] * len(candidates)
-        for batch in _batches(candidates):
+        for batch in _batches([(*one.packed.shape, len(one.bits)) for one in candidates]):
             found = _evaluate_batch([candidates[k] for k in batch], dtype, gradient, rows)
             for k, one in zip(batch, found, strict=True):
                 results[k] = one
@@ -243,6 +255,20 @@ class CudaEngine:
         """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten if on the card."""
         return sweeps.draw(links, to_device(edges), to_device(normals))
 
+    # Small dense algebra with arrays on the card
+
+    def dots(self, x: Floats, z: Floats) -> Floats:
+        """Products of the columns of x with those of z, both (n, k): (k,)."""
+        return algebra.dots(x, z)
+
+    def cholesky(self, matrices: Floats) -> Floats:
+        """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+        return algebra.cholesky(matrices)
+
+    def solve_lower(self, lower: Floats, x: Floats) -> Floats:
+        """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
+        return algebra.solve_lower(lower, x)
+
     # Many jobs at once
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -265,12 +291,12 @@ def _row_bytes(width: int, n_levels: int) -> int:
     return ROW_BYTES + width + 16 * n_levels // TILE
 
 
-def _batches(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
-    """Candidates of the same shape, as many together as fit."""
-    shapes: dict[tuple[int, ...], list[int]] = {}
-    for k, one in enumerate(candidates):
-        shapes.setdefault((*one.packed.shape, len(one.bits)), []).append(k)
-    for (n_rows, width, n_levels), alike in shapes.items():
+def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Numbers of those of the same (rows, width, levels), as many together as fit."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for k, shape in enumerate(shapes):
+        groups.setdefault(shape, []).append(k)
+    for (n_rows, width, n_levels), alike in groups.items():
         refuse_too_large(n_rows, width, n_levels)
         most = max(1, min(MOST_PLACES, free_bytes() // _row_bytes(width, n_levels)) // n_rows)
         yield from (alike[k : k + most] for k in range(0, len(alike), most))

@@ -7,7 +7,6 @@ wait for each other. The simulator runs one block after the other: there every b
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -114,7 +113,7 @@ def run(walk: Walk, links: Links, width: int, *data: Any) -> None:
         return
     for turn, size in enumerate(buckets.sizes if walk.up else buckets.sizes[::-1]):
         n_blocks = min(_blocks(size * width), MOST_SIMULATED)
-        _launch(walk.kernel, n_blocks, *head, turn, turn + 1, *tail)
+        walk.kernel(n_blocks, *head, turn, turn + 1, *tail)
 
 
 def _buckets(links: Links) -> Buckets:
@@ -130,10 +129,3 @@ def _buckets(links: Links) -> Buckets:
 
 def _blocks(n_items: int) -> int:
     return -(-n_items // card.THREADS)
-
-
-def _launch(kernel: Any, n_blocks: int, *arguments: Any) -> None:
-    """Run it; overflow is no error on a card, so it is none in the simulator."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        kernel(n_blocks, *arguments)

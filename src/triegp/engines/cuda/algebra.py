@@ -1,0 +1,39 @@
+"""Dense algebra on the card where numpy's own functions do not lead to CuPy's, or not well."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from triegp.engines.cuda.card import SIMULATED, xp
+from triegp.engines.protocol import Floats
+
+if SIMULATED:
+    from scipy.linalg import solve_triangular
+
+    def _strict() -> AbstractContextManager[Any]:
+        return nullcontext()
+
+else:
+    from cupyx import errstate
+    from cupyx.scipy.linalg import solve_triangular
+
+    def _strict() -> AbstractContextManager[Any]:
+        """CuPy says nothing of a factor that is none unless it is told to."""
+        return errstate(linalg="raise")  # type: ignore[no-any-return]
+
+
+def dots(x: Floats, z: Floats) -> Floats:
+    """Products of the columns of x with those of z, both (n, k): (k,)."""
+    return xp.ones(len(x)) @ (x * z)  # type: ignore[no-any-return]
+
+
+def cholesky(matrices: Floats) -> Floats:
+    """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+    with _strict():
+        return xp.linalg.cholesky(matrices)  # type: ignore[no-any-return]
+
+
+def solve_lower(lower: Floats, x: Floats) -> Floats:
+    """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
+    return solve_triangular(lower, x, lower=True)  # type: ignore[no-any-return]
