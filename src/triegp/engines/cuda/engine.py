@@ -8,8 +8,7 @@ thread comes first.
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -42,7 +41,6 @@ Result = TypeVar("Result")
 
 MOST_PLACES = 1 << 30  # of a batch; they are int32
 GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
-KEPT_GROVES = 8
 ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
 
 
@@ -72,7 +70,9 @@ class CudaEngine:
     def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
         """Return what `sort_rows` does for each pair; those of one shape in batches."""
         results: list[tuple[Ids, Ids] | None] = [None] * len(packed)
-        for batch in _batches([(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]):
+        for batch in _batches(
+            [(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]
+        ):
             rows = _stack([packed[k] for k in batch], np.uint8)
             found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
             lcp = xp.minimum(found.rank[:-1], found.n_levels).reshape(len(batch), -1)
@@ -362,22 +362,16 @@ def _levels(trees: Sequence[Tree]) -> Any:
     return to_device(np.stack([tree.levels for tree in trees]), np.float64)
 
 
-class _Groves(threading.local):
-    """The last few batches of trees, each kept as long as it is used again and again."""
-
-    def __init__(self) -> None:
-        self.kept: OrderedDict[tuple[int, ...], tuple[list[Links], forests.Grove]] = OrderedDict()
-
-
-_planted = _Groves()
-
-
 def _grove(trees: Sequence[Tree]) -> forests.Grove:
-    """Trees as one batch, made when they are first seen together; it holds their links."""
-    name = tuple(id(tree.links) for tree in trees)
-    if name not in _planted.kept:
-        while len(_planted.kept) >= KEPT_GROVES:
-            _planted.kept.popitem(last=False)
-        _planted.kept[name] = ([tree.links for tree in trees], forests.plant(trees))
-    _planted.kept.move_to_end(name)
-    return _planted.kept[name][1]
+    """Trees as one batch, made when they are first seen together; kept with the first of them."""
+    links = [tree.links for tree in trees]
+    kept = vars(links[0]).get("_grove")
+    if (
+        kept is None
+        or len(kept[0]) != len(links)
+        or any(ref() is not one for ref, one in zip(kept[0], links, strict=True))
+    ):
+        kept = ([weakref.ref(one) for one in links], forests.plant(trees))
+        vars(links[0])["_grove"] = kept
+    found: forests.Grove = kept[1]
+    return found
