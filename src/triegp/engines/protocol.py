@@ -190,6 +190,9 @@ class Engine(Protocol):
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
 
+    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
+        """Return what `sort_rows` does for each pair."""
+
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
     ) -> tuple[Ids, Ids]:
@@ -310,6 +313,17 @@ class Engine(Protocol):
 
     def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
         """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+
+    # Small dense algebra with arrays in this engine's own memory
+
+    def dots(self, x: Floats, z: Floats) -> Floats:
+        """Products of the columns of x with those of z, both (n, k): (k,)."""
+
+    def cholesky(self, matrices: Floats) -> Floats:
+        """Lower factors, (..., m, m); numpy's LinAlgError where one is not positive."""
+
+    def solve_lower(self, lower: Floats, x: Floats) -> Floats:
+        """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
         """work(engine, item) for all items, side by side where this engine can."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh_tridiagonal, solve_triangular
+from scipy.linalg import eigh_tridiagonal
 
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, draw_like, fit_nystrom
 from triegp.forest.operators import Forest, forest_product
@@ -134,17 +134,19 @@ def estimate_evidence(
     traces, n_short = _log_traces(forest, variance, nystrom, n_probes, n_steps, tolerance, rng)
     log_det = nystrom.log_det + float(traces.mean())
     error = 0.5 * float(traces.std(ddof=1)) / np.sqrt(n_probes)
-    square = float(targets @ found.x)
+    square = float(forest.engine.hold(targets) @ found.x)
     n_short += 0 if found.converged else 1
     return _evidence(log_det, square, forest.n_rows, float(error), False), n_short
 
 
 def exact_evidence(forest: Forest, variance: Floats, y: Floats) -> Evidence:
     """By a dense Cholesky factor. O(n^2 T + n^3)."""
+    engine = forest.engine
     dense = forest_product(forest, np.eye(forest.n_rows))
-    dense[np.diag_indices_from(dense)] += variance
-    lower = np.linalg.cholesky(dense)
-    white = solve_triangular(lower, y, lower=True)
+    diagonal = engine.hold(np.arange(forest.n_rows))
+    dense[diagonal, diagonal] += engine.hold(variance)
+    lower = engine.cholesky(dense)
+    white = engine.solve_lower(lower, engine.hold(y))
     log_det = 2.0 * float(np.log(np.diag(lower)).sum())
     return _evidence(log_det, float(white @ white), forest.n_rows, 0.0, True)
 
@@ -164,26 +166,30 @@ def _log_traces(
     rng: np.random.Generator,
 ) -> tuple[Floats, int]:
     """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe; how many did not converge."""
+    engine = forest.engine
+    noise = engine.hold(variance)[:, None]
     r = draw_like(nystrom, n_probes, rng)
     z = apply_inverse(nystrom, r)
-    p, rz = z, np.einsum("nk,nk->k", r, z)
+    p, rz = z, engine.fetch(engine.dots(r, z))
     size, go = rz.copy(), np.arange(n_probes)  # those not done
     strides, ratios = np.zeros((n_steps, n_probes)), np.zeros((n_steps, n_probes))
     lengths = np.zeros(n_probes, np.int64)
     for step in range(n_steps):
-        q = forest_product(forest, p) + variance[:, None] * p
-        stride = rz / np.einsum("nk,nk->k", p, q)
-        r = r - stride * q
+        q = forest_product(forest, p) + noise * p
+        stride = rz / engine.fetch(engine.dots(p, q))
+        r = r - engine.hold(stride) * q
         z = apply_inverse(nystrom, r)
-        new = np.maximum(np.einsum("nk,nk->k", r, z), 0.0)
+        new = np.maximum(engine.fetch(engine.dots(r, z)), 0.0)
         strides[step, go], ratios[step, go] = stride, new / rz
         lengths[go] += 1
         more = np.sqrt(new / size[go]) > tolerance
         if not more.any():
             go = go[:0]
             break
-        go, r, z, rz, new, p = go[more], r[:, more], z[:, more], rz[more], new[more], p[:, more]
-        p = z + (new / rz) * p
+        go, rz, new = go[more], rz[more], new[more]
+        kept = engine.hold(np.flatnonzero(more))
+        r, z, p = r[:, kept], z[:, kept], p[:, kept]
+        p = z + engine.hold(new / rz) * p
         rz = new
     values = np.array(
         [

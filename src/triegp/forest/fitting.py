@@ -110,7 +110,7 @@ def fit_forest(
     rows : Measured
         Standardised targets, known noise, weights.
     engine : Engine
-        What the parameters are learned on.
+        What the parameters are learned on, and solves run on if it takes many columns at once.
     trained : sequence of (BitEncoder, BitOrder)
         Single trees to start from, where the plan says so.
     keep : bool
@@ -168,10 +168,12 @@ def fit_forest(
     if watch.interrupted and not keep:
         raise KeyboardInterrupt
     manner = replace(plan.manner, seed=int(rng.integers(2**31)))
-    model = condition_forest(grids, codes, parameters, rows, present, manner, host)
+    solver = engine if engine.batches else None
+    given = (codes, parameters, rows)
+    model = condition_forest(grids, *given, present, manner, host, solver)
     if plan.calibrated:
         try:
-            model = _learn_tails(model, codes, parameters, rows, mixed, held)
+            model = _learn_tails(model, *given, mixed, held, solver)
         except KeyboardInterrupt:
             if not keep:
                 raise
@@ -187,6 +189,7 @@ def _learn_tails(
     rows: Measured,
     mixed: npt.NDArray[np.int64],
     held: int,
+    solver: Engine | None,
 ) -> ForestModel:
     """The model with tails learned from the rows held out; of many rows, among some of the others.
 
@@ -194,19 +197,31 @@ def _learn_tails(
     leaving rows out of all of them takes solves with all.
     """
     if mixed.size < MANY_ROWS:
-        return calibrate_forest(model, np.sort(mixed[mixed.size - held :]) if held else None)
+        last = np.sort(mixed[mixed.size - held :]) if held else None
+        return calibrate_forest(model, last, _lend(model, codes, solver))
     some = np.append(mixed[: SOME_ROWS - held], mixed[mixed.size - held :])
+    codes = [select_codes(part, some) for part in codes]
     fewer = condition_forest(
         model.encoders,
-        [select_codes(part, some) for part in codes],
+        codes,
         parameters,
         _select(rows, some),
         np.ones(some.size, bool),
         model.manner,
         model.forest.engine,
+        solver,
     )
-    calibrated = calibrate_forest(fewer, np.arange(some.size - held, some.size))
+    last = np.arange(some.size - held, some.size)
+    calibrated = calibrate_forest(fewer, last, _lend(fewer, codes, solver))
     return replace(model, tails=calibrated.tails)
+
+
+def _lend(model: ForestModel, codes: Sequence[Codes], solver: Engine | None) -> ForestModel | None:
+    """The model in the memory of another engine, for solves; None where there is no other."""
+    if solver is None:
+        return None
+    forest = build_forest(codes, model.orders, solver)
+    return replace(model, forest=forest, known_preconditioner=None)
 
 
 def check_measured(rows: Measured) -> None:
@@ -234,13 +249,22 @@ def condition_forest(
     present: npt.NDArray[np.bool_],
     manner: Manner,
     engine: Engine,
+    solver: Engine | None = None,
 ) -> ForestModel:
-    """The forest of these parameters given all rows, at the scale that is most likely."""
+    """The forest of these parameters given all rows, at the scale that is most likely.
+
+    engine: what the model works on; solver: what the solve runs on, if not the same.
+    """
     orders = parameters.orders()
     forest = build_forest(codes, orders, engine)
     observed = Observations(rows.y, row_noise(orders, parameters.noise, rows), rows.weight)
     nystrom: Nystrom | None
-    nystrom, solution = _solve_targets(forest, observed, manner.seed)
+    if solver is None:
+        nystrom, solution = _solve_targets(forest, observed, manner.seed)
+    else:
+        lent = build_forest(codes, orders, solver)
+        nystrom, solution = None, _solve_targets(lent, observed, manner.seed)[1]
+        solution = replace(solution, x=solver.fetch(solution.x))
     factor = float(rows.y @ solution.x) / rows.count
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
@@ -266,12 +290,17 @@ def condition_forest(
     )
 
 
-def calibrate_forest(model: ForestModel, some: npt.NDArray[np.int64] | None = None) -> ForestModel:
+def calibrate_forest(
+    model: ForestModel,
+    some: npt.NDArray[np.int64] | None = None,
+    solver: ForestModel | None = None,
+) -> ForestModel:
     """The model with tails learned by leave-one-out, from some rows or from all.
 
-    Rows that the parameters were fitted to look better than new ones will, even left out.
+    Rows that the parameters were fitted to look better than new ones will, even left out. solver:
+    as in `with_diagonal`.
     """
-    model = with_diagonal(model)
+    model = with_diagonal(model, solver)
     mean, var = leave_out(model)
     rows = slice(None) if some is None else some
     score = ((model.rows.y - mean) / np.sqrt(var))[rows]

@@ -66,6 +66,8 @@ def forest_gradient(
     -----
     O(n T (k + p)). Exact for probes whose mean z z' is I, otherwise an unbiased estimate.
     """
+    engine = forest.engine
+    alpha, probes, solved = (engine.hold(part) for part in (alpha, probes, solved))
     n_targets, n_probes = alpha.shape[1], probes.shape[1]
     share = n_targets / n_probes
     by_level = forest_level_products(
@@ -76,6 +78,7 @@ def forest_gradient(
     by_variance = 0.5 * share * np.einsum("np,np->n", probes, solved)
     by_variance -= 0.5 * np.einsum("nk,nk->n", alpha, alpha)
     if weight is not None:
+        weight, noise = engine.hold(weight), engine.hold(np.asarray(noise, np.float64))
         by_variance = by_variance / weight + n_targets * (weight - 1.0) / (2.0 * noise)
     by_noise = float(by_variance.sum())
     phi, log_scale = [], np.empty(len(orders))

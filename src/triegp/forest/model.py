@@ -155,7 +155,7 @@ def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
 
 
 def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
-    """(K + noise)^-1 b, for b (n,) or (n, k)."""
+    """(K + noise)^-1 b, for b (n,) or (n, k), in the memory of the model's engine."""
     return solve_forest(
         model.forest,
         model.variance,

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
 from triegp.blas import one_blas_thread
 from triegp.engines import Engine
@@ -24,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
 
 COLUMNS_AT_A_TIME = 32
+MANY_COLUMNS = 128  # the same where the engine likes much at once
 BLOCK_ROWS = 64
 BLOCKS_AT_A_TIME = 32
 JITTER = 1e-10  # of the prior variance, on diagonals
@@ -33,7 +33,8 @@ JITTER = 1e-10  # of the prior variance, on diagonals
 class Nystrom:
     """M = B B' + S, and what its inverse takes.
 
-    Rows are kept in the order of the blocks, and filled up to whole blocks.
+    Rows are kept in the order of the blocks, and filled up to whole blocks. Arrays lie in the
+    engine's memory.
 
     Attributes
     ----------
@@ -48,7 +49,7 @@ class Nystrom:
     log_det : float
         log det M.
     engine : Engine
-        Whose threads share the work.
+        Who shares out the work.
     """
 
     rows: Ids
@@ -80,91 +81,100 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     """
     rank = whole_number("rank", rank)
     n, engine = forest.n_rows, forest.engine
-    variance = check_noise(noise, n)
-    chosen = np.sort(rng.choice(n, size=min(rank, n), replace=False))
+    variance = engine.hold(check_noise(noise, n))
+    chosen = engine.hold(np.sort(rng.choice(n, size=min(rank, n), replace=False)))
     size = min(BLOCK_ROWS, n)
     members = _make_blocks(forest, size)
     n_blocks = members.shape[0]
     rows = members.ravel()[:n]
-    basis = np.zeros((n_blocks * size, chosen.size))
-    corner = np.empty((chosen.size, chosen.size))
-    for start in range(0, chosen.size, COLUMNS_AT_A_TIME):
-        some = chosen[start : start + COLUMNS_AT_A_TIME]
-        units = np.zeros((n, some.size))
-        units[some, np.arange(some.size)] = 1.0
+    basis = np.zeros_like(variance, shape=(n_blocks * size, chosen.size))
+    corner = np.empty_like(variance, shape=(chosen.size, chosen.size))
+    numbers = engine.hold(np.arange(max(size, chosen.size)))
+    at_a_time = MANY_COLUMNS if engine.batches else COLUMNS_AT_A_TIME
+    for start in range(0, chosen.size, at_a_time):
+        some = chosen[start : start + at_a_time]
+        units = np.zeros_like(variance, shape=(n, some.size))
+        units[some, numbers[: some.size]] = 1.0
         columns = forest_product(forest, units)
         corner[:, start : start + some.size] = columns[chosen]
         basis[:n, start : start + some.size] = columns[rows]
     jitter = JITTER * max(forest.prior_variance, 1e-300)
-    corner[np.diag_indices_from(corner)] += jitter
+    corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
     local = engine.block_kernels(forest.trees, members)
-    spare = np.ones(n_blocks * size)  # the rows that fill up the last block
+    spare = np.ones_like(variance, shape=n_blocks * size)  # the rows that fill up the last block
     spare[:n] = variance[rows] + jitter
-    local[:, np.arange(size), np.arange(size)] += spare.reshape(n_blocks, size)
+    local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
+    slices = _slices(engine, n_blocks)
     with one_blas_thread():
-        lower = _factor(corner, jitter)
+        lower = _factor(engine, corner, jitter)
 
         def reduce_blocks(_: Engine, some: slice) -> tuple[Floats, float]:
             """What a few blocks add to the inner matrix and to log det S; S^-1 in place of S."""
             part = slice(some.start * size, some.stop * size)
-            basis[part] = solve_triangular(lower, basis[part].T, lower=True).T
+            basis[part] = engine.solve_lower(lower, basis[part].T).T
             own = basis[part].reshape(-1, size, chosen.size)
             left = local[some] - own @ own.transpose(0, 2, 1)
-            roots = _factor(left, jitter)
+            roots = _factor(engine, left, jitter)
             log_det = 2.0 * float(np.log(np.einsum("bii->bi", roots)).sum())
             inverse = np.linalg.inv(roots)
             local[some] = inverse.transpose(0, 2, 1) @ inverse
             flat = basis[part]
-            return np.asarray(flat.T @ _within(local[some], flat)), log_det
+            return flat.T @ _within(local[some], flat), log_det
 
-        parts = engine.each(reduce_blocks, _slices(n_blocks))
-        inner = sum((part for part, _ in parts), np.eye(chosen.size))
-        core = np.asarray(np.linalg.cholesky(inner), np.float64)
+        parts = engine.each(reduce_blocks, slices)
+        inner = sum((part for part, _ in parts), engine.hold(np.eye(chosen.size)))
+        core = engine.cholesky(inner)
 
         def gain_blocks(_: Engine, some: slice) -> None:
             part = slice(some.start * size, some.stop * size)
             scaled = _within(local[some], basis[part])
-            basis[part] = solve_triangular(core, scaled.T, lower=True).T
+            basis[part] = engine.solve_lower(core, scaled.T).T
 
-        engine.each(gain_blocks, _slices(n_blocks))
+        engine.each(gain_blocks, slices)
     log_det = 2.0 * float(np.log(np.diag(core)).sum()) + sum(value for _, value in parts)
     return Nystrom(rows, local, basis, core, log_det, engine)
 
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
-    """M^-1 x for x (n, k). O(n (r + 64) k); the same for any number of threads."""
+    """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k), for any number of threads."""
     n_blocks, size, _ = nystrom.local.shape
     gain, engine, n = nystrom.gain, nystrom.engine, nystrom.rows.size
-    blocks = np.zeros((n_blocks * size, x.shape[1]))
+    x = engine.hold(x)
+    blocks = np.zeros_like(x, shape=(n_blocks * size, x.shape[1]), order="C")
     blocks[:n] = x[nystrom.rows]
     out = np.empty_like(blocks)
+    slices = _slices(engine, n_blocks)
 
     def reach(_: Engine, some: slice) -> Floats:
         part = slice(some.start * size, some.stop * size)
-        return np.asarray(gain[part].T @ blocks[part])
+        return gain[part].T @ blocks[part]
 
     def fill(_: Engine, some: slice) -> None:
         part = slice(some.start * size, some.stop * size)
         out[part] = _within(nystrom.local[some], blocks[part]) - gain[part] @ inner
 
     with one_blas_thread():
-        inner = sum(engine.each(reach, _slices(n_blocks)))
-        engine.each(fill, _slices(n_blocks))
+        inner = sum(engine.each(reach, slices))
+        engine.each(fill, slices)
     found = np.empty_like(x)
     found[nystrom.rows] = out[:n]
     return found
 
 
 def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
-    """Samples of N(0, M), (n, n_samples). O(n (r + 64) n_samples + n 64^2)."""
+    """Samples of N(0, M), (n, n_samples), in the engine's memory.
+
+    O(n (r + 64) n_samples + n 64^2).
+    """
+    engine = nystrom.engine
     n_blocks, size, _ = nystrom.local.shape
-    within = np.asarray(np.linalg.inv(nystrom.local), np.float64)  # S
-    roots = np.asarray(np.linalg.cholesky(within), np.float64)
-    normals = rng.standard_normal((nystrom.core.shape[0], n_samples))
-    scatter = rng.standard_normal((n_blocks * size, n_samples))
-    through = np.asarray(nystrom.gain @ (nystrom.core.T @ normals), np.float64)
+    within: Any = np.linalg.inv(nystrom.local)  # S
+    roots = engine.cholesky(within)
+    normals = engine.hold(rng.standard_normal((nystrom.core.shape[0], n_samples)))
+    scatter = engine.hold(rng.standard_normal((n_blocks * size, n_samples)))
+    through = nystrom.gain @ (nystrom.core.T @ normals)
     draws = _within(within, through) + _within(roots, scatter)
-    out = np.empty((nystrom.rows.size, n_samples))
+    out = np.empty_like(draws, shape=(nystrom.rows.size, n_samples))
     out[nystrom.rows] = draws[: nystrom.rows.size]
     return out
 
@@ -173,17 +183,17 @@ def _make_blocks(forest: Forest, size: int) -> Ids:
     """Rows in blocks of neighbours in the tree that says most, int32 (n_blocks, size)."""
     spans = [float(levels[0] - levels[-1]) for levels in forest.levels]
     rows = forest.tries[int(np.argmax(spans))].row_idx
-    members = np.full(-(-rows.size // size) * size, -1, np.int32)
+    members: Ids = np.full_like(rows, -1, shape=-(-rows.size // size) * size)
     members[: rows.size] = rows
     return members.reshape(-1, size)
 
 
-def _factor(matrices: Floats, jitter: float) -> Floats:
+def _factor(engine: Engine, matrices: Floats, jitter: float) -> Floats:
     """Lower Cholesky factors; where rounding has made one indefinite, with more on the diagonal."""
-    eye = np.eye(matrices.shape[-1])
+    eye = engine.hold(np.eye(matrices.shape[-1]))
     for more in (0.0, 1e2, 1e4, 1e6):
         try:
-            return np.asarray(np.linalg.cholesky(matrices + more * jitter * eye), np.float64)
+            return engine.cholesky(matrices + more * jitter * eye)
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError("the preconditioner is not positive: is the noise too small?")
@@ -192,11 +202,14 @@ def _factor(matrices: Floats, jitter: float) -> Floats:
 def _within(blocks: Floats, x: Floats) -> Floats:
     """A block-diagonal matrix (n_blocks, size, size) times x (n_blocks size, k)."""
     n_blocks, size, _ = blocks.shape
-    return np.asarray((blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape))
+    out: Floats = (blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape)
+    return out
 
 
-def _slices(n_blocks: int) -> list[slice]:
-    """Blocks a few at a time, depending on their number alone."""
+def _slices(engine: Engine, n_blocks: int) -> list[slice]:
+    """Blocks a few at a time, depending on their number alone; all for one who takes many."""
+    if engine.batches:
+        return [slice(0, n_blocks)]
     starts = range(0, n_blocks, BLOCKS_AT_A_TIME)
     return [slice(k, min(k + BLOCKS_AT_A_TIME, n_blocks)) for k in starts]
 

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator
 
 from triegp.engines import Engine, Tree
+from triegp.forest.arrays import hold_columns
 from triegp.operators import check_levels
 from triegp.trie import Trie
-from triegp.validation import finite_columns, non_negative_vector
+from triegp.validation import non_negative_vector
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,12 +74,12 @@ class Forest:
 
 
 def forest_product(forest: Forest, x: Any) -> Floats:
-    """K x for x (n,) or (n, k), in the order of the rows. O(n T k).
+    """K x for x (n,) or (n, k), in the order of the rows, in the engine's memory. O(n T k).
 
     Trees run side by side on the engine of the first; they are added in an order of their own, so
     the result is the same for any number of threads.
     """
-    x = finite_columns("x", x, forest.n_rows)
+    x = hold_columns(forest.engine, "x", x, forest.n_rows)
     columns = x.reshape(forest.n_rows, -1)
     return forest.engine.sum_products(forest.trees, columns).reshape(x.shape)
 
@@ -89,8 +90,8 @@ def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
     x and z are (n,) or (n, k), whose columns are summed; K_l is 1 where two rows share their first
     l bits in that tree.
     """
-    columns = finite_columns("x", x, forest.n_rows)
-    others = finite_columns("z", z, forest.n_rows)
+    columns = hold_columns(forest.engine, "x", x, forest.n_rows)
+    others = hold_columns(forest.engine, "z", z, forest.n_rows)
     if others.shape != columns.shape:
         raise ValueError(f"z must have the shape of x, {columns.shape}, got {others.shape}")
     pair = (part.reshape(forest.n_rows, -1) for part in (columns, others))
@@ -108,7 +109,8 @@ def forest_operator(forest: Forest, noise: Any = 0.0) -> LinearOperator:
     variance = non_negative_vector("noise", given, forest.n_rows)
 
     def multiply(x: Floats) -> Floats:
-        return forest_product(forest, x) + (variance if x.ndim == 1 else variance[:, None]) * x
+        image = forest.engine.fetch(forest_product(forest, x))
+        return np.asarray(image + (variance if x.ndim == 1 else variance[:, None]) * x)
 
     return LinearOperator(
         (forest.n_rows, forest.n_rows),

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.forest.arrays import fetch_norms, hold_columns
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
 from triegp.forest.operators import Forest, forest_product
-from triegp.validation import finite_columns, positive_number, whole_number
+from triegp.validation import positive_number, whole_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,9 +28,9 @@ class Solution:
     Attributes
     ----------
     x : float64 (n,) or (n, k)
-        Solutions.
+        Solutions, in the memory of the forest's engine.
     residual : float64 (k,)
-        |b - A x| / |b| of each right-hand side, recomputed from x.
+        |b - A x| / |b| of each right-hand side, recomputed from x; in the host's memory.
     n_steps : int
         Steps that the longest took.
     converged : bool
@@ -111,8 +112,9 @@ def solve_quietly(
     max_steps: int,
 ) -> Solution:
     """As `solve_forest`, for a caller who looks at the residual: without a warning."""
-    variance = check_noise(noise, forest.n_rows)[:, None]
-    given = finite_columns("b", b, forest.n_rows)
+    engine = forest.engine
+    variance = engine.hold(check_noise(noise, forest.n_rows))[:, None]
+    given = hold_columns(engine, "b", b, forest.n_rows)
     tolerance = positive_number("tolerance", tolerance)
     max_steps = whole_number("max_steps", max_steps)
     if preconditioner is not None and preconditioner.rows.size != forest.n_rows:
@@ -122,19 +124,19 @@ def solve_quietly(
     target = given.reshape(forest.n_rows, -1)
     x = np.zeros_like(target)
     if start is not None:
-        begin = finite_columns("start", start, forest.n_rows)
+        begin = hold_columns(engine, "start", start, forest.n_rows)
         if begin.shape != given.shape:
             raise ValueError(f"start must have the shape of b, {given.shape}, got {begin.shape}")
         x = begin.reshape(target.shape).copy()
-    size = np.linalg.norm(target, axis=0)
+    size = fetch_norms(engine, target)
     size = np.where(size > 0, size, 1.0)
 
     def residual_of(x: Floats) -> Floats:
-        return np.asarray(target - forest_product(forest, x) - variance * x)
+        return target - forest_product(forest, x) - variance * x
 
     n_steps = 0
     error = residual_of(x) if x.any() else target.copy()
-    relative = np.linalg.norm(error, axis=0) / size
+    relative = fetch_norms(engine, error) / size
     best = x.copy(), relative.copy()
     while n_steps < max_steps and (relative > tolerance).any():
         rows = np.flatnonzero(relative > tolerance)
@@ -143,9 +145,10 @@ def solve_quietly(
         )
         n_steps += took
         error = residual_of(x)
-        relative = np.linalg.norm(error, axis=0) / size
+        relative = fetch_norms(engine, error) / size
         better = relative < best[1]
-        best[0][:, better], best[1][better] = x[:, better], relative[better]
+        columns = engine.hold(np.flatnonzero(better))
+        best[0][:, columns], best[1][better] = x[:, columns], relative[better]
         if not better[rows].any():  # rounding allows no more
             break
     x, relative = best
@@ -164,28 +167,35 @@ def _descend(
     tolerance: float,
     max_steps: int,
 ) -> int:
-    """Conjugate gradients on columns `rows` of x, in place; return the steps taken."""
+    """Conjugate gradients on columns `rows` of x, in place; return the steps taken.
+
+    x and error lie in the engine's memory, size and rows in the host's: one decision a step.
+    """
+    engine = forest.engine
 
     def precondition(r: Floats) -> Floats:
         return r if preconditioner is None else apply_inverse(preconditioner, r)
 
-    r = error[:, rows]
+    columns = engine.hold(rows)
+    r = error[:, columns]
     z = precondition(r)
     p = z
-    rz = np.einsum("nk,nk->k", r, z)
+    rz = engine.dots(r, z)
     for step in range(1, max_steps + 1):
         q = forest_product(forest, p) + variance * p
-        curvature = np.einsum("nk,nk->k", p, q)
-        stride = np.divide(rz, curvature, out=np.zeros_like(rz), where=curvature > 0)
-        x[:, rows] += stride * p
+        curvature = engine.dots(p, q)
+        up = curvature > 0
+        stride = np.where(up, rz / np.where(up, curvature, 1.0), 0.0)
+        x[:, columns] += stride * p
         r = r - stride * q
-        go = (np.linalg.norm(r, axis=0) / size[rows] > tolerance) & (stride != 0)
+        go = (fetch_norms(engine, r) / size[rows] > tolerance) & engine.fetch(stride != 0)
         if not go.any():
             return step
         if not go.all():
-            rows, r, p, rz = rows[go], r[:, go], p[:, go], rz[go]
+            rows, kept = rows[go], engine.hold(np.flatnonzero(go))
+            columns, r, p, rz = columns[kept], r[:, kept], p[:, kept], rz[kept]
         z = precondition(r)
-        new = np.einsum("nk,nk->k", r, z)
+        new = engine.dots(r, z)
         p = z + (new / rz) * p
         rz = new
     return max_steps

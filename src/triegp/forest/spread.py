@@ -100,8 +100,11 @@ def draw_forest(model: ForestModel, X: Data, n_samples: int, rng: np.random.Gene
     return np.asarray(forest_mean(model, X)[:, None] + out)
 
 
-def with_diagonal(model: ForestModel) -> ForestModel:
-    """The model, with the diagonal of (K + noise)^-1 found: exact for few rows, else by samples."""
+def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> ForestModel:
+    """The model, with the diagonal of (K + noise)^-1 found: exact for few rows, else by samples.
+
+    solver: the same model in the memory of the engine that solves, by default its own.
+    """
     if model.known_diagonal is not None:
         return model
     n = model.forest.n_rows
@@ -113,16 +116,18 @@ def with_diagonal(model: ForestModel) -> ForestModel:
     rng = np.random.default_rng(model.manner.seed)
     total: Floats = np.zeros(n)
     n_samples, tolerance = diagonal_samples(n), sample_tolerance(model)
+    on = solver or model
     for first in range(0, n_samples, COLUMNS):
         k = min(COLUMNS, n_samples - first)
         prior = draw_prior(model.forest, k, rng)
         prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
-        total += np.square(solve_rows(model, prior, tolerance).x).sum(axis=1)
+        squares = np.square(solve_rows(on, prior, tolerance).x).sum(axis=1)
+        total += on.forest.engine.fetch(squares)
     # 1 / diagonal is what is wanted: E[S / chi-square] is S / (S - 2).
     return replace(
         model,
         known_diagonal=total / (n_samples - 2),
-        known_preconditioner=model.preconditioner,
+        known_preconditioner=model.known_preconditioner if solver else model.preconditioner,
     )
 
 

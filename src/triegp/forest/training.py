@@ -10,7 +10,7 @@ which keeps thousands of parameters from fitting the noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from triegp.forest.solving import solve_quietly
 from triegp.jobs import Stopwatch
 from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
-from triegp.trie import Trie, build_trie, rebuild_trie, with_engine
+from triegp.trie import Trie, build_trie, check_codes, link_rows, rebuild_trie, with_engine
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -109,8 +109,11 @@ def build_forest(
     before: Forest | None = None,
 ) -> Forest:
     """The forest of these orders; tries of `before` are sorted only where their orders changed."""
-    alone = CpuEngine(n_threads=1)
+    levels = tuple(order.levels for order in orders)
     old: Sequence[Trie | None] = [None] * len(orders) if before is None else before.tries
+    if engine.batches:
+        return Forest(_build_batch(codes, orders, engine, old), levels)
+    alone = CpuEngine(n_threads=1)
 
     def build(_: Engine, t: int) -> Trie:
         trie = old[t]
@@ -120,8 +123,34 @@ def build_forest(
             found = rebuild_trie(with_engine(trie, alone), codes[t], orders[t])
         return with_engine(found, engine)
 
-    tries = engine.each(build, range(len(orders)))
-    return Forest(tuple(tries), tuple(order.levels for order in orders))
+    return Forest(tuple(engine.each(build, range(len(orders)))), levels)
+
+
+def _build_batch(
+    codes: Sequence[Codes],
+    orders: Sequence[BitOrder],
+    engine: Engine,
+    old: Sequence[Trie | None],
+) -> tuple[Trie, ...]:
+    """The tries of these orders, all that are to be sorted at once."""
+    bits = [order.key_bits for order in orders]
+    kept = {
+        t: trie
+        for t, trie in enumerate(old)
+        if trie is not None and np.array_equal(trie.bits, bits[t])
+    }
+    others = [t for t in range(len(orders)) if t not in kept]
+    for t in others:
+        check_codes(codes[t], orders[t])
+    found = engine.sort_many([codes[t].packed for t in others], [bits[t] for t in others])
+    for t, (row_idx, lcp) in zip(others, found, strict=True):
+        kept[t] = link_rows(bits[t], row_idx, lcp, engine)
+    return tuple(kept[t] for t in range(len(orders)))
+
+
+def hold_codes(codes: Sequence[Codes], engine: Engine) -> list[Codes]:
+    """The codes in the engine's memory."""
+    return [replace(part, packed=engine.hold(part.packed)) for part in codes]
 
 
 def row_noise(orders: Sequence[BitOrder], noise: float, rows: Measured) -> Floats:
@@ -150,7 +179,10 @@ class Adam:
 
 
 class Walk:
-    """A forest on its way: parameters, tries, solutions, preconditioner."""
+    """A forest on its way: parameters, tries, solutions, preconditioner.
+
+    What has an entry a row is held by the engine: codes, probes, solutions.
+    """
 
     def __init__(
         self,
@@ -163,10 +195,11 @@ class Walk:
         rng: np.random.Generator,
     ) -> None:
         self.parameters, self.schedule = parameters, schedule
-        self._codes, self._features, self._rows = codes, features, rows
+        self._codes, self._features, self._rows = hold_codes(codes, engine), features, rows
         self._engine, self._rng = engine, rng
-        self._probes = rng.choice([-1.0, 1.0], size=(rows.y.size, schedule.n_probes))
-        self._right = np.column_stack([rows.y, self._probes])
+        probes = rng.choice([-1.0, 1.0], size=(rows.y.size, schedule.n_probes))
+        self._y, self._probes = engine.hold(rows.y), engine.hold(probes)
+        self._right = np.column_stack([self._y, self._probes])
         self._solution = np.zeros_like(self._right)
         self._nystrom: Nystrom | None = None
         self._evidence_seed = int(rng.integers(2**62))
@@ -192,9 +225,9 @@ class Walk:
     def settle_scale(self) -> None:
         """Scale kernel and noise to where the likelihood is best; not beside known noise."""
         self._renew()
-        if self._solve() > MAX_RESIDUAL or self._rows.known_noise is not None:
+        if not self._solve() <= MAX_RESIDUAL or self._rows.known_noise is not None:
             return
-        square = float(self._rows.y @ self._solution[:, 0]) / self._rows.count
+        square = float(self._y @ self._solution[:, 0]) / self._rows.count
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
@@ -204,9 +237,9 @@ class Walk:
         """One step; False where the solves failed and there is no gradient."""
         if self.n_steps and self.n_steps % self.schedule.renew_every == 0:
             self._renew()
-        if self._solve() > MAX_RESIDUAL:
+        if not self._solve() <= MAX_RESIDUAL:  # also where it is not a number
             self._renew()
-            if self._solve() > MAX_RESIDUAL:
+            if not self._solve() <= MAX_RESIDUAL:
                 return False
         gradient = forest_gradient(
             self.forest,

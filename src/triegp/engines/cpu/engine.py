@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from triegp.engines.cpu import (
     columns,
@@ -80,6 +81,11 @@ class CpuEngine:
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
         return rows.sort_rows(packed, bits, self._threads)
+
+    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
+        """Return what `sort_rows` does for each pair, side by side."""
+        pairs = list(zip(packed, bits, strict=True))
+        return self.each(lambda alone, pair: alone.sort_rows(*pair), pairs)
 
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
@@ -399,6 +405,20 @@ class CpuEngine:
         tail = (links.left, links.right, gain, shift, var, normals)
         self._down(links, lambda nodes, _: columns.draw_down(nodes, *tail))
         return normals[: links.n_rows]
+
+    # Small dense algebra
+
+    def dots(self, x: Floats, z: Floats) -> Floats:
+        """Products of the columns of x with those of z, both (n, k): (k,)."""
+        return np.asarray(np.einsum("nk,nk->k", x, z))
+
+    def cholesky(self, matrices: Floats) -> Floats:
+        """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+        return np.asarray(np.linalg.cholesky(matrices), np.float64)
+
+    def solve_lower(self, lower: Floats, x: Floats) -> Floats:
+        """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
+        return np.asarray(solve_triangular(lower, x, lower=True), np.float64)
 
     # Many jobs at once
 
