@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from triegp.blas import one_blas_thread
 from triegp.codes import Codes
 from triegp.engines import Engine
 from triegp.jobs import Stopwatch
@@ -135,5 +134,4 @@ def fit_in_step(
         parts = [batches.evaluate(asked[some], gradient=True) for some in batches.split(asked)]
         return [one for part in parts for one in part]
 
-    with one_blas_thread():  # many small matrices, one fit after the other
-        return run_in_step(fit, starts, answer, watch, progress)
+    return run_in_step(fit, starts, answer, watch, progress)
