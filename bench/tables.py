@@ -6,7 +6,7 @@ from bench import paper, plan
 from bench.cells import mean_error, read
 from bench.data import SEVEN
 from bench.methods import METHODS
-from bench.methods.trees import ABLATIONS, PRECISIONS
+from bench.methods.trees import ABLATIONS, PRECISIONS, RAISED
 
 
 def _part(of, level, scale=1):
@@ -159,6 +159,20 @@ def precision_table():
     pairs = [(f"BTE p={p}", f"paper-bte-p{p}") for p in PRECISIONS]
     pairs += [(f"BT p={p}", f"paper-bt-p{p}") for p in PRECISIONS]
     return paper_table("nll", pairs, "precision")
+
+
+def ecdf_table(metric):
+    """The paper's mixture by scaling, with as many bits and with more."""
+    head = ["", "min-max", "ECDF", "ECDF, more bits", "bits a feature"]
+    rows = []
+    for d, raised in plan.ECDF_RAISED.items():
+        texts = []
+        for m in (*plan.ECDF, raised):
+            cells = read("test", d, m)
+            found = summary(cells, metric)
+            texts.append(state(cells) if found is None else with_error(found) + failures(cells))
+        rows.append([d, *texts, str(RAISED[d])])
+    return table(head, rows)
 
 
 def simplex_table():

@@ -10,12 +10,12 @@ import numpy as np
 
 from bench.data import available, load
 from bench.measure import RESULTS
+from bench.methods.trees import RAISED
 from bench.paper import NAMES, UNIQUE
 from bench.plan import LARGE
 from triegp import BitEncoder
 
 PATH = RESULTS / "unique.json"
-STAND_INS = {"etopo20": 16}  # like 3DRoad, whose precision after ECDF the paper gives
 
 
 def share_unique(rows):
@@ -34,7 +34,7 @@ def row_of(name):
     ((X, _),) = load(name, 0, "train")
     before, p = bit_strings(X, "minmax", "paper")
     published = UNIQUE.get(NAMES.get(name), {})
-    p_new = int(published.get("p_new") or STAND_INS.get(name, p))
+    p_new = int(published.get("p_new") or RAISED.get(name, p))
     after, _ = bit_strings(X, "ecdf", p_new)
     return {
         "data": name,

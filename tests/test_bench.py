@@ -284,6 +284,16 @@ def test_the_ablation_is_a_difference_seed_by_seed(folder):
     assert row.endswith("| +0.125 | 1 to 2 |")
 
 
+def test_more_bits_after_ecdf_are_for_one_data_set_each(folder):
+    fake_cell(folder, "etopo20", "paper-bte", 0)
+    fake_cell(folder, "etopo20", "paper-bte-secdf", 0, status="time-out", limit_s=600)
+    fake_cell(folder, "etopo20", "paper-bte-secdf-p16", 0, nll=-1.0)
+    assert tables.ecdf_table("nll")[2] == "| etopo20 | 0.500 | time-out | -1.000 | 16 |"
+    wanted = {(d, m) for _, d, m, _ in plan.cells_of("ecdf")}
+    assert ("etopo20", "paper-bte-secdf-p16") in wanted
+    assert ("blogfeedback", "paper-bte-secdf-p16") not in wanted
+
+
 def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
     pytest.importorskip("matplotlib")
     for d in SEVEN:
