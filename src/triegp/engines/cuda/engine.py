@@ -35,6 +35,7 @@ from triegp.engines.protocol import (
     Tree,
     Words,
 )
+from triegp.interop import adopt
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,7 +55,7 @@ class CudaEngine:
 
     def hold(self, array: Array) -> Array:
         """Return the array in the card's memory."""
-        return to_device(array)  # type: ignore[no-any-return]
+        return to_device(adopt(array))  # type: ignore[no-any-return]
 
     def fetch(self, array: Array) -> Array:
         """Return the array in the host's memory."""
