@@ -1,9 +1,10 @@
-"""Arrays that lie on a device: copied to the host on the way in, results given back in kind.
+"""Arrays that lie on a device: brought to where they are worked on, results given back in kind.
 
-Rows are encoded on the host, so that is where features, targets and weights go; what is predicted
-returns to the device the rows came from, as the same kind of array, in float64. Arrays of the host
-(numpy, pandas, polars, lists, CPU tensors) pass as they are. A library is imported only where an
-object of its own, or one that nothing else can read, has come.
+Estimators encode rows on the host, so that is where features, targets and weights go; what an
+engine is given directly goes to its own memory (`Engine.hold`). Either way results return to the
+device that the rows came from, as the same kind of array, and to the host if they came from there.
+Arrays of the host (numpy, pandas, polars, lists, CPU tensors) pass as they are. A library is
+imported only where an object of its own, or one that nothing else can read, has come.
 """
 
 from __future__ import annotations
@@ -47,21 +48,32 @@ def to_host(array: Any) -> Any:
     return _cupy(array).asarray(array).get()
 
 
-def like(values: Any, array: Any) -> Any:
-    """Values (numpy, float64) as an array of the same kind and on the same device as another.
+def adopt(array: Any) -> Any:
+    """An array of another library on a device as one that CuPy reads; anything else as it is."""
+    if not on_device(array) or _library(array) == "cupy":
+        return array
+    if _library(array) == "torch":
+        return array.detach()
+    if hasattr(type(array), "__cuda_array_interface__"):
+        return array
+    return _cupy(array).from_dlpack(array)
 
-    Arrays of the host give them back as they are. Where the other array is of a kind that says
-    nothing of how it is made, the values come as a CuPy array.
+
+def like(values: Any, array: Any) -> Any:
+    """Values (numpy's, or an engine's own) as the same kind and on the same device as another.
+
+    Whatever lies on the host takes them to the host, as numpy arrays. Where the other array is of a
+    kind that says nothing of how it is made, the values come as a CuPy array.
     """
     if not on_device(array):
-        return values
+        return to_host(values)
     library = _library(array)
     if library == "cupy":
         return _on_card(array.device.id, values)
     if library == "torch":
         return importlib.import_module("torch").as_tensor(values, device=array.device)
     if hasattr(array, "__array_namespace__"):
-        return array.__array_namespace__().asarray(values, device=array.device)
+        return array.__array_namespace__().asarray(to_host(values), device=array.device)
     return _on_card(_cupy(array).asarray(array).device.id, values)
 
 

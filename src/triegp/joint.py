@@ -3,6 +3,9 @@
 Between two points lies a path through the trie; what the data say of it condenses to one Gaussian
 step an edge, f_low | f_up ~ N(gain f_up + shift, var). Made once in O(n + m), after which means,
 samples and covariance products cost O(m).
+
+Means, samples and covariances lie where the codes of the points do, on the host or on their device;
+products where the factor does.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from scipy.sparse.linalg import LinearOperator
 
 from triegp.codes import Codes
 from triegp.engines import Engine
+from triegp.interop import like
 from triegp.order import BitOrder
-from triegp.posterior import Posterior, select_codes
+from triegp.posterior import Posterior, inner_rows, select_codes
 from triegp.trie import Trie, build_trie, insert_rows
 from triegp.validation import finite_columns
 
@@ -36,9 +40,10 @@ class Joint:
     trie : Trie or None
         The trie over the points inside the box; None if there are none.
     edges : float64 (2 m_inside, 3)
-        (gain, shift, var) along the edge above every id of that trie.
+        (gain, shift, var) along the edge above every id of that trie, in its engine's memory.
     inner : int64 (m_inside,)
-        Which points these are; all others are unrelated to the data and to each other.
+        Which points these are, in the memory where their codes lie; all others are unrelated to the
+        data and to each other.
     n_points : int
         m.
     prior_variance : float
@@ -54,7 +59,7 @@ class Joint:
 
 def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) -> Joint:
     """The joint prior of f at the given rows. O(m) and a sort."""
-    inner = _inner(codes)
+    inner = inner_rows(codes)
     trie = build_trie(select_codes(codes, inner), order, engine=engine) if inner.size else None
     edges = np.zeros((0, 3))
     if trie is not None:
@@ -67,7 +72,7 @@ def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) 
 
 def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
     """The joint posterior of f at the given rows. O(n + m) and a sort of the m rows."""
-    inner = _inner(codes)
+    inner = inner_rows(codes)
     order = posterior.order
     if codes.n_bits != order.n_bits:
         raise ValueError(f"codes must have {order.n_bits} bits, got {codes.n_bits}")
@@ -79,8 +84,9 @@ def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
     union, _ = insert_rows(old, posterior.keys, points)
     # The points join the trie as leaves that say nothing.
     is_new = union.row_idx >= old.n_rows
-    m, s = np.zeros(2 * union.n_rows), np.full(2 * union.n_rows, np.inf)
     leaf_m, leaf_s = (part[: old.n_rows] for part in posterior.inside)
+    m = np.zeros_like(leaf_m, dtype=np.float64, shape=(2 * union.n_rows,))
+    s = np.full_like(m, np.inf)
     m[: union.n_rows][~is_new], s[: union.n_rows][~is_new] = leaf_m, leaf_s
     engine = union.engine
     engine.inside(union.links, order.levels, m, s)
@@ -115,25 +121,26 @@ def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floa
     samples = _fill(
         joint, lambda trie: trie.engine.draw(trie.links, joint.edges, normals), n_samples
     )
-    beyond = np.setdiff1d(np.arange(joint.n_points), joint.inner)
+    beyond = _beyond(joint)
     sd = np.sqrt(joint.prior_variance)
-    samples[beyond] = sd * rng.standard_normal((beyond.size, n_samples))
+    samples[beyond] = like(sd * rng.standard_normal((beyond.size, n_samples)), joint.inner)
     return samples
 
 
 def covariance_product(joint: Joint, x: Any) -> Floats:
     """Covariance of f at the points times x, (m,) or (m, c). O(m c)."""
-    x = finite_columns("x", x, joint.n_points)
-    columns = x.reshape(joint.n_points, -1)
+    array = finite_columns("x", x, joint.n_points, lambda values: like(values, joint.inner))
+    columns = array.reshape(joint.n_points, -1)
 
     def multiply(trie: Trie) -> Floats:
-        inner = trie.sort(columns[joint.inner])
+        inner = trie.sort(trie.engine.hold(columns[joint.inner]))
         return trie.engine.covariance_product(trie.links, joint.edges, inner)
 
-    out = _fill(joint, multiply, columns.shape[1])
-    beyond = np.setdiff1d(np.arange(joint.n_points), joint.inner)
-    out[beyond] = joint.prior_variance * columns[beyond]
-    return out.reshape(x.shape)
+    product = _fill(joint, multiply, columns.shape[1])
+    beyond = _beyond(joint)
+    product[beyond] = joint.prior_variance * columns[beyond]
+    out: Floats = like(product.reshape(array.shape), x)
+    return out
 
 
 def covariance_operator(joint: Joint) -> LinearOperator:
@@ -151,24 +158,26 @@ def covariance_operator(joint: Joint) -> LinearOperator:
 def dense_covariance(joint: Joint) -> Floats:
     """The covariance of f at the points as a matrix (m, m). O(m^2) time and memory."""
     m = joint.n_points
-    out = np.empty((m, m))
+    out = np.empty_like(joint.inner, dtype=np.float64, shape=(m, m))
     width = max(BLOCK_FLOATS // max(m, 1), 1)
     for start in range(0, m, width):
         block = np.zeros((m, min(width, m - start)))
         block[np.arange(start, start + block.shape[1]), np.arange(block.shape[1])] = 1.0
-        out[:, start : start + width] = covariance_product(joint, block)
-    return 0.5 * (out + out.T)  # symmetric to the last bit
+        out[:, start : start + width] = covariance_product(joint, like(block, joint.inner))
+    symmetric: Floats = 0.5 * (out + out.T)  # to the last bit
+    return symmetric
 
 
 def _fill(joint: Joint, work: Callable[[Trie], Floats], n_columns: int) -> Floats:
     """Values (m, c) in the order of the points: those inside from work, in key order, others 0."""
-    out = np.zeros((joint.n_points, n_columns))
+    out = np.zeros_like(joint.inner, dtype=np.float64, shape=(joint.n_points, n_columns))
     if joint.trie is not None:
-        out[joint.inner] = joint.trie.unsort(work(joint.trie))
+        out[joint.inner] = like(joint.trie.unsort(work(joint.trie)), joint.inner)
     return out
 
 
-def _inner(codes: Codes) -> npt.NDArray[np.int64]:
-    if codes.outside is None:
-        return np.arange(codes.n_rows)
-    return np.flatnonzero(~codes.outside)
+def _beyond(joint: Joint) -> npt.NDArray[np.int64]:
+    """Points outside the box, where joint.inner lies."""
+    outside = np.ones_like(joint.inner, dtype=np.bool_, shape=(joint.n_points,))
+    outside[joint.inner] = False
+    return np.flatnonzero(outside)

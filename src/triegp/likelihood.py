@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.engines import Adjoints, Candidate, CpuEngine, Engine, Evaluated
+from triegp.interop import like
 from triegp.observations import (
     Measured,
     Observations,
@@ -98,7 +99,8 @@ def likelihood(
     Returns
     -------
     Likelihood
-        nll is +inf where its value exceeds float64.
+        nll is +inf where its value exceeds float64. Derivatives by row are arrays as y is, on the
+        host or on the device that y came from; all else is the host's.
 
     Raises
     ------
@@ -118,11 +120,22 @@ def likelihood(
     O(n) time: one sweep up, one down for the gradient. 32 bytes a row (16 in float32).
     """
     rows = measure(
-        y, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
+        y,
+        n_rows=trie.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        dtype=dtype,
+        engine=trie.engine,
     )
     refuse_silence(rows)
-    return measured_likelihood(
+    found = measured_likelihood(
         trie, order, rows, noise, gradient=gradient, row_gradients=row_gradients, dtype=dtype
+    )
+    if not row_gradients or found.gradient is None:
+        return found
+    by_row = (like(part, y) for part in (found.gradient.by_row_noise, found.gradient.by_target))
+    return Likelihood(
+        found.nll, Gradient(found.gradient.by_level, found.gradient.by_noise, *by_row)
     )
 
 
@@ -176,11 +189,16 @@ def evaluate_orders(
     """
     if not orders:
         return []
+    engine = engine or CpuEngine()
     rows = measure(
-        y, n_rows=codes.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
+        y,
+        n_rows=codes.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        dtype=dtype,
+        engine=engine,
     )
     refuse_silence(rows)
-    engine = engine or CpuEngine()
     codes, rows = hold_codes(codes, engine), hold_rows(rows, engine.hold)
     cases = [Case(codes, order, rows) for order in orders]
     return evaluate_cases(cases, noise, engine, gradient=gradient, dtype=dtype)
@@ -245,16 +263,21 @@ def check_order(trie: Trie, order: BitOrder) -> None:
 
 def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients: bool) -> Gradient:
     by_level, by_mean, by_var = adjoints
+
+    def by_row(values: npt.NDArray[Any]) -> Floats:
+        found: Floats = like(trie.unsort(values.astype(np.float64)), rows.y)
+        return found
+
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is looked for below
         if rows.weight is None and not row_gradients:
             by_noise, by_row_noise = float(by_var.sum(dtype=np.float64)), None
         else:
-            by_row_noise = rows.noise_gradient(trie.unsort(by_var.astype(np.float64)))
+            by_row_noise = rows.noise_gradient(by_row(by_var))
             by_noise = float(by_row_noise.sum())
     _refuse_overflow(by_level, by_noise, by_var.dtype)
     if not row_gradients:
         return Gradient(by_level, by_noise)
-    return Gradient(by_level, by_noise, by_row_noise, trie.unsort(by_mean.astype(np.float64)))
+    return Gradient(by_level, by_noise, by_row_noise, by_row(by_mean))
 
 
 def _evaluated(

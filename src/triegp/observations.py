@@ -1,7 +1,8 @@
 """What is observed at each row: a target, and the variance with which it tells of f.
 
-The arrays of the rows may lie in an engine's own memory (`hold`): arithmetic here is with numbers
-and with arrays of one kind, and numpy's functions hand over to the library they come from.
+The arrays of the rows lie where the targets came from, on the host or in an engine's own memory
+(`Engine.hold`), all in the same place but for a noise that all rows share: arithmetic here is with
+numbers and with arrays of one kind, and numpy's functions hand over to the library they come from.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.engines import Engine
+from triegp.interop import on_device, to_host
 from triegp.order import BitOrder
 from triegp.validation import finite_vector, non_negative_vector, positive_number
 
@@ -35,7 +38,8 @@ class Observations:
     y : float64 (n,)
         Targets.
     noise : float64 (n,) or (1,)
-        Variance of a new observation at each row: noise + nugget + known noise.
+        Variance of a new observation at each row: noise + nugget + known noise. On the host if it
+        is one for all rows.
     weight : float64 (n,) or None
         How often each row counts; None is once.
     """
@@ -51,6 +55,14 @@ class Observations:
             return self.noise
         with np.errstate(divide="ignore"):
             return _one_or_all(self.noise) / self.weight
+
+    @property
+    def remainder(self) -> Floats:
+        """Variance of what stays of a row that loses one of its copies, (n,) or (1,); or inf."""
+        if self.weight is None:
+            return np.array([np.inf])
+        with np.errstate(divide="ignore"):
+            return _one_or_all(self.noise) / np.maximum(self.weight - 1.0, 0.0)
 
     @property
     def constant(self) -> float:
@@ -103,6 +115,7 @@ def measure(
     known_noise: Any = None,
     sample_weight: Any = None,
     dtype: npt.DTypeLike = np.float64,
+    engine: Engine | None = None,
 ) -> Measured:
     """Check what is known of the rows' targets.
 
@@ -116,17 +129,20 @@ def measure(
         Weights >= 0: an integer weight is that many copies of the row, 0 drops it.
     dtype : float64 or float32
         What the messages will be held in; float32 narrows the ranges.
+    engine : Engine, optional
+        Where y lies on a device, all goes to this engine's memory; otherwise to the host's.
     """
     furthest = RANGES[check_dtype(dtype)][2]
-    targets = finite_vector("y", y, n_rows)
+    hold = engine.hold if engine is not None and on_device(y) else to_host
+    targets = finite_vector("y", y, n_rows, hold)
     if max(targets.max(), -targets.min()) > furthest:
         i = int(np.argmax(np.abs(targets)))
         raise ValueError(f"y must be at most {furthest:g} in size, got {targets[i]} at row {i}")
     known, weight = None, None
     if known_noise is not None:
-        known = non_negative_vector("known_noise", known_noise, n_rows)
+        known = non_negative_vector("known_noise", known_noise, n_rows, hold)
     if sample_weight is not None:
-        weight = non_negative_vector("sample_weight", sample_weight, n_rows)
+        weight = non_negative_vector("sample_weight", sample_weight, n_rows, hold)
     return Measured(targets, known, weight)
 
 
@@ -155,9 +171,20 @@ def observe(
 
 
 def hold_rows(rows: Measured, hold: Callable[[Floats], Floats]) -> Measured:
-    """The same rows in an engine's own memory; `hold` is the engine's."""
+    """The same rows where `hold`, an engine's for example, puts them."""
     known, weight = (None if a is None else hold(a) for a in (rows.known_noise, rows.weight))
     return Measured(hold(rows.y), known, weight)
+
+
+def join(old: Observations, new: Observations) -> Observations:
+    """Rows after others, both in the same place."""
+    noise, weight = old.noise, None
+    if old.noise.size > 1 or new.noise.size > 1 or float(old.noise[0]) != float(new.noise[0]):
+        noise = np.concatenate([_each_row(rows.noise, rows.y) for rows in (old, new)])
+    if old.weight is not None or new.weight is not None:
+        counts = [np.ones_like(r.y) if r.weight is None else r.weight for r in (old, new)]
+        weight = np.concatenate(counts)
+    return Observations(np.concatenate([old.y, new.y]), noise, weight)
 
 
 def refuse_silence(rows: Observations | Measured) -> None:

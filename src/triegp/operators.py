@@ -1,4 +1,7 @@
-"""Linear algebra with the kernel matrix of a trie: every operation one sweep up and one down."""
+"""Linear algebra with the kernel matrix of a trie: every operation one sweep up and one down.
+
+Results are arrays as x is, on the host or on the device that x came from.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator
 
+from triegp.interop import like, to_host
 from triegp.likelihood import check_order, leaf_messages
 from triegp.observations import Observations, measure, observe
 from triegp.order import BitOrder
@@ -31,7 +35,7 @@ class Factor:
     levels : float64 (D + 1,)
         Remaining variance by depth.
     s : float64 (2n,)
-        Inside variances by id.
+        Inside variances by id, in the memory of the trie's engine.
     log_det : float
         log det(K + noise), over the rows whose weight is not 0.
     """
@@ -51,9 +55,12 @@ def factorize(
     has infinite noise: solves give 0 there, and log det is that of the other rows.
     """
     check_order(trie, order)
-    nothing = np.zeros(trie.n_rows)
     rows = measure(
-        nothing, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight
+        trie.engine.hold(np.zeros(trie.n_rows)),
+        n_rows=trie.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        engine=trie.engine,
     )
     return factorize_rows(trie, order.levels, observe(order, rows, noise))
 
@@ -73,14 +80,14 @@ def product(trie: Trie, levels: Any, x: Any) -> Floats:
     """
     levels = check_levels(trie, levels)
     columns, shape = _columns(trie, x)
-    return _rows(trie, trie.engine.product(trie.links, levels, columns), shape)
+    return _rows(trie, trie.engine.product(trie.links, levels, columns), x, shape)
 
 
 def solve(factor: Factor, x: Any) -> Floats:
     """(K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k)."""
     trie = factor.trie
     columns, shape = _columns(trie, x)
-    return _rows(trie, trie.engine.solve(trie.links, factor.levels, factor.s, columns), shape)
+    return _rows(trie, trie.engine.solve(trie.links, factor.levels, factor.s, columns), x, shape)
 
 
 def whiten(factor: Factor, x: Any) -> Floats:
@@ -91,18 +98,19 @@ def whiten(factor: Factor, x: Any) -> Floats:
     """
     trie = factor.trie
     columns, shape = _columns(trie, x)
-    return trie.engine.whiten(trie.links, factor.levels, factor.s, columns).reshape(shape)
+    found = trie.engine.whiten(trie.links, factor.levels, factor.s, columns)
+    out: Floats = like(found.reshape(shape), x)
+    return out
 
 
 def inverse_diagonal(factor: Factor) -> Floats:
-    """Diagonal of (K + noise)^-1, (n,): one over the leave-one-out variances. O(n)."""
+    """Diagonal of (K + noise)^-1, (n,), on the host: one over the leave-one-out variances. O(n)."""
     trie, engine = factor.trie, factor.trie.engine
     zeros = np.zeros_like(factor.s)
     outside = engine.outside(trie.links, factor.levels, zeros, factor.s)
     nothing = np.array([np.inf])
     _, var = engine.leave_out(trie.links, factor.levels, outside, zeros, nothing)
-    out: Floats = trie.unsort(1.0 / (var + factor.s[: trie.n_rows]))
-    return out
+    return engine.fetch(trie.unsort(1.0 / (var + factor.s[: trie.n_rows])))
 
 
 def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
@@ -115,7 +123,7 @@ def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
     others = columns if z is None else _columns(trie, z)[0]
     if others.shape != columns.shape:
         raise ValueError(f"z must have the shape of x, {shape}, got {np.shape(z)}")
-    by_level = trie.engine.level_products(trie.links, columns, others)
+    by_level: Floats = like(trie.engine.level_products(trie.links, columns, others), x)
     return by_level[:, 0] if len(shape) == 1 else by_level
 
 
@@ -132,7 +140,7 @@ def inverse_operator(factor: Factor) -> LinearOperator:
 
 def check_levels(trie: Trie, levels: Any) -> Floats:
     """Return levels as R(0..D), finite and never rising."""
-    out = finite_vector("levels", levels, trie.n_levels + 1)
+    out = finite_vector("levels", levels, trie.n_levels + 1, to_host)
     rises = np.flatnonzero(np.diff(out) > 0)
     if rises.size:
         i = int(rises[0])
@@ -150,13 +158,14 @@ def _symmetric(trie: Trie, multiply: Any) -> LinearOperator:
 
 
 def _columns(trie: Trie, x: Any) -> tuple[Floats, tuple[int, ...]]:
-    """x as columns in key order, (n, k), and the shape it came in."""
-    array = finite_columns("x", x, trie.n_rows)
+    """x as columns in key order, (n, k), in the engine's memory, and the shape it came in."""
+    array = finite_columns("x", x, trie.n_rows, trie.engine.hold)
     if array.size and max(array.max(), -array.min()) > MAX_SIZE:
         raise ValueError(f"x must be at most {MAX_SIZE:g} in size, got {np.abs(array).max()}")
     return trie.sort(array.reshape(trie.n_rows, -1)), array.shape
 
 
-def _rows(trie: Trie, columns: Floats, shape: tuple[int, ...]) -> Floats:
-    out: Floats = trie.unsort(columns).reshape(shape)
+def _rows(trie: Trie, columns: Floats, x: Any, shape: tuple[int, ...]) -> Floats:
+    """Columns in the order of the rows, in the shape and of the kind that x came in."""
+    out: Floats = like(trie.unsort(columns).reshape(shape), x)
     return out

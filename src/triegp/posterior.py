@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.codes import Codes
+from triegp.interop import like, to_host
 from triegp.likelihood import check_order, leaf_messages
-from triegp.observations import Observations, measure, observe, refuse_silence
+from triegp.observations import Observations, hold_rows, join, measure, observe, refuse_silence
 from triegp.order import BitOrder
 from triegp.trie import Trie, insert_rows, sorted_keys, trie_keys
 from triegp.validation import finite_vector
@@ -28,7 +29,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """All that is known of f after the data.
+    """All that is known of f after the data; keys and messages in the memory of the trie's engine.
 
     Attributes
     ----------
@@ -41,7 +42,8 @@ class Posterior:
     noise : float
         Noise that all rows share, nugget not included.
     rows : Observations
-        Targets, noise and weights, in the order of the rows.
+        Targets, noise and weights, in the order of the rows, where the targets came from: on the
+        host or in the engine's memory.
     inside, outside : pairs of float (2n,)
         Messages from below and from the rest of the tree, by id.
     above : int32 (2n,)
@@ -102,7 +104,12 @@ def condition(
     if codes.n_rows != trie.n_rows:
         raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
     measured = measure(
-        y, n_rows=trie.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
+        y,
+        n_rows=trie.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        dtype=dtype,
+        engine=trie.engine,
     )
     refuse_silence(measured)
     rows = observe(order, measured, noise, dtype=dtype)
@@ -127,6 +134,7 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
     Returns
     -------
     Prediction
+        Arrays on the host, or on the device that the new rows' codes lie on.
 
     Notes
     -----
@@ -134,9 +142,9 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
     short.
     """
     _check_codes(posterior, codes)
-    mean = np.zeros(codes.n_rows)
-    spread = np.full(codes.n_rows, posterior.order.prior_variance) if var else None
-    near = np.flatnonzero(~codes.outside) if codes.outside is not None else None
+    mean = np.zeros_like(codes.packed, dtype=np.float64, shape=(codes.n_rows,))
+    spread = np.full_like(mean, posterior.order.prior_variance) if var else None
+    near = None if codes.outside is None else inner_rows(codes)
     inner = codes if near is None else select_codes(codes, near)
     if inner.n_rows:
         trie = posterior.trie
@@ -151,9 +159,9 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
             with_var=var,
         )
         where = slice(None) if near is None else near
-        mean[where] = inner_mean
+        mean[where] = like(inner_mean, mean)
         if spread is not None:
-            spread[where] = inner_var
+            spread[where] = like(inner_var, mean)
     return Prediction(mean, spread)
 
 
@@ -161,13 +169,13 @@ def leave_one_out(posterior: Posterior) -> Prediction:
     """Mean and variance of f at every training row, given all other rows.
 
     A row of weight c > 1 loses one of its c copies: it stays with weight c - 1. An observation has
-    the variance `posterior.rows.noise` more. O(n), no refit.
+    the variance `posterior.rows.noise` more. O(n), no refit. The result lies where
+    `posterior.rows` do.
     """
     trie, rows = posterior.trie, posterior.rows
-    stays = np.array([np.inf])
+    stays = trie.engine.hold(rows.remainder)
     if rows.weight is not None:
-        with np.errstate(divide="ignore"):
-            stays = trie.sort(rows.noise / np.maximum(rows.weight - 1.0, 0.0))
+        stays = trie.sort(stays)
     mean, var = trie.engine.leave_out(
         trie.links,
         posterior.order.levels,
@@ -175,7 +183,7 @@ def leave_one_out(posterior: Posterior) -> Prediction:
         posterior.inside[0],
         stays,
     )
-    return Prediction(trie.unsort(mean), trie.unsort(var))
+    return Prediction(like(trie.unsort(mean), rows.y), like(trie.unsort(var), rows.y))
 
 
 def insert(
@@ -208,16 +216,29 @@ def insert(
     if codes.n_rows == 0:
         for name, given in (("y", y), ("known_noise", known_noise), ("weight", sample_weight)):
             if given is not None:
-                finite_vector(name, given, 0)
+                finite_vector(name, given, 0, to_host)
         return posterior
     dtype = posterior.inside[0].dtype
     measured = measure(
-        y, n_rows=codes.n_rows, known_noise=known_noise, sample_weight=sample_weight, dtype=dtype
+        y,
+        n_rows=codes.n_rows,
+        known_noise=known_noise,
+        sample_weight=sample_weight,
+        dtype=dtype,
+        engine=posterior.trie.engine,
     )
+    measured = hold_rows(measured, lambda array: like(array, posterior.rows.y))
     added = observe(posterior.order, measured, posterior.noise, dtype=dtype)
     trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
-    rows = _join(posterior.rows, added)
+    rows = join(posterior.rows, added)
     return restore(trie, keys, posterior.order, posterior.noise, rows, dtype)
+
+
+def inner_rows(codes: Codes) -> npt.NDArray[np.int64]:
+    """Rows inside the box, in the memory where the codes lie."""
+    rows = np.arange(codes.n_rows) if codes.outside is None else np.flatnonzero(~codes.outside)
+    found: npt.NDArray[np.int64] = like(rows, codes.packed)
+    return found
 
 
 def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
@@ -259,19 +280,6 @@ def _own(rows: Observations) -> Observations:
     """The same rows, in arrays that nobody else can change."""
     weight = None if rows.weight is None else rows.weight.copy()
     return Observations(rows.y.copy(), rows.noise, weight)
-
-
-def _join(old: Observations, new: Observations) -> Observations:
-    y = np.concatenate([old.y, new.y])
-    noise = old.noise
-    if old.noise.size > 1 or new.noise.size > 1 or not np.array_equal(old.noise, new.noise):
-        parts = [np.broadcast_to(rows.noise, rows.y.shape) for rows in (old, new)]
-        noise = np.concatenate(parts)
-    weight = None
-    if old.weight is not None or new.weight is not None:
-        counts = [np.ones(r.y.size) if r.weight is None else r.weight for r in (old, new)]
-        weight = np.concatenate(counts)
-    return Observations(y, noise, weight)
 
 
 def _check_codes(posterior: Posterior, codes: Codes) -> None:

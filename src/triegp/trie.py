@@ -11,6 +11,7 @@ import numpy.typing as npt
 from triegp.codes import Codes
 from triegp.engines import CpuEngine, Engine, Links
 from triegp.engines.cuts import default_cuts
+from triegp.interop import like
 from triegp.order import BitOrder
 
 MAX_ROWS = 2**30  # ids are int32, two a row
@@ -22,7 +23,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """Compressed binary trie over the keys of n rows.
+    """Compressed binary trie over the keys of n rows, in its engine's memory but for the bits.
 
     Attributes
     ----------
@@ -57,14 +58,15 @@ class Trie:
         return int(np.count_nonzero(self.links.lcp < self.n_levels))
 
     def sort(self, values: Any) -> Any:
-        """Bring row values (n, ...) into key order."""
-        return np.take(values, self.row_idx, axis=0)
+        """Bring row values (n, ...) into key order; they come back to where they are."""
+        return like(np.take(self.engine.hold(values), self.row_idx, axis=0), values)
 
     def unsort(self, values: Any) -> Any:
-        """Bring values in key order back into row order."""
-        out = np.empty_like(values)
-        out[self.row_idx] = values
-        return out
+        """Bring values in key order back into row order; they come back to where they are."""
+        held = self.engine.hold(values)
+        out = np.empty_like(held)
+        out[self.row_idx] = held
+        return like(out, values)
 
 
 def build_trie(
@@ -106,7 +108,7 @@ def build_trie(
     """
     check_codes(codes, order)
     engine = engine or CpuEngine()
-    row_idx, lcp = engine.sort_rows(codes.packed, order.key_bits)
+    row_idx, lcp = engine.sort_rows(engine.hold(codes.packed), order.key_bits)
     return link_rows(order.key_bits, row_idx, lcp, engine, cuts=cuts)
 
 
@@ -125,24 +127,29 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
     differ = np.flatnonzero(order.key_bits != trie.bits)
     if not differ.size:
         return trie
+    packed = trie.engine.hold(codes.packed)
     row_idx, lcp = trie.engine.resort_rows(
-        codes.packed, order.key_bits, trie.row_idx, trie.links.lcp, int(differ[0])
+        packed, order.key_bits, trie.row_idx, trie.links.lcp, int(differ[0])
     )
     return link_rows(order.key_bits, row_idx, lcp, trie.engine)
 
 
 def trie_keys(trie: Trie, codes: Codes) -> Words:
-    """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q)."""
+    """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q).
+
+    They lie in the memory of the trie's engine.
+    """
     _check_bits(trie, codes)
     if codes.n_rows != trie.n_rows:
         raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
-    return trie.engine.keys(codes.packed, trie.bits, trie.row_idx)
+    return trie.engine.keys(trie.engine.hold(codes.packed), trie.bits, trie.row_idx)
 
 
 def sorted_keys(trie: Trie, codes: Codes) -> tuple[Ids, Ids, Words]:
     """New rows as the trie reads them: their order, lcp and keys, sorted."""
-    row_idx, lcp = trie.engine.sort_rows(codes.packed, trie.bits)
-    return row_idx, lcp, trie.engine.keys(codes.packed, trie.bits, row_idx)
+    packed = trie.engine.hold(codes.packed)
+    row_idx, lcp = trie.engine.sort_rows(packed, trie.bits)
+    return row_idx, lcp, trie.engine.keys(packed, trie.bits, row_idx)
 
 
 def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
@@ -157,12 +164,13 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
         return trie, keys
     row_idx, lcp, added = sorted_keys(trie, codes)
     engine = trie.engine
+    keys = engine.hold(keys)
     source, out_lcp = engine.merge_keys(keys, trie.links.lcp, added, lcp, trie.n_levels)
     old = source >= 0
-    merged_rows = np.empty(source.size, np.int32)
+    merged_rows = np.empty_like(row_idx, shape=source.shape)
     merged_rows[old] = trie.row_idx
     merged_rows[~old] = row_idx + trie.n_rows
-    merged_keys = np.empty((source.size, keys.shape[1]), np.uint64)
+    merged_keys = np.empty_like(keys, shape=(source.size, keys.shape[1]))
     merged_keys[old], merged_keys[~old] = keys, added
     return link_rows(trie.bits, merged_rows, out_lcp, engine), merged_keys
 

@@ -42,6 +42,7 @@ from triegp.engines.protocol import (
     Tree,
     Words,
 )
+from triegp.interop import to_host
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,8 +70,8 @@ class CpuEngine:
         return False
 
     def hold(self, array: Array) -> Array:
-        """Return the array as it is: the host's memory is this engine's own."""
-        return array
+        """Return the array as it is if it lies on the host, else a copy there."""
+        return to_host(array)  # type: ignore[no-any-return]
 
     def fetch(self, array: Array) -> Array:
         """Return the array as it is: it lies in the host's memory."""
