@@ -13,14 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.engines import Engine
+from triegp.interop import on_device
 from triegp.validation import finite_columns
 
 Floats = npt.NDArray[np.float64]
 
 
 def hold_columns(engine: Engine, name: str, value: Any, n_rows: int) -> Floats:
-    """Return `value`, (n_rows,) or (n_rows, k), in the engine's memory; finite if from the host."""
-    if engine.batches and hasattr(value, "__cuda_array_interface__"):
+    """Return `value`, (n_rows,) or (n_rows, k), in the engine's memory.
+
+    What comes from the host is checked to be finite; to look at what a card has would hold it up.
+    """
+    if engine.batches and on_device(value):
         if value.ndim in (1, 2) and value.shape[0] == n_rows and value.dtype == np.float64:
             return engine.hold(value)
         raise ValueError(

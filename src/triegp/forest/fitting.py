@@ -198,7 +198,7 @@ def _learn_tails(
     """
     if mixed.size < MANY_ROWS:
         last = np.sort(mixed[mixed.size - held :]) if held else None
-        return calibrate_forest(model, last, _lend(model, codes, solver))
+        return calibrate_forest(model, last, lend_model(model, codes, solver))
     some = np.append(mixed[: SOME_ROWS - held], mixed[mixed.size - held :])
     codes = [select_codes(part, some) for part in codes]
     fewer = condition_forest(
@@ -212,11 +212,13 @@ def _learn_tails(
         solver,
     )
     last = np.arange(some.size - held, some.size)
-    calibrated = calibrate_forest(fewer, last, _lend(fewer, codes, solver))
+    calibrated = calibrate_forest(fewer, last, lend_model(fewer, codes, solver))
     return replace(model, tails=calibrated.tails)
 
 
-def _lend(model: ForestModel, codes: Sequence[Codes], solver: Engine | None) -> ForestModel | None:
+def lend_model(
+    model: ForestModel, codes: Sequence[Codes], solver: Engine | None
+) -> ForestModel | None:
     """The model in the memory of another engine, for solves; None where there is no other."""
     if solver is None:
         return None

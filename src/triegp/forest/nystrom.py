@@ -101,7 +101,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     jitter = JITTER * max(forest.prior_variance, 1e-300)
     corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
     local = engine.block_kernels(forest.trees, members)
-    spare = np.ones_like(variance, shape=n_blocks * size)  # the rows that fill up the last block
+    spare = np.ones_like(variance, shape=(n_blocks * size,))  # the rows that fill up the last block
     spare[:n] = variance[rows] + jitter
     local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
     slices = _slices(engine, n_blocks)
@@ -183,7 +183,7 @@ def _make_blocks(forest: Forest, size: int) -> Ids:
     """Rows in blocks of neighbours in the tree that says most, int32 (n_blocks, size)."""
     spans = [float(levels[0] - levels[-1]) for levels in forest.levels]
     rows = forest.tries[int(np.argmax(spans))].row_idx
-    members: Ids = np.full_like(rows, -1, shape=-(-rows.size // size) * size)
+    members: Ids = np.full_like(rows, -1, shape=(-(-rows.size // size) * size,))
     members[: rows.size] = rows
     return members.reshape(-1, size)
 

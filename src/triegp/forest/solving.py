@@ -147,8 +147,9 @@ def solve_quietly(
         error = residual_of(x)
         relative = fetch_norms(engine, error) / size
         better = relative < best[1]
-        columns = engine.hold(np.flatnonzero(better))
-        best[0][:, columns], best[1][better] = x[:, columns], relative[better]
+        if better.any():
+            columns = engine.hold(np.flatnonzero(better))
+            best[0][:, columns], best[1][better] = x[:, columns], relative[better]
         if not better[rows].any():  # rounding allows no more
             break
     x, relative = best

@@ -1,0 +1,232 @@
+"""Forests on the CUDA engine against the CPU engine: solves, preconditioner, gradient, training.
+
+Without a card, kernels run in numba's simulator on few rows, and its arrays have CuPy's manners:
+none of the arithmetic may mix them with numpy's. On a card (TRIEGP_TEST_CARD=1) they are CuPy's.
+"""
+
+import time
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from conftest import ON_CARD
+from forest_problems import make_problem
+from simulated_card import over, strict_card
+from tolerances import FITS, VALUE
+from triegp import BitOrder, CpuEngine, ForestGPRegressor, build_trie
+from triegp.engines.cuda import CudaEngine, algebra
+from triegp.forest import (
+    apply_inverse,
+    fit_nystrom,
+    forest_evidence,
+    forest_gradient,
+    forest_operator,
+    forest_product,
+    solve_forest,
+)
+from triegp.forest import model as model_module
+from triegp.forest import nystrom as nystrom_module
+from triegp.forest import spread as spread_module
+from triegp.forest.fitting import condition_forest, lend_model
+from triegp.forest.model import Manner
+from triegp.forest.nystrom import draw_like
+from triegp.forest.spread import with_diagonal
+from triegp.forest.training import Schedule, Walk, build_forest, row_noise
+
+N_ROWS = 3_000 if ON_CARD else 18
+N_TREES = 16 if ON_CARD else 2
+RANK = 200 if ON_CARD else 9
+CPU = CpuEngine()
+
+
+@pytest.fixture(autouse=True)
+def _strict_arrays(monkeypatch):
+    if ON_CARD:
+        yield
+        return
+    monkeypatch.setattr(algebra, "solve_triangular", over(scipy.linalg.solve_triangular))
+    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 8)  # so that there are several
+    with strict_card():
+        yield
+
+
+def both(problem):
+    return [build_forest(problem.codes, problem.orders, engine) for engine in (CPU, CudaEngine())]
+
+
+def problem_of(**options):
+    precision = 6 if ON_CARD else 3
+    return make_problem(N_ROWS, N_TREES, precision=precision, noise=0.05, **options)
+
+
+def same(found, expected, tolerance=VALUE):
+    """Relative to the largest entry."""
+    expected = np.asarray(expected)
+    scale = max(np.abs(expected).max(), 1e-300)
+    np.testing.assert_allclose(CudaEngine().fetch(found) / scale, expected / scale, **tolerance)
+
+
+def test_tries_sorted_at_once_are_those_sorted_alone():
+    problem = problem_of()
+    cpu, cuda = both(problem)
+    for one, two in zip(cpu.tries, cuda.tries, strict=True):
+        np.testing.assert_array_equal(CudaEngine().fetch(two.row_idx), one.row_idx)
+        np.testing.assert_array_equal(CudaEngine().fetch(two.links.lcp), one.links.lcp)
+    orders = [problem.orders[0], *(BitOrder.from_phi(-one.phi) for one in problem.orders[1:])]
+    again = build_forest(problem.codes, orders, CudaEngine(), cuda)
+    assert again.tries[0] is cuda.tries[0]
+    alone = build_trie(problem.codes[1], orders[1])
+    np.testing.assert_array_equal(CudaEngine().fetch(again.tries[1].row_idx), alone.row_idx)
+
+
+def test_preconditioner():
+    problem = problem_of()
+    x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
+    cpu, cuda = (
+        fit_nystrom(forest, 0.05, RANK, np.random.default_rng(0)) for forest in both(problem)
+    )
+    np.testing.assert_allclose(cuda.log_det, cpu.log_det, **FITS)
+    same(apply_inverse(cuda, x), apply_inverse(cpu, x), FITS)
+    drawn = [draw_like(made, 3, np.random.default_rng(2)) for made in (cuda, cpu)]
+    same(*drawn, FITS)
+
+
+def test_solves():
+    problem = problem_of()
+    b = np.random.default_rng(1).standard_normal((N_ROWS, 3))
+    b[:, 1] = 0.0
+    noise = np.random.default_rng(2).uniform(0.5, 1.0, N_ROWS)
+    found = []
+    for forest in both(problem):
+        made = fit_nystrom(forest, noise, RANK, np.random.default_rng(0))
+        found.append(solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-8))
+    cpu, cuda = found
+    assert type(cuda.residual) is np.ndarray
+    assert cuda.converged
+    assert cpu.converged
+    same(cuda.x, cpu.x, FITS)
+
+
+def test_a_solve_that_goes_on_from_a_start():
+    problem = problem_of()
+    cpu, cuda = both(problem)
+    y = problem.rows.y
+    known = solve_forest(cpu, 1.0, y, tolerance=1e-12).x
+    again = solve_forest(cuda, 1.0, y, start=known, tolerance=1e-8)
+    assert again.n_steps == 0
+    same(again.x, known)
+    np.testing.assert_allclose(
+        forest_operator(cuda, 1.0) @ known, forest_operator(cpu, 1.0) @ known, **VALUE
+    )
+    with pytest.raises(ValueError, match="b must be finite"):
+        solve_forest(cuda, 1.0, np.full(N_ROWS, np.nan))
+    with pytest.raises(ValueError, match="x must be float64 of shape"):
+        forest_product(cuda, CudaEngine().hold(y)[1:])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradient(weighted):
+    problem = problem_of(weighted=weighted)
+    rng = np.random.default_rng(1)
+    alpha, solved = rng.standard_normal((N_ROWS, 1)), rng.standard_normal((N_ROWS, 3))
+    probes = rng.choice([-1.0, 1.0], size=solved.shape)
+    noise = row_noise(problem.orders, problem.parameters.noise, problem.rows)
+    cpu, cuda = (
+        forest_gradient(forest, problem.orders, alpha, probes, solved, problem.rows.weight, noise)
+        for forest in both(problem)
+    )
+    np.testing.assert_allclose(cuda.noise, cpu.noise, rtol=1e-9)
+    same(cuda.log_scale, cpu.log_scale, FITS)
+    for one, two in zip(cpu.phi, cuda.phi, strict=True):
+        same(two, one, FITS)
+
+
+@pytest.mark.parametrize("exact_rows", [0, N_ROWS])
+def test_evidence(exact_rows):
+    problem = problem_of()
+    found = [
+        forest_evidence(
+            forest,
+            0.5,
+            problem.rows.y,
+            np.random.default_rng(0),
+            exact_rows=exact_rows,
+            rank=RANK,
+            n_probes=2,
+            tolerance=1e-3,
+        )
+        for forest in both(problem)
+    ]
+    cpu, cuda = found
+    assert cuda.exact == cpu.exact
+    for name in ("log_likelihood", "error", "log_det", "square"):
+        np.testing.assert_allclose(getattr(cuda, name), getattr(cpu, name), **FITS)
+
+
+def test_a_matrix_that_is_not_positive_is_refused():
+    engine = CudaEngine()
+    for shape in ((3, 3), (2, 3, 3)):
+        bad = np.broadcast_to(np.diag([1.0, -1.0, 1.0]), shape)
+        with pytest.raises(np.linalg.LinAlgError):
+            engine.cholesky(engine.hold(bad))
+
+
+def test_two_steps_of_training():
+    problem = problem_of(weighted=True)
+    schedule = Schedule(2, n_probes=2, rank=RANK)
+    found = []
+    for engine in (CPU, CudaEngine()):
+        given = (problem.parameters, problem.codes, problem.features, problem.rows)
+        walk = Walk(*given, schedule, engine, np.random.default_rng(0))
+        walk.settle_scale()
+        assert walk.step()
+        assert walk.step()
+        found.append(walk.parameters)
+    cpu, cuda = found
+    for one, two in zip(cpu.phi, cuda.phi, strict=True):
+        np.testing.assert_allclose(two, one, **FITS)
+    np.testing.assert_allclose(cuda.log_scale, cpu.log_scale, **FITS)
+    np.testing.assert_allclose(cuda.log_noise, cpu.log_noise, **FITS)
+
+
+def test_a_model_solved_on_the_card_lives_on_the_host(monkeypatch):
+    monkeypatch.setattr(model_module, "RANK", RANK)
+    monkeypatch.setattr(spread_module, "EXACT_ROWS", 0)
+    monkeypatch.setattr(spread_module, "DIAGONAL_SAMPLES", 4)
+    problem = problem_of()
+    given = (problem.encoders, problem.codes, problem.parameters, problem.rows)
+    given = (*given, np.ones(N_ROWS, bool), Manner("exact"), CPU)
+    cpu, cuda = (condition_forest(*given, solver) for solver in (None, CudaEngine()))
+    assert type(cuda.alpha) is np.ndarray
+    assert cuda.forest.engine is CPU
+    same(cuda.alpha, cpu.alpha, FITS)
+    lent = lend_model(cuda, problem.codes, CudaEngine())
+    known = with_diagonal(cuda, lent)
+    assert known.known_preconditioner is None
+    same(known.known_diagonal, with_diagonal(cuda).known_diagonal, FITS)
+
+
+@pytest.mark.card
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fit_on_a_card_is_one_on_the_cpu(weighted, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.random((6_000, 4))
+    f = np.sin(6.0 * X[:, 0]) + X[:, 1] * X[:, 2]
+    y = f + 0.1 * rng.standard_normal(len(X))
+    train, test = slice(5_000), slice(5_000, None)
+    weight = rng.integers(1, 4, 5_000).astype(float) if weighted else None
+    scores, seconds = {}, {}
+    for engine in ("cuda", "cuda", "cpu"):  # compiled the first time
+        model = ForestGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
+        start = time.perf_counter()
+        model.fit(X[train], y[train], weight)
+        seconds[engine] = time.perf_counter() - start
+        mean, std = model.predict(X[test], return_std=True)
+        score = (y[test] - mean) / std
+        nll = np.mean(0.5 * np.square(score) + np.log(std)) + 0.5 * np.log(2.0 * np.pi)
+        scores[engine] = (np.sqrt(np.mean(np.square(mean - y[test]))), nll)
+    with capsys.disabled():
+        print(f"\nseconds {seconds}, rmse and nll {scores}")
+    np.testing.assert_allclose(scores["cuda"][0], scores["cpu"][0], rtol=0.02)
+    np.testing.assert_allclose(scores["cuda"][1], scores["cpu"][1], atol=0.02)
