@@ -1,6 +1,7 @@
-"""Settings for all tests. Compiled kernels are cached by what is in all engine sources together:
+"""Settings for all tests, also those in the docstrings of src, docs and README.
 
-numba looks at a kernel's own file only, and would not see a change in what the kernel inlines.
+Compiled kernels are cached by what is in all engine sources together: numba looks at a kernel's own
+file only, and would not see a change in what the kernel inlines.
 
 The CUDA engine's kernels run in numba's simulator, on the host, unless TRIEGP_TEST_CARD=1 says that
 there is a card: then they run there, and so do the tests marked `card`.
@@ -18,7 +19,7 @@ ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"
 if not ON_CARD:
     os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
-_engines = Path(__file__).parents[1] / "src" / "triegp" / "engines"
+_engines = Path(__file__).parent / "src" / "triegp" / "engines"
 _digest = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(_engines.rglob("*.py"))))
 os.environ.setdefault(
     "NUMBA_CACHE_DIR",
@@ -32,6 +33,7 @@ hypothesis.settings.load_profile("triegp")
 
 
 def pytest_collection_modifyitems(items):
+    """Skip what needs a card where there is none."""
     if not ON_CARD:
         skip = pytest.mark.skip(reason="needs a CUDA device: set TRIEGP_TEST_CARD=1")
         for item in items:
