@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from triegp.engines.cuda import card, plan
+from triegp.engines.cuda import card
 
 MAKERS = ("array", "asarray", "ascontiguousarray")  # they take arrays of the host, too
 
@@ -149,11 +149,23 @@ def strict_card():
         launch(self, n_blocks, *inner(arguments), together=together)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("triegp.engines.cuda.") and getattr(module, "xp", None) is np:
+        for module in engine_modules():
+            if getattr(module, "xp", None) is np:
                 patch.setattr(module, "xp", library)
         patch.setattr(card.Kernel, "__call__", call)
         patch.setitem(sys.modules, "cupy", library)
-        plan._leaf_tiles.cache_clear()
+        forget()
         yield library
-    plan._leaf_tiles.cache_clear()
+    forget()
+
+
+def forget():
+    """Tables that the engine keeps for next time: they are arrays of one kind or the other."""
+    for module in engine_modules():
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+def engine_modules():
+    return [m for name, m in sys.modules.items() if name.startswith("triegp.engines.cuda.")]

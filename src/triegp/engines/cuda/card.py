@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import config, cuda, from_dtype, types
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
+SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 if SIMULATED:
     xp: Any = np
     THREADS = 4  # a block; the simulator starts a thread of Python for each
@@ -132,14 +132,14 @@ def launch(function: Kernel, n_items: int, *arguments: Any) -> None:
     function(-(-n_items // THREADS), *arguments)
 
 
-def to_device(array: Any, dtype: npt.DTypeLike = None) -> Any:
+def to_device(array: Any, dtype: npt.DTypeLike | None = None) -> Any:
     """An array in the card's memory: as it is if it lies there, else copied."""
     return xp.ascontiguousarray(xp.asarray(array, dtype=dtype))
 
 
 def to_host(array: Any) -> npt.NDArray[Any]:
     """An array in the host's memory."""
-    return array if isinstance(array, np.ndarray) else array.get()  # type: ignore[no-any-return]
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def argsort(values: Any) -> Any:

@@ -65,7 +65,7 @@ class CudaEngine:
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
-        refuse_too_large(*packed.shape, len(bits))
+        refuse_too_large(packed.shape[0], packed.shape[1], len(bits))
         return keys.sort_rows(to_device(packed, np.uint8), bits)
 
     def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
@@ -101,8 +101,8 @@ class CudaEngine:
         self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
     ) -> tuple[Ints, Ids]:
         """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
-        given = (to_device(array) for array in (keys, lcp, added, added_lcp))
-        return search.merge_keys(*given, n_levels)
+        old, new = (to_device(keys), to_device(lcp)), (to_device(added), to_device(added_lcp))
+        return search.merge_keys(*old, *new, n_levels)
 
     # The trie
 
@@ -127,9 +127,9 @@ class CudaEngine:
         """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
         if not isinstance(links, CardLinks):
             raise TypeError(f"links must be of this engine's making, got {type(links).__name__}")
-        given = (to_device(array, np.float64)[None] for array in (y, variance, levels))
+        y, variance, levels = (to_device(a, np.float64)[None] for a in (y, variance, levels))
         (sums,), found, by_mean, by_var = evaluate_plan(
-            links.plan, to_device(row_idx), *given, dtype, gradient, rows=gradient
+            links.plan, to_device(row_idx), y, variance, levels, dtype, gradient, rows=gradient
         )
         if found is None or math.isinf(sums.square):
             return sums, None
@@ -224,11 +224,11 @@ class CudaEngine:
 
     def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
         """Sum over trees of K x for x (n, k), in the order of the rows."""
-        total = None
+        total: Any = None
         for some in _groves(trees, x.shape[1]):
             part = forests.sum_products(_grove(some), _levels(some), to_device(x, np.float64))
             total = part if total is None else total + part
-        return total
+        return total  # type: ignore[no-any-return]
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""

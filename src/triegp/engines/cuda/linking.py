@@ -144,8 +144,8 @@ def _link_plan(plan: Plan) -> tuple[Any, Any, int]:
     sizes = [*(stage.n_items for stage in plan.stages[1:]), 1]
     for stage, size in zip(plan.stages, sizes, strict=True):
         next_tops = xp.empty(size, np.int32)
-        given = (stage.first, stage.place, stage.partner, stage.step)
-        given = (*given, tops, next_tops, left, right)
+        items = (stage.first, stage.place, stage.partner, stage.step)
+        given = (*items, tops, next_tops, left, right)
         if stage.long:
             _link_long_tiles(stage.n_tiles, *given, xp.empty(stage.n_items, np.int32))
         else:
