@@ -53,8 +53,7 @@ class Rendezvous(Generic[Question, Answer]):
         self._calls[job] = call
         if self._abandoned:  # looked at after the call is there: `abandon` sees it, or we see that
             raise Abandoned
-        if self._all_here():
-            self._bell.put(None)
+        self._bell.put(None)
         answer = call.box.get()
         if not answer:
             raise Abandoned
@@ -83,11 +82,18 @@ class Rendezvous(Generic[Question, Answer]):
         return [job for job, left in enumerate(self._left) if not left]
 
     def answer(self, jobs: Sequence[int], work: Callable[[list[Question]], list[Answer]]) -> None:
-        """Give these jobs, found by `wait`, what work(questions) says; and let them go on."""
-        calls = [call for job in jobs if (call := self._calls[job]) is not None]
-        for call, answer in zip(calls, work([call.question for call in calls]), strict=True):
+        """Give these jobs, found by `wait`, what work(questions) says; and let them go on.
+
+        One at a time, up to its next question: threads that all wake at once would spend more on
+        waiting for the interpreter than on their work.
+        """
+        calls = [(job, call) for job in jobs if (call := self._calls[job]) is not None]
+        answers = work([call.question for _, call in calls])
+        for (job, call), answer in zip(calls, answers, strict=True):
             call.box.put((answer,))
             call.answered = True
+            while self._calls[job] is call and not self._left[job]:
+                self._bell.get()
 
     def abandon(self) -> None:
         """Let all that wait, and all that ask from now on, raise Abandoned. May be said twice."""

@@ -8,13 +8,18 @@ several of them.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 from numba import config, cuda, from_dtype, types
@@ -31,6 +36,9 @@ else:
     xp = cupy
     THREADS = 256
     TILE = 512  # adjacent leaves that one block holds in its shared memory
+
+
+OFFSETS = 8 * np.arange(512, dtype=np.int64)  # of a kernel's arguments, all of 8 bytes
 
 
 class Kernel:
@@ -76,7 +84,7 @@ class Kernel:
                 flat += value.strides
         function = self._compiled.get(tuple(kind)) or self._compile(tuple(kind))
         values = np.array(flat, np.int64)
-        addresses = values.ctypes.data + 8 * np.arange(values.size, dtype=np.int64)
+        addresses = OFFSETS[: values.size] + values.ctypes.data
         stream = cupy.cuda.get_current_stream().ptr
         handle = function.kernel.ptr
         if together:
@@ -91,23 +99,57 @@ class Kernel:
     def _compile(self, kind: tuple[Any, ...]) -> Any:
         with self._lock:
             if kind not in self._compiled:
-                signature = types.void(*(_type(k) for k in kind))
-                ptx, _ = cuda.compile(
-                    self.function,
-                    signature,
-                    device=False,
-                    abi="numba",
-                    cc=divmod(int(cupy.cuda.Device().compute_capability), 10),
-                    output="ptx",
-                )
-                text = ptx.decode() if isinstance(ptx, bytes) else ptx
-                (name,) = re.findall(r"\.entry\s+([\w$]+)", text)
-                with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-                    file.write(text)
-                    file.flush()
-                    self._compiled[kind] = cupy.RawModule(path=file.name).get_function(name)
-                    _ = self._compiled[kind].kernel  # loads it
+                path = self._translated(kind)
+                (name,) = re.findall(r"\.entry\s+([\w$]+)", path.read_text())
+                found = cupy.RawModule(path=str(path)).get_function(name)
+                _ = found.kernel  # loads it
+                self._compiled[kind] = found
             return self._compiled[kind]
+
+    def _translated(self, kind: tuple[Any, ...]) -> Path:
+        """The kernel as PTX, from the folder where it was kept or made anew."""
+        capability = divmod(int(cupy.cuda.Device().compute_capability), 10)
+        inside = [
+            getattr(getattr(value, "py_func", value), "__name__", repr(value))
+            for value in (cell.cell_contents for cell in self.function.__closure__ or ())
+        ]
+        facts = (_sources(), numba.__version__, cuda.__file__, capability, kind, inside)
+        name = self.function.__qualname__.replace("<locals>.", "")
+        digest = hashlib.sha256(repr((name, facts)).encode()).hexdigest()[:20]
+        path = _cache_folder() / f"{name}-{digest}.ptx"
+        if not path.exists():
+            text, _ = cuda.compile(
+                self.function,
+                types.void(*(_type(k) for k in kind)),
+                device=False,
+                abi="numba",
+                cc=capability,
+                output="ptx",
+            )
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                file.write(text.decode() if isinstance(text, bytes) else text)
+            os.replace(file.name, path)  # whole or not at all
+        return path
+
+
+@cache
+def _sources() -> str:
+    """Digest of all that kernels are made of."""
+    folder = Path(__file__).parent
+    paths = [*sorted(folder.glob("*.py")), folder.parent / "messages.py"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+@cache
+def _cache_folder() -> Path:
+    """Where compiled kernels are kept: as numba's, or, where that cannot be written, for now."""
+    folder = Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="triegp-"))
+    return folder
 
 
 def _type(kind: Any) -> Any:

@@ -341,6 +341,8 @@ def _stack(arrays: Sequence[Any], dtype: Any) -> Any:
     if len({array.shape for array in arrays}) > 1:  # one variance for all rows beside one a row
         size = max(array.size for array in arrays)
         arrays = [xp.broadcast_to(to_device(array, dtype), (size,)) for array in arrays]
+    if all(isinstance(array, np.ndarray) for array in arrays):  # one copy instead of many
+        return to_device(np.stack(arrays), dtype)
     return xp.stack([to_device(array, dtype) for array in arrays])
 
 

@@ -267,8 +267,8 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
         np.cumsum(to_host(n_open), out=offset[1:])
         n_next = int(offset[-1])
         long = n_next > WORST * n_items
-        counts = np.diff(offset[np.append(np.searchsorted(members, np.arange(n_members)), n_tiles)])
-        first, members = _tiles(counts, long)
+        ends = np.searchsorted(members, np.arange(n_members), side="right")
+        first, members = _tiles(np.diff(offset[ends], prepend=0), long)
         offset_card, *on_card = upload(offset, first, members)
         next_rank = xp.empty(n_next + 1, np.int32)
         next_depth, next_place = xp.empty(n_next, np.int32), xp.empty(n_next, np.int32)
@@ -289,9 +289,12 @@ def _leaf_tiles(n_rows: int, n_members: int) -> tuple[Ints, Ints, list[Any]]:
 
 def upload(*tables: Ints) -> list[Any]:
     """Several tables in one copy."""
-    together = to_device(np.concatenate(tables).astype(np.int32))
-    ends = np.cumsum([table.size for table in tables]).tolist()
-    return [together[end - table.size : end] for end, table in zip(ends, tables, strict=True)]
+    together = to_device(np.concatenate(tables), np.int32)
+    parts, end = [], 0
+    for table in tables:
+        parts.append(together[end : end + table.size])
+        end += table.size
+    return parts
 
 
 def _tiles(counts: npt.NDArray[Any], long: bool) -> tuple[Ints, Ints]:
@@ -304,6 +307,9 @@ def _tiles(counts: npt.NDArray[Any], long: bool) -> tuple[Ints, Ints]:
 
 def cut_up(begin: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     """Cut runs begin[k]..begin[k + 1] into pieces of at most `size`: firsts, and whose each is."""
+    if begin.size == 2:
+        first = np.append(np.arange(begin[0], begin[1], size), begin[1]).astype(np.int32)
+        return first, np.zeros(first.size - 1, np.int32)
     pieces = -(-np.diff(begin) // size)
     owner = np.repeat(np.arange(pieces.size, dtype=np.int32), pieces)
     within = np.arange(owner.size) - np.repeat(np.append(0, np.cumsum(pieces))[:-1], pieces)

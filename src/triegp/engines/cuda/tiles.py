@@ -9,6 +9,7 @@ added in a fixed order, so that the result is the same bits every time.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -518,6 +519,18 @@ def _items(
 
 def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
     """Sum the lines of every member, GROUP at a time, in their order; owner: of each line."""
+    in_turn, *firsts = _addition_tables(owner.astype(np.int32).tobytes(), n_members)
+    for first in firsts:
+        out = xp.empty((first.size - 1, partial.shape[1]))
+        _add_lines(first.size - 1, partial, in_turn, first, out)
+        partial, in_turn = out, in_turn[:0]
+    return partial
+
+
+@lru_cache(maxsize=64)
+def _addition_tables(owners: bytes, n_members: int) -> tuple[Any, ...]:
+    """Lines member by member, and where the groups of each round of additions begin."""
+    owner = np.frombuffer(owners, np.int32)
     lines = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=n_members)
     cuts: list[Any] = []
@@ -525,9 +538,4 @@ def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
         first, owner = cut_up(np.append(0, np.cumsum(counts)), GROUP)
         counts = np.bincount(owner, minlength=n_members)
         cuts.append(first)
-    in_turn, *firsts = upload(lines, *cuts)
-    for first in firsts:
-        out = xp.empty((first.size - 1, partial.shape[1]))
-        _add_lines(first.size - 1, partial, in_turn, first, out)
-        partial, in_turn = out, in_turn[:0]
-    return partial
+    return tuple(upload(lines, *cuts))
