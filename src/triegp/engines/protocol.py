@@ -182,7 +182,7 @@ class Engine(Protocol):
         """Whether many candidates at once cost less than one by one."""
 
     def hold(self, array: Array) -> Array:
-        """Return the array in this engine's own memory, where it is used again and again."""
+        """Return the array, wherever it lies, in this engine's own memory: itself if it is there."""
 
     def fetch(self, array: Array) -> Array:
         """Return an array of this engine's in the host's memory."""
@@ -190,8 +190,8 @@ class Engine(Protocol):
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
 
-    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
-        """Return what `sort_rows` does for each pair."""
+    def link_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Links]]:
+        """Rows in key order and the trie over them, of each pair."""
 
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
