@@ -182,7 +182,7 @@ class Engine(Protocol):
         """Whether many candidates at once cost less than one by one."""
 
     def hold(self, array: Array) -> Array:
-        """Return the array, wherever it lies, in this engine's own memory: itself if it is there."""
+        """Return the array, wherever it lies, in this engine's memory: itself if it is there."""
 
     def fetch(self, array: Array) -> Array:
         """Return an array of this engine's in the host's memory."""

@@ -143,7 +143,8 @@ def _sources() -> str:
 @cache
 def _cache_folder() -> Path:
     """Where compiled kernels are kept: as numba's, or, where that cannot be written, for now."""
-    folder = Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__")
+    kept = config.CACHE_DIR  # type: ignore[attr-defined]
+    folder = Path(kept or Path(__file__).parent / "__pycache__")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
