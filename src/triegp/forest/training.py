@@ -27,7 +27,7 @@ from triegp.forest.solving import solve_quietly
 from triegp.jobs import Stopwatch
 from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
-from triegp.trie import Trie, build_trie, check_codes, link_rows, rebuild_trie, with_engine
+from triegp.trie import Trie, build_trie, check_codes, rebuild_trie, with_engine
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -142,9 +142,9 @@ def _build_batch(
     others = [t for t in range(len(orders)) if t not in kept]
     for t in others:
         check_codes(codes[t], orders[t])
-    found = engine.sort_many([codes[t].packed for t in others], [bits[t] for t in others])
-    for t, (row_idx, lcp) in zip(others, found, strict=True):
-        kept[t] = link_rows(bits[t], row_idx, lcp, engine)
+    found = engine.link_many([codes[t].packed for t in others], [bits[t] for t in others])
+    for t, (row_idx, links) in zip(others, found, strict=True):
+        kept[t] = Trie(bits[t], row_idx, links, engine)
     return tuple(kept[t] for t in range(len(orders)))
 
 

@@ -83,11 +83,6 @@ class CpuEngine:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
         return rows.sort_rows(packed, bits, self._threads)
 
-    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
-        """Return what `sort_rows` does for each pair, side by side."""
-        pairs = list(zip(packed, bits, strict=True))
-        return self.each(lambda alone, pair: alone.sort_rows(*pair), pairs)
-
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
     ) -> tuple[Ids, Ids]:
@@ -141,6 +136,15 @@ class CpuEngine:
             tops, spine = room[0], spine[:merged]
         stop = np.array(stops, np.int64)
         return Links(depth, left, right, order, cuts, stop, spine, int(tops[0]))
+
+    def link_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Links]]:
+        """Rows in key order and the trie over them, of each pair, side by side."""
+
+        def build(alone: Engine, pair: tuple[Bytes, Ints]) -> tuple[Ids, Links]:
+            row_idx, lcp = alone.sort_rows(*pair)
+            return row_idx, alone.link(lcp, int(pair[1].size), default_cuts(row_idx.size))
+
+        return self.each(build, list(zip(packed, bits, strict=True)))
 
     # Likelihood
 

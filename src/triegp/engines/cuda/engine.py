@@ -68,20 +68,6 @@ class CudaEngine:
         refuse_too_large(packed.shape[0], packed.shape[1], len(bits))
         return keys.sort_rows(to_device(packed, np.uint8), bits)
 
-    def sort_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Ids]]:
-        """Return what `sort_rows` does for each pair; those of one shape in batches."""
-        results: list[tuple[Ids, Ids] | None] = [None] * len(packed)
-        for batch in _batches(
-            [(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]
-        ):
-            rows = _stack([packed[k] for k in batch], np.uint8)
-            found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
-            lcp = xp.minimum(found.rank[:-1], found.n_levels).reshape(len(batch), -1)
-            row_idx = found.row_idx.reshape(len(batch), -1)
-            for at, k in enumerate(batch):
-                results[k] = (row_idx[at], lcp[at])
-        return [one for one in results if one is not None]
-
     def resort_rows(
         self,
         packed: Bytes,
@@ -111,6 +97,20 @@ class CudaEngine:
         if cuts[0] != 0:
             raise ValueError(f"cuts must begin with 0, got {cuts[0]}")
         return linking.link(lcp, n_levels)
+
+    def link_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Links]]:
+        """Rows in key order and the trie over them, of each pair; those of one shape in batches."""
+        results: list[tuple[Ids, Links] | None] = [None] * len(packed)
+        shapes = [(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]
+        for batch in _batches(shapes):
+            rows = _stack([packed[k] for k in batch], np.uint8)
+            found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
+            n = found.n_rows
+            for at, k in enumerate(batch):
+                own = found.rank[at * n : (at + 1) * n + 1]  # ends with the -1 of the next member
+                row_idx = found.row_idx[at * n : (at + 1) * n]
+                results[k] = (row_idx, CardLinks(own, found.n_levels))
+        return [one for one in results if one is not None]
 
     # Likelihood
 
