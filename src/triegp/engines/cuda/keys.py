@@ -219,7 +219,7 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
     keys = xp.empty((row_idx.size, n_words), np.uint64)
     codes = to_device(packed, np.uint8)[None]
     launch(_fill_keys, keys.size, codes, to_device(np.asarray(bits)[None], np.int32), row_idx, keys)
-    return keys
+    return keys  # type: ignore[no-any-return]
 
 
 def _dtype(width: int) -> type[np.unsignedinteger[Any]]:

@@ -262,7 +262,8 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
             _close_long_tiles(n_tiles, *given, *room)
         else:
             _close_tiles(n_tiles, *given)
-        stages.append(Stage(rank, depth, place, partner, step, *on_card, members, long))
+        starts, owners = on_card
+        stages.append(Stage(rank, depth, place, partner, step, starts, owners, members, long))
         offset = np.zeros(n_tiles + 1, np.int32)
         np.cumsum(to_host(n_open), out=offset[1:])
         n_next = int(offset[-1])
@@ -272,9 +273,8 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
         offset_card, *on_card = upload(offset, first, members)
         next_rank = xp.empty(n_next + 1, np.int32)
         next_depth, next_place = xp.empty(n_next, np.int32), xp.empty(n_next, np.int32)
-        now = stages[-1]
-        given = (now.first, rank, place, partner, offset_card)
-        _gather_open(n_tiles, *given, next_rank, next_depth, next_place)
+        found = (next_rank, next_depth, next_place)
+        _gather_open(n_tiles, starts, rank, place, partner, offset_card, *found)
         if n_next == n_members:
             return Plan(tuple(stages), next_depth, n_rows, n_levels, n_members)
         rank, depth, place = next_rank, next_depth, next_place
@@ -287,7 +287,7 @@ def _leaf_tiles(n_rows: int, n_members: int) -> tuple[Ints, Ints, list[Any]]:
     return first, members, upload(first, members)
 
 
-def upload(*tables: Ints) -> list[Any]:
+def upload(*tables: npt.NDArray[Any]) -> list[Any]:
     """Several tables in one copy."""
     together = to_device(np.concatenate(tables), np.int32)
     parts, end = [], 0
