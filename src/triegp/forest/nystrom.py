@@ -174,7 +174,7 @@ def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Flo
     scatter = engine.hold(rng.standard_normal((n_blocks * size, n_samples)))
     through = nystrom.gain @ (nystrom.core.T @ normals)
     draws = _within(within, through) + _within(roots, scatter)
-    out = np.empty_like(draws, shape=(nystrom.rows.size, n_samples))
+    out = np.empty_like(draws, shape=(nystrom.rows.size, n_samples), order="C")
     out[nystrom.rows] = draws[: nystrom.rows.size]
     return out
 
