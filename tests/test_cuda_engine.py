@@ -10,7 +10,7 @@ import pytest
 from problems import make_problem
 from triegp import BitOrder, build_trie
 from triegp.engines import CpuEngine, Tree
-from triegp.engines.cuda import CudaEngine, card, engine, keys, plan
+from triegp.engines.cuda import CudaEngine, card, engine, forests, keys, plan
 from triegp.engines.protocol import Candidate
 from triegp.observations import measure, observe
 
@@ -223,13 +223,14 @@ def test_many_trees_with_long_tiles(long_tiles):
 
 
 def test_many_trees_in_several_batches(monkeypatch):
-    monkeypatch.setattr(engine, "GROVE_BYTES", 1)
+    monkeypatch.setattr(forests, "GROVE_BYTES", 1)
     check_trees(problem_of("two tiles"), 2)
 
 
 def test_too_large_for_the_card(monkeypatch):
     problem = problem_of("two tiles")
     monkeypatch.setattr(engine, "free_bytes", lambda: 1000)
+    monkeypatch.setattr(engine, "SMALL_BYTES", 0)
     with pytest.raises(MemoryError, match=r"20 rows take .* GB on the card"):
         CUDA.sort_rows(problem.codes.packed, problem.order.key_bits)
     candidate = Candidate(

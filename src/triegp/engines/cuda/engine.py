@@ -8,7 +8,6 @@ thread comes first.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -41,7 +40,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_PLACES = 1 << 30  # of a batch; they are int32
-GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
+SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
 
 
@@ -224,17 +223,12 @@ class CudaEngine:
 
     def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
         """Sum over trees of K x for x (n, k), in the order of the rows."""
-        total: Any = None
-        for some in _groves(trees, x.shape[1]):
-            part = forests.sum_products(_grove(some), _levels(some), to_device(x, np.float64))
-            total = part if total is None else total + part
-        return total  # type: ignore[no-any-return]
+        return forests.sum_products(trees, to_device(x, np.float64))
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
-        given = (to_device(x, np.float64), to_device(z, np.float64))
-        groves = _groves(trees, 2 * x.shape[1])
-        return [one for some in groves for one in forests.sum_level_products(_grove(some), *given)]
+        pair = (to_device(x, np.float64), to_device(z, np.float64))
+        return forests.sum_level_products(trees, *pair)
 
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
@@ -279,7 +273,10 @@ class CudaEngine:
 
 def refuse_too_large(n_rows: int, width: int, n_levels: int) -> None:
     """Raise MemoryError, before anything is allocated, where so many rows do not fit the card."""
-    needed, there = n_rows * _row_bytes(width, n_levels), free_bytes()
+    needed = n_rows * _row_bytes(width, n_levels)
+    if needed <= SMALL_BYTES:
+        return
+    there = free_bytes()
     if n_rows > MOST_PLACES or needed > there:
         raise MemoryError(
             f"{n_rows} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB are free "
@@ -298,8 +295,10 @@ def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
     for k, shape in enumerate(shapes):
         groups.setdefault(shape, []).append(k)
     for (n_rows, width, n_levels), alike in groups.items():
-        refuse_too_large(n_rows, width, n_levels)
-        most = max(1, min(MOST_PLACES, free_bytes() // _row_bytes(width, n_levels)) // n_rows)
+        most, bytes_each = len(alike), n_rows * _row_bytes(width, n_levels)
+        if most * bytes_each > SMALL_BYTES:
+            refuse_too_large(n_rows, width, n_levels)
+            most = max(1, min(MOST_PLACES // n_rows, free_bytes() // bytes_each))
         yield from (alike[k : k + most] for k in range(0, len(alike), most))
 
 
@@ -344,37 +343,3 @@ def _stack(arrays: Sequence[Any], dtype: Any) -> Any:
     if all(isinstance(array, np.ndarray) for array in arrays):  # one copy instead of many
         return to_device(np.stack(arrays), dtype)
     return xp.stack([to_device(array, dtype) for array in arrays])
-
-
-def _groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
-    """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
-    n = trees[0].row_idx.size
-    most = max(1, min(GROVE_BYTES, free_bytes() // 2) // (n * (40 + 10 * n_columns)))
-    first = 0
-    for k in range(1, len(trees) + 1):
-        if (
-            k == len(trees)
-            or k - first == most
-            or trees[k].links.n_levels != trees[first].links.n_levels
-        ):
-            yield trees[first:k]
-            first = k
-
-
-def _levels(trees: Sequence[Tree]) -> Any:
-    return to_device(np.stack([tree.levels for tree in trees]), np.float64)
-
-
-def _grove(trees: Sequence[Tree]) -> forests.Grove:
-    """Trees as one batch, made when they are first seen together; kept with the first of them."""
-    links = [tree.links for tree in trees]
-    kept = vars(links[0]).get("_grove")
-    if (
-        kept is None
-        or len(kept[0]) != len(links)
-        or any(ref() is not one for ref, one in zip(kept[0], links, strict=True))
-    ):
-        kept = ([weakref.ref(one) for one in links], forests.plant(trees))
-        vars(links[0])["_grove"] = kept
-    found: forests.Grove = kept[1]
-    return found

@@ -7,7 +7,9 @@ is written tree by tree and then added in their order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from triegp.engines.cuda.card import (
     THREADS,
     TILE,
     device,
+    free_bytes,
     kernel,
     launch,
     to_device,
@@ -32,6 +35,8 @@ from triegp.engines.protocol import Floats, Links, Tree
 
 WIDE = 4  # columns of a block
 ROOM = TILE * WIDE
+GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
+SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,8 +335,62 @@ def _rank(links: Links) -> Any:
     return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)
 
 
-def sum_products(grove: Grove, levels: Any, x: Any) -> Floats:
-    """Sum over trees of K x for x (n, k), in the order of the rows; levels: (trees, D + 1)."""
+def sum_products(trees: Sequence[Tree], x: Any) -> Floats:
+    """Sum over trees of K x for x (n, k), in the order of the rows."""
+    total = None
+    for some in _groves(trees, x.shape[1]):
+        part = _grove_product(*_grove(some), x)
+        total = part if total is None else total + part
+    return total  # type: ignore[return-value]
+
+
+def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
+    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+    groves = _groves(trees, 2 * x.shape[1])
+    return [one for some in groves for one in _grove_level_products(_grove(some)[0], x, z)]
+
+
+def _groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
+    """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
+    n = trees[0].row_idx.size
+    bytes_each = n * (40 + 10 * n_columns)
+    most = max(1, GROVE_BYTES // bytes_each)
+    if min(most, len(trees)) * bytes_each > SMALL_BYTES:
+        most = max(1, min(GROVE_BYTES, free_bytes() // 2) // bytes_each)
+    first = 0
+    for k in range(1, len(trees) + 1):
+        if (
+            k == len(trees)
+            or k - first == most
+            or trees[k].links.n_levels != trees[first].links.n_levels
+        ):
+            yield trees[first:k]
+            first = k
+
+
+def _grove(trees: Sequence[Tree]) -> tuple[Grove, Any]:
+    """Trees as one batch and their levels, (trees, D + 1), on the card.
+
+    Made when these trees are first seen together, and kept with the links of the first of them.
+    """
+    owner = vars(trees[0].links)
+    links, levels = [tree.links for tree in trees], [tree.levels for tree in trees]
+    kept = owner.get("_grove")
+    if kept is None or not _same([ref() for ref in kept[0]], links):
+        kept = owner["_grove"] = ([weakref.ref(one) for one in links], plant(trees))
+        owner.pop("_levels", None)
+    on_card = owner.get("_levels")
+    if on_card is None or not _same(on_card[0], levels):
+        on_card = owner["_levels"] = (levels, to_device(np.stack(levels), np.float64))
+    return kept[1], on_card[1]
+
+
+def _same(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+def _grove_product(grove: Grove, levels: Any, x: Any) -> Any:
+    """Sum over the trees of a batch of K x."""
     plan = grove.plan
     n, k = x.shape
     n_groups = -(-k // WIDE)
@@ -353,11 +412,11 @@ def sum_products(grove: Grove, levels: Any, x: Any) -> Floats:
         values = out
     total = xp.zeros((n, k))
     launch(_add_trees, total.size, values, plan.n_members, total)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
-def sum_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
-    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
+    """x' K_l z of the trees of a batch."""
     plan = grove.plan
     k = x.shape[1]
     n_groups = -(-k // WIDE)
