@@ -13,7 +13,6 @@ import os
 import re
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,8 @@ from numba import config, cuda, from_dtype, types
 
 SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 if SIMULATED:
+    from triegp.engines.cuda.simulator import simulation
+
     xp: Any = np
     THREADS = 4  # a block; the simulator starts a thread of Python for each
     TILE = 16
@@ -62,8 +63,7 @@ class Kernel:
         if n_blocks == 0:
             return
         if self._simulated is not None:
-            with warnings.catch_warnings():  # overflow is no error on a card
-                warnings.simplefilter("ignore", RuntimeWarning)
+            with simulation():
                 self._simulated[1 if together else n_blocks, THREADS](*arguments)
             return
         kind: list[Any] = []
