@@ -31,8 +31,9 @@ def link(items, seps, outer, lcp, n_levels, order, left, right, open_items, open
     in front of each (the first does not matter). outer: depth assumed beyond both ends, D where a
     neighbour may still join and -1 at the ends of the data. Writes left, right and, in `order`,
     the merged nodes, children first. What stays open goes to open_items and open_seps (open_ranks
-    is scratch), with separators that first fall and then rise: at most 2 D + 3 of them. Returns
-    (merged, open).
+    is scratch), with separators that first fall and then rise: at most 2 D + 3 of them. On the way
+    there may be up to 31 more, one a binary digit of the places of identical keys.
+    Returns (merged, open).
     """
     n_leaves = left.size
     n_open, n_merged = 0, 0  # open_items[k] waits for what comes after separator open_seps[k + 1]
