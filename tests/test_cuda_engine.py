@@ -17,6 +17,7 @@ from triegp.observations import measure, observe
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 RELATIVE = {DOUBLE: 1e-10, SINGLE: 1e-4}
+FIRST = np.zeros(1, np.int64)  # cuts
 
 PROBLEMS = {
     "one row": {"n": 1},
@@ -63,6 +64,7 @@ def close(found, expected, dtype=DOUBLE):
 def long_tiles(monkeypatch):
     """After the leaves, one tile a member, however many items it has."""
     monkeypatch.setattr(plan, "WORST", 0.0)
+    monkeypatch.setattr(plan, "ENOUGH", 1)
 
 
 def check_links(problem):
@@ -70,7 +72,7 @@ def check_links(problem):
     row_idx, lcp = CUDA.sort_rows(problem.codes.packed, problem.order.key_bits)
     assert np.array_equal(card.to_host(row_idx), expected.row_idx)
     assert np.array_equal(card.to_host(lcp), expected.links.lcp)
-    links = CUDA.link(lcp, expected.n_levels, np.zeros(1, np.int64))
+    links = CUDA.link(lcp, expected.n_levels, FIRST)
     for array in ("depth", "left", "right"):
         found = card.to_host(getattr(links, array))
         assert np.array_equal(found[1:], getattr(expected.links, array)[1:]), array
@@ -104,7 +106,7 @@ def check_likelihood(problem, dtype):
     assert np.isinf(rows.variance).any() or problem.n == 1  # rows of weight 0
     levels = problem.order.levels
     trie = build_trie(problem.codes, problem.order, engine=CPU)
-    links = CUDA.link(trie.links.lcp, trie.n_levels, np.zeros(1, np.int64))
+    links = CUDA.link(trie.links.lcp, trie.n_levels, FIRST)
     given = (levels, trie.row_idx, rows.y, rows.variance, dtype)
     sums, adjoints = CPU.evaluate(trie.links, *given[:-1], DOUBLE, True)
     found, gradient = CUDA.evaluate(links, *given, True)
@@ -199,7 +201,7 @@ def check_trees(problem, n_columns):
     cpu, cuda = [], []
     for order in orders_of(problem, 2):
         trie = build_trie(problem.codes, order, engine=CPU)
-        links = CUDA.link(trie.links.lcp, trie.n_levels, np.zeros(1, np.int64))
+        links = CUDA.link(trie.links.lcp, trie.n_levels, FIRST)
         cpu.append(Tree(trie.row_idx, trie.links, order.levels))
         cuda.append(Tree(trie.row_idx, links, order.levels))
     x, z = problem.rng.standard_normal((2, problem.n, n_columns))
@@ -222,9 +224,42 @@ def test_many_trees_with_long_tiles(long_tiles):
     check_trees(problem_of("duplicates"), 5)
 
 
-def test_many_trees_in_several_batches(monkeypatch):
-    monkeypatch.setattr(forests, "GROVE_BYTES", 1)
-    check_trees(problem_of("two tiles"), 2)
+def test_how_trees_are_batched_makes_no_difference(monkeypatch):
+    problem = problem_of("two tiles")
+    trees = []
+    for order in orders_of(problem, 5):
+        row_idx, lcp = CUDA.sort_rows(problem.codes.packed, order.key_bits)
+        trees.append(Tree(row_idx, CUDA.link(lcp, order.n_levels, FIRST), order.levels))
+    x = problem.rng.standard_normal((problem.n, 3))
+    together = card.to_host(CUDA.sum_products(trees, x))
+    found = CUDA.sum_level_products(trees, x, x)
+    monkeypatch.setattr(forests, "GROVE_BYTES", 2 * problem.n * (40 + 10 * 6))
+    assert np.array_equal(card.to_host(CUDA.sum_products(trees, x)), together)
+    for one, other in zip(CUDA.sum_level_products(trees, x, x), found, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_what_is_beside_a_candidate_makes_no_difference():
+    """Not even a chain that is too deep for tiles."""
+    n, q = 4 * card.TILE, 4 * card.TILE + 8
+    rng = np.random.default_rng(0)
+    chain = np.packbits(np.tri(n, q, dtype=np.uint8), axis=1)
+    scattered = rng.integers(0, 256, chain.shape, dtype=np.uint8)
+    order = BitOrder.from_phi(-np.arange(q) / q)
+    y = rng.standard_normal(n)
+    candidates = [
+        Candidate(packed, order.key_bits, order.levels, y, np.array([0.1]))
+        for packed in (scattered, chain, scattered[::-1].copy())
+    ]
+    found = CUDA.evaluate_many(candidates, DOUBLE, True)
+    for one, other in zip(found, CPU.evaluate_many(candidates, DOUBLE, True), strict=True):
+        close(one.by_level, other.by_level)
+    for candidate, beside in zip(candidates, found, strict=True):
+        (alone,) = CUDA.evaluate_many([candidate], DOUBLE, True)
+        assert alone.sums == beside.sums
+        assert np.array_equal(alone.by_level, beside.by_level)
+    _, lcp = CUDA.sort_rows(chain, order.key_bits)
+    assert any(stage.long for stage in CUDA.link(lcp, order.n_levels, FIRST).plan.stages)
 
 
 def test_too_large_for_the_card(monkeypatch):
@@ -236,5 +271,5 @@ def test_too_large_for_the_card(monkeypatch):
     candidate = Candidate(
         problem.codes.packed, problem.order.key_bits, problem.order.levels, problem.y, np.ones(1)
     )
-    with pytest.raises(MemoryError, match="engine='cpu'"):
+    with pytest.raises(MemoryError, match="fewer rows or the CPU engine"):
         CUDA.evaluate_many([candidate], DOUBLE, True)

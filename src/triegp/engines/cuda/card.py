@@ -9,6 +9,7 @@ several of them.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import re
 import tempfile
@@ -18,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import config, cuda, from_dtype, types
@@ -113,7 +113,7 @@ class Kernel:
             getattr(getattr(value, "py_func", value), "__name__", repr(value))
             for value in (cell.cell_contents for cell in self.function.__closure__ or ())
         ]
-        facts = (_sources(), numba.__version__, cuda.__file__, capability, kind, inside)
+        facts = (_sources(), _versions(), capability, kind, inside)
         name = self.function.__qualname__.replace("<locals>.", "")
         digest = hashlib.sha256(repr((name, facts)).encode()).hexdigest()[:20]
         path = _cache_folder() / f"{name}-{digest}.ptx"
@@ -128,6 +128,7 @@ class Kernel:
             )
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
                 file.write(text.decode() if isinstance(text, bytes) else text)
+            os.chmod(file.name, 0o644)  # others may read it, as numba's own
             os.replace(file.name, path)  # whole or not at all
         return path
 
@@ -141,16 +142,27 @@ def _sources() -> str:
 
 
 @cache
+def _versions() -> tuple[str, ...]:
+    """Of the compilers."""
+    names = ("numba", "numba-cuda", "llvmlite")
+    found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
+    return tuple(str(found.get(name)) for name in names)
+
+
+@cache
 def _cache_folder() -> Path:
-    """Where compiled kernels are kept: as numba's, or, where that cannot be written, for now."""
+    """Where compiled kernels are kept: numba's folder, beside the sources, the user's own."""
     kept = config.CACHE_DIR  # type: ignore[attr-defined]
-    folder = Path(kept or Path(__file__).parent / "__pycache__")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="triegp-"))
-    return folder
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    places = [Path(__file__).parent / "__pycache__", Path(caches) / "triegp"]
+    for folder in [Path(kept)] if kept else places:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        return folder
+    return Path(tempfile.mkdtemp(prefix="triegp-"))
 
 
 def _type(kind: Any) -> Any:
@@ -188,6 +200,11 @@ def to_host(array: Any) -> npt.NDArray[Any]:
 def argsort(values: Any) -> Any:
     """Places in rising order, equal values in their own order."""
     return xp.argsort(values, kind="stable")
+
+
+def current_device() -> int:
+    """Number of the device that everything goes to."""
+    return 0 if SIMULATED else int(cupy.cuda.runtime.getDevice())
 
 
 def free_bytes() -> int:

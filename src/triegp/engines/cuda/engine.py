@@ -39,7 +39,7 @@ from triegp.interop import adopt
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_PLACES = 1 << 30  # of a batch; they are int32
+MOST_PLACES = 1 << 29  # of a batch; kernels use the bits above
 SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
 
@@ -106,8 +106,10 @@ class CudaEngine:
             found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
             n = found.n_rows
             for at, k in enumerate(batch):
-                own = found.rank[at * n : (at + 1) * n + 1]  # ends with the -1 of the next member
-                row_idx = found.row_idx[at * n : (at + 1) * n]
+                # Copies: a tree that outlives the others must not hold the whole batch. A member's
+                # ranks end with the -1 in front of the next.
+                own = found.rank[at * n : (at + 1) * n + 1].copy()
+                row_idx = found.row_idx[at * n : (at + 1) * n].copy()
                 results[k] = (row_idx, CardLinks(own, found.n_levels))
         return [one for one in results if one is not None]
 
@@ -272,15 +274,14 @@ class CudaEngine:
 
 
 def refuse_too_large(n_rows: int, width: int, n_levels: int) -> None:
-    """Raise MemoryError, before anything is allocated, where so many rows do not fit the card."""
+    """Raise MemoryError where so many rows do not fit the card, before they are sorted."""
+    if n_rows > MOST_PLACES:
+        raise MemoryError(f"the CUDA engine takes at most {MOST_PLACES} rows, got {n_rows}")
     needed = n_rows * _row_bytes(width, n_levels)
-    if needed <= SMALL_BYTES:
-        return
-    there = free_bytes()
-    if n_rows > MOST_PLACES or needed > there:
+    if needed > SMALL_BYTES and needed > (there := free_bytes()):
         raise MemoryError(
-            f"{n_rows} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB are free "
-            f"(and at most {MOST_PLACES} rows are possible): use fewer rows or engine='cpu'"
+            f"{n_rows} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB are free: "
+            "use fewer rows or the CPU engine"
         )
 
 

@@ -337,11 +337,10 @@ def _rank(links: Links) -> Any:
 
 def sum_products(trees: Sequence[Tree], x: Any) -> Floats:
     """Sum over trees of K x for x (n, k), in the order of the rows."""
-    total = None
+    total: Any = xp.zeros(x.shape)
     for some in _groves(trees, x.shape[1]):
-        part = _grove_product(*_grove(some), x)
-        total = part if total is None else total + part
-    return total  # type: ignore[return-value]
+        _add_grove_product(*_grove(some), x, total)
+    return total  # type: ignore[no-any-return]
 
 
 def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
@@ -373,7 +372,7 @@ def _grove(trees: Sequence[Tree]) -> tuple[Grove, Any]:
 
     Made when these trees are first seen together, and kept with the links of the first of them.
     """
-    owner = vars(trees[0].links)
+    owner = vars(trees[0].links)  # where it ends with them
     links, levels = [tree.links for tree in trees], [tree.levels for tree in trees]
     kept = owner.get("_grove")
     if kept is None or not _same([ref() for ref in kept[0]], links):
@@ -389,8 +388,8 @@ def _same(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
-def _grove_product(grove: Grove, levels: Any, x: Any) -> Any:
-    """Sum over the trees of a batch of K x."""
+def _add_grove_product(grove: Grove, levels: Any, x: Any, total: Any) -> None:
+    """total += K x of each tree of a batch, in their order; so it is the same for any batches."""
     plan = grove.plan
     n, k = x.shape
     n_groups = -(-k // WIDE)
@@ -410,9 +409,7 @@ def _grove_product(grove: Grove, levels: Any, x: Any) -> Any:
         else:
             _down(n_blocks, *head)
         values = out
-    total = xp.zeros((n, k))
     launch(_add_trees, total.size, values, plan.n_members, total)
-    return total
 
 
 def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:

@@ -20,6 +20,7 @@ from numba import cuda, int32
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    current_device,
     device,
     kernel,
     to_device,
@@ -30,7 +31,8 @@ from triegp.engines.cuda.card import (
 Ints = npt.NDArray[np.int32]
 ENDS = TILE + 1
 CHOSEN = 1 << 29  # more than any place in a tile
-WORST = 0.75  # a stage that leaves more than this share of its items open is followed by a long one
+ENOUGH = TILE  # items that are one tile in any case
+WORST = 0.75  # a stage that leaves more than this share of a member open is followed by a long one
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +252,8 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
     """
     none = xp.zeros(1, np.int32)
     depth, place, long = none, none, False
-    first, members, on_card = _leaf_tiles(n_rows, n_members)
+    counts = np.full(n_members, n_rows)
+    first, members, on_card = _leaf_tiles(n_rows, n_members, current_device())
     stages: list[Stage] = []
     while True:
         n_items, n_tiles = int(first[-1]), members.size
@@ -267,9 +270,11 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
         offset = np.zeros(n_tiles + 1, np.int32)
         np.cumsum(to_host(n_open), out=offset[1:])
         n_next = int(offset[-1])
-        long = n_next > WORST * n_items
         ends = np.searchsorted(members, np.arange(n_members), side="right")
-        first, members = _tiles(np.diff(offset[ends], prepend=0), long)
+        before, counts = counts, np.diff(offset[ends], prepend=0)
+        poor = (counts > WORST * before) & (counts > ENOUGH)  # each member's own affair
+        first, members = cut_up(counts, np.where(poor, counts, TILE))
+        long = bool(poor.any())
         offset_card, *on_card = upload(offset, first, members)
         next_rank = xp.empty(n_next + 1, np.int32)
         next_depth, next_place = xp.empty(n_next, np.int32), xp.empty(n_next, np.int32)
@@ -281,9 +286,9 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
 
 
 @lru_cache(maxsize=16)
-def _leaf_tiles(n_rows: int, n_members: int) -> tuple[Ints, Ints, list[Any]]:
-    """Tables of the first stage, which do not depend on the data."""
-    first, members = _tiles(np.full(n_members, n_rows), False)
+def _leaf_tiles(n_rows: int, n_members: int, device: int) -> tuple[Ints, Ints, list[Any]]:
+    """Tables of the first stage, which do not depend on the data; kept for each device."""
+    first, members = cut_up(np.full(n_members, n_rows), TILE)
     return first, members, upload(first, members)
 
 
@@ -297,21 +302,12 @@ def upload(*tables: npt.NDArray[Any]) -> list[Any]:
     return parts
 
 
-def _tiles(counts: npt.NDArray[Any], long: bool) -> tuple[Ints, Ints]:
-    """Where tiles begin, and whose each is, for so many items a member."""
-    begin = np.append(0, np.cumsum(counts))
-    if long:
-        return begin.astype(np.int32), np.arange(counts.size, dtype=np.int32)
-    return cut_up(begin, TILE)
-
-
-def cut_up(begin: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
-    """Cut runs begin[k]..begin[k + 1] into pieces of at most `size`: firsts, and whose each is."""
-    if begin.size == 2:
-        first = np.append(np.arange(begin[0], begin[1], size), begin[1]).astype(np.int32)
-        return first, np.zeros(first.size - 1, np.int32)
-    pieces = -(-np.diff(begin) // size)
-    owner = np.repeat(np.arange(pieces.size, dtype=np.int32), pieces)
-    within = np.arange(owner.size) - np.repeat(np.append(0, np.cumsum(pieces))[:-1], pieces)
-    first = np.append(begin[owner] + size * within, begin[-1])
+def cut_up(counts: npt.NDArray[Any], sizes: Any) -> tuple[Ints, Ints]:
+    """Cut runs of so many items into pieces of at most `sizes`: firsts, and whose each is."""
+    sizes = np.broadcast_to(sizes, counts.shape)
+    pieces = -(-counts // sizes)
+    ends, begin = np.cumsum(pieces), np.cumsum(counts) - counts
+    owner = np.repeat(np.arange(counts.size, dtype=np.int32), pieces)
+    within = np.arange(owner.size) - (ends - pieces)[owner]
+    first = np.append(begin[owner] + sizes[owner] * within, counts.sum())
     return first.astype(np.int32), owner

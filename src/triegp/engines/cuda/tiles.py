@@ -20,6 +20,7 @@ from triegp.engines import messages
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    current_device,
     device,
     kernel,
     launch,
@@ -409,7 +410,7 @@ def _long_down(
 
 
 @kernel
-def _crown(root_depth, n_levels, levels, m, s, partial, line, gradient):
+def _crown(root_depth, n_levels, levels, m, s, partial, gradient):
     """The roots' own terms; their messages are overwritten by their adjoints."""
     b = cuda.grid(1)
     if b < root_depth.size:
@@ -417,17 +418,17 @@ def _crown(root_depth, n_levels, levels, m, s, partial, line, gradient):
         v = np.float64(s[b]) + (levels[b, 0] - levels[b, root_depth[b]])
         last = partial.shape[1] - N_SUMS
         if v < INF:
-            partial[line + b, last] = math.log(v)
-            partial[line + b, last + 1] = mean * (mean / v)
-            partial[line + b, last + 2] = 1.0
+            partial[b, last] = math.log(v)
+            partial[b, last + 1] = mean * (mean / v)
+            partial[b, last + 2] = 1.0
         if gradient:
             t = mean / v
             gs = 0.5 * (1.0 / v - t * t)
             m[b] = t
             s[b] = gs
-            partial[line + b, 0] = -gs
+            partial[b, 0] = -gs
             if root_depth[b] == n_levels:
-                partial[line + b, n_levels] += gs
+                partial[b, n_levels] += gs
 
 
 @kernel
@@ -470,17 +471,18 @@ def evaluate_plan(
     """
     n_levels, n_members = plan.n_levels, plan.n_members
     n_columns = N_SUMS + (n_levels + 2 if gradient else 0)
-    lines = np.cumsum([0, *(stage.n_tiles for stage in plan.stages)])
-    partial = xp.zeros((int(lines[-1]) + n_members, n_columns))
+    # Roots first: stages in which a member has nothing left to do then add zeros at its end.
+    lines = np.cumsum([n_members, *(stage.n_tiles for stage in plan.stages)])
+    partial = xp.zeros((int(lines[-1]), n_columns))
     sizes = [*(stage.n_items for stage in plan.stages[1:]), n_members]
     m, s = ([xp.empty(size, dtype) for size in sizes] for _ in range(2))
     leaves = plan.stages[0]
     given = (leaves.first, leaves.member, *leaves.items, n_levels, levels)
-    given = (*given, row_idx, y, variance, m[0], s[0], partial)
+    given = (*given, row_idx, y, variance, m[0], s[0], partial[n_members:])
     UP_LEAVES[dtype](leaves.n_tiles, *given)
     for k in range(1, len(plan.stages)):
         _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, False)
-    tail = (plan.root_depth, n_levels, levels, m[-1], s[-1], partial, int(lines[-1]), gradient)
+    tail = (plan.root_depth, n_levels, levels, m[-1], s[-1], partial, gradient)
     launch(_crown, n_members, *tail)
     by_mean = by_var = xp.empty(row_idx.size if rows else 1, dtype)
     if gradient:
@@ -488,7 +490,7 @@ def evaluate_plan(
             _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, True)
         by_mean = xp.empty_like(by_var)
         DOWN_LEAVES[dtype](leaves.n_tiles, *given, rows, by_mean, by_var)
-    owner = np.concatenate([*(stage.members for stage in plan.stages), np.arange(n_members)])
+    owner = np.concatenate([np.arange(n_members), *(stage.members for stage in plan.stages)])
     total = to_host(add_lines_up(owner, n_members, partial))
     sums = [Sums(float(a), float(b), int(c)) for a, b, c in total[:, n_columns - N_SUMS :]]
     return sums, total[:, : n_columns - N_SUMS] if gradient else None, by_mean, by_var
@@ -519,7 +521,8 @@ def _items(
 
 def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
     """Sum the lines of every member, GROUP at a time, in their order; owner: of each line."""
-    in_turn, *firsts = _addition_tables(owner.astype(np.int32).tobytes(), n_members)
+    owners = owner.astype(np.int32).tobytes()
+    in_turn, *firsts = _addition_tables(owners, n_members, current_device())
     for first in firsts:
         out = xp.empty((first.size - 1, partial.shape[1]))
         _add_lines(first.size - 1, partial, in_turn, first, out)
@@ -528,14 +531,17 @@ def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _addition_tables(owners: bytes, n_members: int) -> tuple[Any, ...]:
-    """Lines member by member, and where the groups of each round of additions begin."""
+def _addition_tables(owners: bytes, n_members: int, device: int) -> tuple[Any, ...]:
+    """Lines member by member, and where the groups of each round of additions begin.
+
+    Kept for each device.
+    """
     owner = np.frombuffer(owners, np.int32)
     lines = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=n_members)
     cuts: list[Any] = []
     while not cuts or cuts[-1].size > n_members + 1:
-        first, owner = cut_up(np.append(0, np.cumsum(counts)), GROUP)
+        first, owner = cut_up(counts, GROUP)
         counts = np.bincount(owner, minlength=n_members)
         cuts.append(first)
     return tuple(upload(lines, *cuts))
