@@ -13,6 +13,8 @@ from triegp import BinaryTreeGPRegressor, CpuEngine, ForestGPRegressor
 from triegp.engines import choice
 from triegp.engines.choice import AUTO_WORK, check_engine, choose, cuda_problem
 
+FREE = 10**9  # bytes of the card that stands in
+
 ESTIMATORS = [
     BinaryTreeGPRegressor(n_members=2, n_candidates=3, max_iter=5, random_state=0),
     ForestGPRegressor(n_trees=4, max_iter=2, random_state=0),
@@ -41,6 +43,7 @@ def card(monkeypatch):
     monkeypatch.setattr("numba.cuda", numba_cuda, raising=False)
     monkeypatch.setattr(choice, "_simulated", lambda: False)
     monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(choice, "_free_bytes", lambda: FREE)
     return types.SimpleNamespace(cupy=cupy, runtime=runtime, numba=numba_cuda)
 
 
@@ -51,6 +54,49 @@ def test_auto_takes_the_card_where_it_is_worth_it(card):
     assert type(choose("cuda", 0)) is CudaEngine
     assert choose("cpu", 1e12, 3) == CpuEngine(n_threads=3)
     assert choose("auto", 0, 3) == CpuEngine(n_threads=3)
+
+
+def test_what_does_not_fit_the_card_stays_on_the_cpu(card):
+    assert type(choose("auto", 1e12, 0, FREE)) is CudaEngine
+    assert type(choose("auto", 1e12, 0, FREE + 1)) is CpuEngine
+    assert type(choose("cuda", 0, 0, FREE)) is CudaEngine
+    assert type(choose("cpu", 0, 0, 1e15)) is CpuEngine
+    with pytest.raises(MemoryError, match=r"needs about 2\.5 GB on the card, 1\.0 GB are free"):
+        choose("cuda", 0, 0, 2.5e9)
+
+
+def test_a_card_too_full_to_be_asked_has_no_memory(monkeypatch):
+    def full():
+        raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+    monkeypatch.setattr("triegp.engines.cuda.card.free_bytes", full)
+    assert choice._free_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "needed"),
+    [
+        # Rows of 2 features, of 16 bits and one for the shift: 5 bytes a grid and tree.
+        (ESTIMATORS[0], 80 * (2 * 5 + 120)),
+        (clone(ESTIMATORS[0]).set_params(shift=False), 80 * (4 + 120)),
+        (ESTIMATORS[1], 80 * (4 * (5 + 48) + 120 + 16 * (400 + 64))),
+    ],
+)
+def test_a_fit_counts_what_it_takes_of_the_card(card, monkeypatch, model, needed):
+    monkeypatch.setattr(choice, "AUTO_WORK", 0)
+    rng = np.random.default_rng(0)
+    X, y = rng.random((80, 2)), rng.random(80)
+    held = []
+    monkeypatch.setattr(CudaEngine, "hold", lambda self, array: held.append(0) or array)
+    model = clone(model).set_params(precision=16, scaling="minmax")
+    monkeypatch.setattr(choice, "_free_bytes", lambda: needed - 1)
+    with pytest.raises(MemoryError, match=r"0\.0 GB are free"):
+        clone(model).set_params(engine="cuda").fit(X, y)
+    clone(model).fit(X, y)
+    assert not held  # neither tried the card
+    monkeypatch.setattr(choice, "_free_bytes", lambda: needed)
+    clone(model).fit(X, y)
+    assert held
 
 
 @pytest.mark.parametrize(
@@ -87,6 +133,13 @@ def test_a_device_that_is_not_there_is_said_in_the_drivers_words(card, break_it,
     with pytest.raises(RuntimeError, match=message):
         check_engine("cuda")
     assert type(choose("auto", 1e12)) is CpuEngine
+
+
+def test_a_missing_compiler_is_named(card):
+    """Then numba has no error to tell."""
+    card.numba.is_available, card.numba.cuda_error = lambda: False, lambda: None
+    with pytest.raises(RuntimeError, match=r"libNVVM: pip install 'triegp\[cuda\]'"):
+        check_engine("cuda")
 
 
 def test_an_engine_that_does_not_load_says_why(card, monkeypatch):
@@ -163,7 +216,7 @@ def test_auto_counts_rows_and_orders(card, monkeypatch):
     """Eight rows a candidate: whether that is enough decides who trains."""
     asked = []
 
-    def note(engine, work, n_threads=0):
+    def note(engine, work, n_threads=0, card_bytes=0):
         asked.append((engine, work, n_threads))
         return CpuEngine(n_threads=n_threads)
 

@@ -16,12 +16,12 @@ from triegp.blas import one_blas_thread
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.engines.choice import choose
-from triegp.ensemble import Ensemble, recipe_of, train
+from triegp.ensemble import Ensemble, card_bytes, recipe_of, train
 from triegp.estimator import TreeGPRegressor
 from triegp.fitted import Data, Trained
 from triegp.fitting import Manner, Run, check_manner, fit_encoders
 from triegp.forest.answers import FittedForest
-from triegp.forest.fitting import ForestPlan, fit_forest
+from triegp.forest.fitting import ForestPlan, fit_forest, forest_card_bytes
 from triegp.forest.model import VARIANCES
 from triegp.forest.model import Manner as VarianceManner
 from triegp.forest.packing import pack_forest, unpack_forest
@@ -294,14 +294,16 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     ) -> Trained:
         (column,) = rows.columns()
         measured = measure(n_rows=X.shape[0], **column)
-        work = X.shape[0] * settings.plan.n_trees * SOLVED_COLUMNS
-        engine = choose(run.engine, work, run.n_jobs)
+        n_rows, plan = X.shape[0], settings.plan
+        work = n_rows * plan.n_trees * SOLVED_COLUMNS
+        room = forest_card_bytes(encoders, plan.n_trees, n_rows)
+        recipe = recipe_of(settings_of("default", {"n_members": PRESET_MEMBERS}), rows.n_effective)
+        if plan.start == "trained":
+            room = max(room, card_bytes(encoders, recipe, n_rows, 1))
+        engine = choose(run.engine, work, run.n_jobs, room)
         trained: list[Any] = []
         with one_blas_thread():
-            if settings.plan.start == "trained":
-                recipe = recipe_of(
-                    settings_of("default", {"n_members": PRESET_MEMBERS}), rows.n_effective
-                )
+            if plan.start == "trained":
                 found = train(
                     encoders,
                     X,
@@ -320,7 +322,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
                 encoders,
                 X,
                 measured,
-                settings.plan,
+                plan,
                 run.rng,
                 engine,
                 run.watch,

@@ -14,6 +14,7 @@ from triegp.encoding import BitEncoder
 from triegp.engines.choice import choose
 from triegp.ensemble import (
     Ensemble,
+    card_bytes,
     check_encoders,
     pack_ensemble,
     recipe_of,
@@ -247,7 +248,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         run: Run,
     ) -> Trained:
         recipe = recipe_of(settings, rows.n_effective)
-        work = X.shape[0] * rows.targets.shape[1] * recipe.n_candidates
+        n_rows, n_targets = X.shape[0], rows.targets.shape[1]
+        work = n_rows * n_targets * recipe.n_candidates
+        room = card_bytes(encoders, recipe, n_rows, n_targets)
         with one_blas_thread():
             return train(
                 encoders,
@@ -259,7 +262,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
                 run.watch,
                 run.progress,
                 run.keep,
-                choose(run.engine, work, run.n_jobs),
+                choose(run.engine, work, run.n_jobs, room),
             )
 
     def _importances(self) -> list[Importances]:

@@ -20,6 +20,8 @@ ENGINES = ("auto", "cpu", "cuda")
 # seconds on two cores, and so does compiling the kernels.
 AUTO_WORK = 10_000_000
 
+ROW_BYTES = 120  # about what a row takes on the card beside its codes, for one order at a time
+
 PACKAGES = {"numba-cuda": "numba_cuda", "CuPy": "cupy"}
 
 
@@ -33,23 +35,31 @@ def check_engine(engine: str) -> str:
     return engine
 
 
-def choose(engine: str, work: float, n_threads: int = 0) -> Engine:
+def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) -> Engine:
     """The engine to train on.
 
     Parameters
     ----------
     engine : {"auto", "cpu", "cuda"}
         "cuda" insists, and raises RuntimeError with what is missing. "auto" is "cuda" where the
-        extra and a device are there and there is enough work for it, otherwise "cpu". It never
-        takes numba's simulator; "cuda" does where NUMBA_ENABLE_CUDASIM=1 says so.
+        extra and a device are there, there is enough work for it and enough memory, otherwise
+        "cpu". It never takes numba's simulator; "cuda" does where NUMBA_ENABLE_CUDASIM=1 says so.
     work : float
         Rows times orders that will be evaluated together; `AUTO_WORK` is enough.
     n_threads : int
         For the CPU; 0 is all cores.
+    card_bytes : float
+        What the work takes of the card's memory. Where less is free, "auto" is "cpu", and "cuda"
+        raises MemoryError.
     """
     check_engine(engine)
     wanted = engine == "auto" and work >= AUTO_WORK and not _simulated()
-    if engine == "cuda" or (wanted and cuda_problem() is None):
+    if engine == "cuda" and card_bytes > (there := _free_bytes()):
+        raise MemoryError(
+            f'engine="cuda" needs about {card_bytes / 1e9:.1f} GB on the card, {there / 1e9:.1f} '
+            'GB are free: use fewer rows or engine="cpu"'
+        )
+    if engine == "cuda" or (wanted and cuda_problem() is None and card_bytes <= _free_bytes()):
         from triegp.engines.cuda import CudaEngine
 
         cuda: Engine = CudaEngine()
@@ -89,8 +99,21 @@ def _device_problem() -> str | None:
     except Exception as error:
         return f"there is no CUDA device: {_in_words(error)}"
     if not cuda.is_available():
-        return f"numba finds no CUDA device: {' '.join(str(cuda.cuda_error()).split())}"
+        said = cuda.cuda_error()
+        if said is None:  # the driver is fine
+            return "numba does not find CUDA's compiler, libNVVM: pip install 'triegp[cuda]'"
+        return f"numba finds no CUDA device: {' '.join(str(said).split())}"
     return None
+
+
+def _free_bytes() -> int:
+    """Memory of the card that is free; none where a card is too full to be asked."""
+    from triegp.engines.cuda.card import free_bytes
+
+    try:
+        return free_bytes()
+    except Exception:
+        return 0
 
 
 def _in_words(error: Exception) -> str:

@@ -2,12 +2,20 @@
 
 from triegp.ensemble.members import Ensemble, Member
 from triegp.ensemble.packing import pack_ensemble, unpack_ensemble
-from triegp.ensemble.training import Recipe, check_encoders, recipe_of, train, weigh
+from triegp.ensemble.training import (
+    Recipe,
+    card_bytes,
+    check_encoders,
+    recipe_of,
+    train,
+    weigh,
+)
 
 __all__ = [
     "Ensemble",
     "Member",
     "Recipe",
+    "card_bytes",
     "check_encoders",
     "pack_ensemble",
     "recipe_of",

@@ -15,6 +15,7 @@ from triegp.calibration import Calibration, calibrate
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine, Engine
+from triegp.engines.choice import ROW_BYTES
 from triegp.ensemble.members import Ensemble, Member, loo_members
 from triegp.fitted import Trained
 from triegp.jobs import Stopwatch, run_jobs
@@ -98,6 +99,15 @@ def recipe_of(settings: Settings, n_effective: float) -> Recipe:
         noise=settings.noise,
         final_noise=1.0 / n_effective if settings.final_noise is None else settings.final_noise,
     )
+
+
+def card_bytes(encoders: Sequence[BitEncoder], recipe: Recipe, n_rows: int, n_targets: int) -> int:
+    """Memory of a card that training takes, about: the codes of all grids stay there."""
+    n_grids = recipe.n_members if recipe.own_grids else 1
+    extra = encoders[0].n_features_in_ if recipe.own_grids else 0  # a shift takes a bit a feature
+    widths = [-(-(encoder.n_bits_ + extra) // 8) for encoder in encoders]
+    codes = sum(widths[k % len(widths)] for k in range(n_grids))
+    return n_rows * (codes + ROW_BYTES + 24 * (n_targets - 1))
 
 
 def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine, Engine
-from triegp.forest.model import TOLERANCE, ForestModel, Manner, precondition
-from triegp.forest.nystrom import Nystrom
+from triegp.engines.choice import ROW_BYTES
+from triegp.forest.model import TOLERANCE, ForestModel, Manner, precondition, rank_for
+from triegp.forest.nystrom import BLOCK_ROWS, Nystrom
 from triegp.forest.operators import Forest
 from triegp.forest.planting import (
     Parameters,
@@ -42,6 +43,7 @@ HELD_ROWS = 2_000  # at most, that training does not see: tails are learned from
 LARGEST = 1e9  # sample weight, and known noise over the variance of y
 MANY_ROWS = 60_000  # from here on, tails are learned from a forest of fewer
 SOME_ROWS = 20_000  # namely of so many
+TREE_BYTES = 48  # that a row takes in a tree on a card, codes not counted
 FEW_ROWS = 1_000  # below, all rows are trained on, and tails learned from all
 
 
@@ -180,6 +182,13 @@ def fit_forest(
             watch.interrupt()
             stopped = True
     return Grown(model, tuple(found), stopped)
+
+
+def forest_card_bytes(encoders: Sequence[BitEncoder], n_trees: int, n_rows: int) -> int:
+    """Memory of a card that a fit takes, about: trees, and a preconditioner while it is made."""
+    shifted = [-(-(encoder.n_bits_ + encoder.n_features_in_) // 8) for encoder in encoders]
+    trees = sum(shifted[t % len(shifted)] + TREE_BYTES for t in range(n_trees))
+    return n_rows * (trees + ROW_BYTES + 2 * 8 * (rank_for(n_rows) + BLOCK_ROWS))
 
 
 def _learn_tails(

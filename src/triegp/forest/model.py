@@ -150,8 +150,13 @@ class ForestModel:
 
 def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
     """A preconditioner of as high a rank as its memory allows, at most 400."""
-    rank = min(RANK, max(32, BASIS_FLOATS // forest.n_rows))
+    rank = rank_for(forest.n_rows)
     return fit_nystrom(forest, variance, rank, np.random.default_rng(seed))
+
+
+def rank_for(n_rows: int) -> int:
+    """Rank of a preconditioner for so many rows."""
+    return min(RANK, max(32, BASIS_FLOATS // n_rows))
 
 
 def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
