@@ -1,8 +1,9 @@
 """The CUDA engine on a card: `python -m bench.card`, a few minutes; fills bench/results/card.
 
-Times are medians, on the card's own clock where one evaluation is timed and by the wall for whole
-fits; everything is warm. Beside each stands what must move through the card's memory, and how long
-that takes at the bandwidth of a copy measured in the same run.
+Times are medians, on the card's own clock where one evaluation is timed, and warm; those of whole
+fits are by the wall, and the first of each kind compiles. Beside them stand two amounts of memory
+and how long each takes at the bandwidth of a copy measured in the same run: the inputs, read once,
+which nothing can do without; and the traffic of the algorithm, with every pass of its sorts.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def orders(d, count, seed=0):
     return [BitOrder.from_weights(random_bits(precision, rng), weights) for _ in range(count)]
 
 
-def bytes_that_move(n_places, width, n_levels, n_members):
+def traffic(n_places, width, n_levels, n_members):
     """Bytes through memory of one evaluation with gradient, each array once a stage that needs it.
 
     A radix sort of w-byte words with 8-byte places reads and writes both once a byte of the word.
@@ -95,7 +96,7 @@ def evaluation(n, d, n_members, repeats):
     given = pool.used_bytes()
     work = lambda: engine.evaluate_many(candidates, np.dtype(float), True)  # noqa: E731
     took = events(work, repeats)
-    moved = bytes_that_move(n * n_members, d, d * PRECISION - 1, n_members)
+    moved = traffic(n * n_members, d, d * PRECISION - 1, n_members)
     return {
         "n": n,
         "d": d,
@@ -105,6 +106,7 @@ def evaluation(n, d, n_members, repeats):
         "given_bytes_a_row": given / n,
         "peak_bytes_a_row": pool.total_bytes() / (n * n_members),
         "bytes": moved,
+        "input_bytes": n * (d + 8),
     }
 
 
@@ -132,6 +134,7 @@ def product(n, n_trees, n_columns, repeats=5):
         "milliseconds": events(lambda: engine.sum_products(trees, x), repeats),
         "level_products_milliseconds": events(lambda: engine.sum_level_products(trees, x, x), 3),
         "bytes": moved,
+        "input_bytes": n * 8 * n_columns,
     }
 
 
@@ -173,6 +176,7 @@ def main(arguments=None):
             if "bytes" in row:
                 row["floor_milliseconds"] = 1e3 * row["bytes"] / rate
                 row["over_floor"] = row["milliseconds"] / row["floor_milliseconds"]
+                row["input_milliseconds"] = 1e3 * row["input_bytes"] / rate
             print(part, row, flush=True)
             rows.append(row)
         found = {"copy_bytes_a_second": rate, "machine": card_machine(), "rows": rows}

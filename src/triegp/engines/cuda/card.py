@@ -39,6 +39,7 @@ else:
     TILE = 512  # adjacent leaves that one block holds in its shared memory
 
 
+SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 OFFSETS = 8 * np.arange(512, dtype=np.int64)  # of a kernel's arguments, all of 8 bytes
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from triegp.engines.cuda import algebra, blocks, forests, keys, linking, search, sweeps
-from triegp.engines.cuda.card import TILE, free_bytes, to_device, to_host, xp
+from triegp.engines.cuda.card import SMALL_BYTES, TILE, free_bytes, to_device, to_host, xp
 from triegp.engines.cuda.linking import CardLinks
 from triegp.engines.cuda.plan import make_plan
 from triegp.engines.cuda.tiles import evaluate_plan
@@ -40,7 +40,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_PLACES = 1 << 29  # of a batch; kernels use the bits above
-SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
 
 

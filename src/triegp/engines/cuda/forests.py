@@ -17,6 +17,7 @@ import numpy as np
 from numba import cuda, float64, int32
 
 from triegp.engines.cuda.card import (
+    SMALL_BYTES,
     THREADS,
     TILE,
     device,
@@ -36,7 +37,6 @@ from triegp.engines.protocol import Floats, Links, Tree
 WIDE = 4  # columns of a block
 ROOM = TILE * WIDE
 GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
-SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
 
 
 @dataclass(frozen=True, eq=False)
