@@ -12,13 +12,14 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import over, strict_card
 from tolerances import FITS, VALUE
-from triegp import BitOrder, CpuEngine, ForestGPRegressor, build_trie
+from triegp import BitOrder, CpuEngine, ForestGPRegressor, build_trie, validation
 from triegp.engines.cuda import CudaEngine, algebra
 from triegp.forest import (
     apply_inverse,
     fit_nystrom,
     forest_evidence,
     forest_gradient,
+    forest_level_products,
     forest_operator,
     forest_product,
     solve_forest,
@@ -122,8 +123,88 @@ def test_a_solve_that_goes_on_from_a_start():
     )
     with pytest.raises(ValueError, match="b must be finite"):
         solve_forest(cuda, 1.0, np.full(N_ROWS, np.nan))
-    with pytest.raises(ValueError, match="x must be float64 of shape"):
+    with pytest.raises(ValueError, match="x must have shape"):
         forest_product(cuda, CudaEngine().hold(y)[1:])
+
+
+def gradient_parts(forest, problem, place, x):
+    """Every derivative, for x in place of solutions and probes."""
+    noise = place(np.full(N_ROWS, 0.3))
+    given = (x[:, :1], x, x, place(np.linspace(0.5, 2.0, N_ROWS)), noise)
+    found = forest_gradient(forest, problem.orders, *given)
+    return [np.concatenate(found.phi), found.log_scale, np.array(found.noise)]
+
+
+def evidence_parts(forest, problem, place, x, exact_rows):
+    found = forest_evidence(
+        forest,
+        place(np.full(N_ROWS, 9.0)),
+        x[:, 0],
+        np.random.default_rng(0),
+        exact_rows=exact_rows,
+        rank=RANK,
+        n_probes=2,
+        tolerance=1e-3,
+    )
+    return [np.array([found.log_likelihood, found.log_det, found.square])]
+
+
+# Of a forest, its problem, who brings arrays to a place, and x (n, 2) there: what comes back in
+# kind, and what comes to the host.
+IN_KIND = {
+    "product": lambda f, p, place, x: [forest_product(f, x), forest_product(f, x[:, 0])],
+    "level products": lambda f, p, place, x: forest_level_products(f, x, x),
+    "solve": lambda f, p, place, x: [
+        solve_forest(f, place(np.full(N_ROWS, 9.0)), x, tolerance=1e-9).x,
+        solve_forest(f, 99.0, x[:, 0], start=x[:, 0], tolerance=1e-9).x,
+    ],
+}
+TO_HOST = {
+    "gradient": gradient_parts,
+    "exact evidence": lambda *given: evidence_parts(*given, N_ROWS),
+    "evidence": lambda *given: evidence_parts(*given, 0),
+}
+
+
+@pytest.mark.parametrize("name", [*IN_KIND, *TO_HOST])
+def test_answers_come_from_either_engine_to_where_the_question_came_from(name):
+    problem = problem_of()
+    x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
+    ask = (IN_KIND | TO_HOST)[name]
+    cpu, cuda = both(problem)
+    expected = ask(cpu, problem, np.asarray, x)
+    for forest, place in ((cpu, CudaEngine().hold), (cuda, np.asarray), (cuda, CudaEngine().hold)):
+        given = place(x)
+        kind = type(given) if name in IN_KIND else np.ndarray
+        for one, two in zip(ask(forest, problem, place, given), expected, strict=True):
+            assert type(one) is kind
+            same(one, two, FITS)
+
+
+@pytest.mark.parametrize("name", [*IN_KIND, *TO_HOST])
+def test_what_is_not_finite_is_refused_wherever_it_lies(name):
+    problem = problem_of()
+    x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
+    x[3, 0] = np.nan
+    for forest in both(problem):
+        for place in (np.asarray, CudaEngine().hold):
+            with pytest.raises(ValueError, match="must be finite, got nan at position"):
+                (IN_KIND | TO_HOST)[name](forest, problem, place, place(x))
+
+
+def test_steps_of_a_solve_look_at_no_rows(monkeypatch):
+    """To ask a card whether all is finite would wait for it; what users pass in is asked once."""
+    asked = []
+    refuse = validation._refuse_nonfinite
+    monkeypatch.setattr(
+        validation, "_refuse_nonfinite", lambda name, x: asked.append(name) or refuse(name, x)
+    )
+    problem = problem_of()
+    _, cuda = both(problem)
+    asked.clear()
+    found = solve_forest(cuda, 0.05, CudaEngine().hold(problem.rows.y), tolerance=1e-8)
+    assert found.n_steps > 2
+    assert sorted(asked) == ["b", "noise"]
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, draw_like, fit_nystrom
-from triegp.forest.operators import Forest, forest_product
-from triegp.forest.solving import NotConverged, solve_quietly
+from triegp.forest.operators import Forest, multiply
+from triegp.forest.solving import NotConverged, solve_held
 from triegp.validation import finite_vector, whole_number
 
 EXACT_ROWS = 2_000  # up to so many, a dense Cholesky factor is cheap
@@ -92,7 +92,7 @@ def forest_evidence(
     -----
     O(n T) for each of about n_probes * steps products, beside the preconditioner.
     """
-    targets = finite_vector("y", y, forest.n_rows)
+    targets = finite_vector("y", y, forest.n_rows, forest.engine.hold)
     variance = check_noise(noise, forest.n_rows)
     n_probes = whole_number("n_probes", n_probes, 2)
     n_steps = whole_number("n_steps", n_steps)
@@ -123,7 +123,8 @@ def estimate_evidence(
     tolerance: float,
 ) -> tuple[Evidence, int]:
     """The estimate, and how many of its solves did not reach the tolerance; without a warning."""
-    found = solve_quietly(
+    targets = forest.engine.hold(targets)
+    found = solve_held(
         forest,
         variance,
         targets,
@@ -134,7 +135,7 @@ def estimate_evidence(
     traces, n_short = _log_traces(forest, variance, nystrom, n_probes, n_steps, tolerance, rng)
     log_det = nystrom.log_det + float(traces.mean())
     error = 0.5 * float(traces.std(ddof=1)) / np.sqrt(n_probes)
-    square = float(forest.engine.hold(targets) @ found.x)
+    square = float(targets @ found.x)
     n_short += 0 if found.converged else 1
     return _evidence(log_det, square, forest.n_rows, float(error), False), n_short
 
@@ -142,7 +143,7 @@ def estimate_evidence(
 def exact_evidence(forest: Forest, variance: Floats, y: Floats) -> Evidence:
     """By a dense Cholesky factor. O(n^2 T + n^3)."""
     engine = forest.engine
-    dense = forest_product(forest, np.eye(forest.n_rows))
+    dense = multiply(forest, engine.hold(np.eye(forest.n_rows)))
     diagonal = engine.hold(np.arange(forest.n_rows))
     dense[diagonal, diagonal] += engine.hold(variance)
     lower = engine.cholesky(dense)
@@ -175,7 +176,7 @@ def _log_traces(
     strides, ratios = np.zeros((n_steps, n_probes)), np.zeros((n_steps, n_probes))
     lengths = np.zeros(n_probes, np.int64)
     for step in range(n_steps):
-        q = forest_product(forest, p) + noise * p
+        q = multiply(forest, p) + noise * p
         stride = rz / engine.fetch(engine.dots(p, q))
         r = r - engine.hold(stride) * q
         z = apply_inverse(nystrom, r)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.forest.operators import Forest, forest_level_products
+from triegp.forest.nystrom import check_noise
+from triegp.forest.operators import Forest
 from triegp.order import BitOrder
+from triegp.validation import finite_columns, finite_vector
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,10 +43,10 @@ class ForestGradient:
 def forest_gradient(
     forest: Forest,
     orders: Sequence[BitOrder],
-    alpha: Floats,
-    probes: Floats,
-    solved: Floats,
-    weight: Floats | None = None,
+    alpha: Any,
+    probes: Any,
+    solved: Any,
+    weight: Any = None,
     noise: Any = None,
 ) -> ForestGradient:
     """Gradient of the nll of k targets, summed over them.
@@ -64,14 +66,39 @@ def forest_gradient(
 
     Notes
     -----
-    O(n T (k + p)). Exact for probes whose mean z z' is I, otherwise an unbiased estimate.
+    O(n T (k + p)). Exact for probes whose mean z z' is I, otherwise an unbiased estimate. Arrays
+    may lie on the host or on a device; derivatives come in the host's memory.
+    """
+    n, hold = forest.n_rows, forest.engine.hold
+    parts = {"alpha": alpha, "probes": probes, "solved": solved}
+    held = [finite_columns(name, part, n, hold).reshape(n, -1) for name, part in parts.items()]
+    if held[1].shape != held[2].shape:
+        raise ValueError(
+            f"solved must have the shape of probes, {held[1].shape}, got {held[2].shape}"
+        )
+    if weight is not None:
+        weight, noise = finite_vector("weight", weight, n, hold), check_noise(noise, n)
+    return gradient_held(forest, orders, held[0], held[1], held[2], weight, noise)
+
+
+def gradient_held(
+    forest: Forest,
+    orders: Sequence[BitOrder],
+    alpha: Floats,
+    probes: Floats,
+    solved: Floats,
+    weight: Floats | None = None,
+    noise: Any = None,
+) -> ForestGradient:
+    """As `forest_gradient`, of arrays in the engine's memory; nothing is checked.
+
+    weight and noise may lie on the host.
     """
     engine = forest.engine
-    alpha, probes, solved = (engine.hold(part) for part in (alpha, probes, solved))
     n_targets, n_probes = alpha.shape[1], probes.shape[1]
     share = n_targets / n_probes
-    by_level = forest_level_products(
-        forest,
+    by_level = engine.sum_level_products(
+        forest.trees,
         np.hstack([-0.5 * alpha, 0.5 * share * solved]),
         np.hstack([alpha, probes]),
     )

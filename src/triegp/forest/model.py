@@ -164,7 +164,7 @@ def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
     return solve_forest(
         model.forest,
         model.variance,
-        b,
+        model.forest.engine.hold(b),
         preconditioner=model.preconditioner,
         tolerance=tolerance,
     )

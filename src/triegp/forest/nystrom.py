@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from triegp.blas import one_blas_thread
 from triegp.engines import Engine
-from triegp.forest.operators import Forest, forest_product
+from triegp.forest.operators import Forest, multiply
+from triegp.interop import to_host
 from triegp.validation import non_negative_vector, whole_number
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +96,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
         some = chosen[start : start + at_a_time]
         units = np.zeros_like(variance, shape=(n, some.size))
         units[some, numbers[: some.size]] = 1.0
-        columns = forest_product(forest, units)
+        columns = multiply(forest, units)
         corner[:, start : start + some.size] = columns[chosen]
         basis[:n, start : start + some.size] = columns[rows]
     jitter = JITTER * max(forest.prior_variance, 1e-300)
@@ -215,8 +216,8 @@ def _slices(engine: Engine, n_blocks: int) -> list[slice]:
 
 
 def check_noise(noise: Any, n_rows: int) -> Floats:
-    """Noise variances as a vector (n,), all positive."""
-    variance = np.broadcast_to(np.asarray(noise, np.float64), (n_rows,))
+    """Noise variances as a vector (n,) in the host's memory, all positive."""
+    variance = np.broadcast_to(np.asarray(to_host(noise), np.float64), (n_rows,))
     variance = non_negative_vector("noise", variance, n_rows)
     if not (variance > 0).all():
         i = int(np.argmin(variance))

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from scipy.sparse.linalg import LinearOperator
 
 from triegp.engines import Engine, Tree
-from triegp.forest.arrays import hold_columns
+from triegp.interop import like
 from triegp.operators import check_levels
 from triegp.trie import Trie
-from triegp.validation import non_negative_vector
+from triegp.validation import finite_columns, non_negative_vector
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,12 +74,18 @@ class Forest:
 
 
 def forest_product(forest: Forest, x: Any) -> Floats:
-    """K x for x (n,) or (n, k), in the order of the rows, in the engine's memory. O(n T k).
+    """K x for x (n,) or (n, k), in the order of the rows, an array as x is. O(n T k).
 
     Trees run side by side on the engine of the first; they are added in an order of their own, so
     the result is the same for any number of threads.
     """
-    x = hold_columns(forest.engine, "x", x, forest.n_rows)
+    held = finite_columns("x", x, forest.n_rows, forest.engine.hold)
+    out: Floats = like(multiply(forest, held), x)
+    return out
+
+
+def multiply(forest: Forest, x: Floats) -> Floats:
+    """K x for x (n,) or (n, k), both in the engine's memory; nothing is checked."""
     columns = x.reshape(forest.n_rows, -1)
     return forest.engine.sum_products(forest.trees, columns).reshape(x.shape)
 
@@ -88,14 +94,14 @@ def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
     """Quadratic forms by depth and tree: x' K_l z for l = 0..D, (D + 1,) each. O(n T k).
 
     x and z are (n,) or (n, k), whose columns are summed; K_l is 1 where two rows share their first
-    l bits in that tree.
+    l bits in that tree. Arrays come as x is.
     """
-    columns = hold_columns(forest.engine, "x", x, forest.n_rows)
-    others = hold_columns(forest.engine, "z", z, forest.n_rows)
+    columns = finite_columns("x", x, forest.n_rows, forest.engine.hold)
+    others = finite_columns("z", z, forest.n_rows, forest.engine.hold)
     if others.shape != columns.shape:
         raise ValueError(f"z must have the shape of x, {columns.shape}, got {others.shape}")
     pair = (part.reshape(forest.n_rows, -1) for part in (columns, others))
-    return forest.engine.sum_level_products(forest.trees, *pair)
+    return [like(part, x) for part in forest.engine.sum_level_products(forest.trees, *pair)]
 
 
 def forest_diagonal(forest: Forest) -> Floats:
@@ -109,7 +115,7 @@ def forest_operator(forest: Forest, noise: Any = 0.0) -> LinearOperator:
     variance = non_negative_vector("noise", given, forest.n_rows)
 
     def multiply(x: Floats) -> Floats:
-        image = forest.engine.fetch(forest_product(forest, x))
+        image = forest_product(forest, x)
         return np.asarray(image + (variance if x.ndim == 1 else variance[:, None]) * x)
 
     return LinearOperator(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.forest.arrays import fetch_norms, hold_columns
+from triegp.forest.arrays import fetch_norms
 from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
-from triegp.forest.operators import Forest, forest_product
-from triegp.validation import positive_number, whole_number
+from triegp.forest.operators import Forest, multiply
+from triegp.interop import like
+from triegp.validation import finite_columns, positive_number, whole_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,7 +29,7 @@ class Solution:
     Attributes
     ----------
     x : float64 (n,) or (n, k)
-        Solutions, in the memory of the forest's engine.
+        Solutions, an array as b is.
     residual : float64 (k,)
         |b - A x| / |b| of each right-hand side, recomputed from x; in the host's memory.
     n_steps : int
@@ -82,12 +83,13 @@ def solve_forest(
     O(n T k) a step. The residual is recomputed at the end, and the steps go on from there if the
     one that was kept up to date had drifted from it.
     """
-    found = solve_quietly(
+    engine, n = forest.engine, forest.n_rows
+    found = solve_held(
         forest,
         noise,
-        b,
+        finite_columns("b", b, n, engine.hold),
         preconditioner=preconditioner,
-        start=start,
+        start=None if start is None else finite_columns("start", start, n, engine.hold),
         tolerance=tolerance,
         max_steps=max_steps,
     )
@@ -98,41 +100,42 @@ def solve_forest(
             NotConverged,
             stacklevel=2,
         )
-    return found
+    return replace(found, x=like(found.x, b))
 
 
-def solve_quietly(
+def solve_held(
     forest: Forest,
     noise: Any,
-    b: Any,
+    b: Floats,
     *,
     preconditioner: Nystrom | None,
-    start: Any = None,
+    start: Floats | None = None,
     tolerance: float,
     max_steps: int,
 ) -> Solution:
-    """As `solve_forest`, for a caller who looks at the residual: without a warning."""
+    """As `solve_forest`, for a caller who looks at the residual: without a warning.
+
+    b, start and the solution lie in the engine's memory; nobody looks whether they are finite.
+    """
     engine = forest.engine
     variance = engine.hold(check_noise(noise, forest.n_rows))[:, None]
-    given = hold_columns(engine, "b", b, forest.n_rows)
     tolerance = positive_number("tolerance", tolerance)
     max_steps = whole_number("max_steps", max_steps)
     if preconditioner is not None and preconditioner.rows.size != forest.n_rows:
         raise ValueError(
             f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rows.size}"
         )
-    target = given.reshape(forest.n_rows, -1)
+    target = b.reshape(forest.n_rows, -1)
     x = np.zeros_like(target)
     if start is not None:
-        begin = hold_columns(engine, "start", start, forest.n_rows)
-        if begin.shape != given.shape:
-            raise ValueError(f"start must have the shape of b, {given.shape}, got {begin.shape}")
-        x = begin.reshape(target.shape).copy()
+        if start.shape != b.shape:
+            raise ValueError(f"start must have the shape of b, {b.shape}, got {start.shape}")
+        x = start.reshape(target.shape).copy()
     size = fetch_norms(engine, target)
     size = np.where(size > 0, size, 1.0)
 
     def residual_of(x: Floats) -> Floats:
-        return target - forest_product(forest, x) - variance * x
+        return target - multiply(forest, x) - variance * x
 
     n_steps = 0
     error = residual_of(x) if x.any() else target.copy()
@@ -154,7 +157,7 @@ def solve_quietly(
             break
     x, relative = best
     converged = bool((relative <= tolerance).all())
-    return Solution(x.reshape(given.shape), relative, n_steps, converged)
+    return Solution(x.reshape(b.shape), relative, n_steps, converged)
 
 
 def _descend(
@@ -183,7 +186,7 @@ def _descend(
     p = z
     rz = engine.dots(r, z)
     for step in range(1, max_steps + 1):
-        q = forest_product(forest, p) + variance * p
+        q = multiply(forest, p) + variance * p
         curvature = engine.dots(p, q)
         up = curvature > 0
         stride = np.where(up, rz / np.where(up, curvature, 1.0), 0.0)

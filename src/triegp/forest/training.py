@@ -19,11 +19,11 @@ import numpy.typing as npt
 from triegp.codes import Codes
 from triegp.engines import CpuEngine, Engine
 from triegp.forest.evidence import EXACT_ROWS, estimate_evidence, exact_evidence
-from triegp.forest.gradient import forest_gradient
+from triegp.forest.gradient import gradient_held
 from triegp.forest.nystrom import Nystrom, fit_nystrom
 from triegp.forest.operators import Forest
 from triegp.forest.planting import Parameters, rescale
-from triegp.forest.solving import solve_quietly
+from triegp.forest.solving import solve_held
 from triegp.jobs import Stopwatch
 from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
@@ -241,7 +241,7 @@ class Walk:
             self._renew()
             if not self._solve() <= MAX_RESIDUAL:
                 return False
-        gradient = forest_gradient(
+        gradient = gradient_held(
             self.forest,
             self.orders,
             self._solution[:, :1],
@@ -292,7 +292,7 @@ class Walk:
 
     def _solve(self) -> float:
         """Solve from where the last step ended; the largest relative residual."""
-        found = solve_quietly(
+        found = solve_held(
             self.forest,
             self.variance,
             self._right,
