@@ -112,7 +112,7 @@ def _free_bytes() -> int:
 
     try:
         return free_bytes()
-    except Exception:
+    except RuntimeError:  # what CuPy raises where it cannot make itself a place there
         return 0
 
 
