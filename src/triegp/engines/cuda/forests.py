@@ -29,9 +29,9 @@ from triegp.engines.cuda.card import (
     xp,
 )
 from triegp.engines.cuda.keys import ranks
+from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.linking import CardLinks
 from triegp.engines.cuda.plan import Plan, Stage, last_turn, make_plan
-from triegp.engines.cuda.tiles import add_by_level, add_lines_up, block_sum
 from triegp.engines.protocol import Floats, Links, Tree
 
 WIDE = 4  # columns of a block

@@ -9,7 +9,6 @@ added in a fixed order, so that the result is the same bits every time.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,18 @@ from triegp.engines import messages
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
-    current_device,
     device,
     kernel,
     launch,
     to_host,
     xp,
 )
-from triegp.engines.cuda.plan import Plan, Stage, cut_up, last_turn, upload
+from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
+from triegp.engines.cuda.plan import Plan, Stage, last_turn
 from triegp.engines.protocol import Sums
 
 INF = math.inf
 FULL_LEFT, FULL_RIGHT, BEGIN = 1 << 29, 1 << 30, (1 << 29) - 1
-GROUP = 64  # rows of `partial` that one block adds up
 N_SUMS = 3  # log v, e^2 / v and their number
 
 merge = device(messages.merge)
@@ -110,60 +108,6 @@ def _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_
                         full += gs2
         cuda.syncthreads()
     return full
-
-
-@device
-def add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, line):
-    """Sums of given[p] over the merged separators of every depth, to partial[line].
-
-    Where a tile has few depths, several threads share one, each with a part of the tile.
-    """
-    t = cuda.threadIdx.x
-    if t == 0:
-        bounds[0], bounds[1] = 0, n_levels
-    cuda.syncthreads()
-    for p in range(t, count, THREADS):
-        if turns[p] > 0 and ranks[p] < n_levels:
-            cuda.atomic.max(bounds, 0, ranks[p] + 1)
-            cuda.atomic.min(bounds, 1, ranks[p])
-    cuda.syncthreads()
-    stop, first = bounds[0], bounds[1]
-    while first < stop:
-        width = min(stop - first, THREADS)
-        parts = THREADS // width
-        level, part = first + t % width, t // width
-        found = 0.0
-        if part < parts:
-            share = (count + parts - 1) // parts
-            for p in range(part * share, min((part + 1) * share, count)):
-                if ranks[p] == level and turns[p] > 0:
-                    found += given[p]
-        room[t] = found
-        cuda.syncthreads()
-        if t < width:
-            found = 0.0
-            for k in range(parts):
-                found += room[t + k * width]
-            partial[line, level] = found
-        cuda.syncthreads()
-        first += width
-
-
-@device
-def block_sum(value, room):
-    """Sum over the threads of a block, in a fixed order; room: shared float64 (THREADS,)."""
-    t = cuda.threadIdx.x
-    room[t] = value
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < half:
-            room[t] += room[t + half]
-        cuda.syncthreads()
-        half //= 2
-    total = room[0]
-    cuda.syncthreads()
-    return total
 
 
 @device
@@ -431,20 +375,6 @@ def _crown(root_depth, n_levels, levels, m, s, partial, gradient):
                 partial[b, n_levels] += gs
 
 
-@kernel
-def _add_lines(partial, lines, first, out):
-    """out[g] = the sum of partial[lines[first[g]:first[g + 1]]], column by column.
-
-    lines: int32, or of size 0 where they are in turn.
-    """
-    g = cuda.blockIdx.x
-    for column in range(cuda.threadIdx.x, partial.shape[1], THREADS):
-        total = 0.0
-        for k in range(first[g], first[g + 1]):
-            total += partial[lines[k] if lines.size else k, column]
-        out[g, column] = total
-
-
 UP_LEAVES = {np.dtype("f8"): _up_leaves(float64), np.dtype("f4"): _up_leaves(float32)}
 DOWN_LEAVES = {np.dtype("f8"): _down_leaves(float64), np.dtype("f4"): _down_leaves(float32)}
 UP_ITEMS = {np.dtype("f8"): _up_items(float64), np.dtype("f4"): _up_items(float32)}
@@ -517,31 +447,3 @@ def _items(
         (_long_down if down else _long_up)(stage.n_tiles, *given, *room)
     else:
         (DOWN_ITEMS if down else UP_ITEMS)[dtype](stage.n_tiles, *given)
-
-
-def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
-    """Sum the lines of every member, GROUP at a time, in their order; owner: of each line."""
-    owners = owner.astype(np.int32).tobytes()
-    in_turn, *firsts = _addition_tables(owners, n_members, current_device())
-    for first in firsts:
-        out = xp.empty((first.size - 1, partial.shape[1]))
-        _add_lines(first.size - 1, partial, in_turn, first, out)
-        partial, in_turn = out, in_turn[:0]
-    return partial
-
-
-@lru_cache(maxsize=64)
-def _addition_tables(owners: bytes, n_members: int, device: int) -> tuple[Any, ...]:
-    """Lines member by member, and where the groups of each round of additions begin.
-
-    Kept for each device.
-    """
-    owner = np.frombuffer(owners, np.int32)
-    lines = np.argsort(owner, kind="stable")
-    counts = np.bincount(owner, minlength=n_members)
-    cuts: list[Any] = []
-    while not cuts or cuts[-1].size > n_members + 1:
-        first, owner = cut_up(counts, GROUP)
-        counts = np.bincount(owner, minlength=n_members)
-        cuts.append(first)
-    return tuple(upload(lines, *cuts))
