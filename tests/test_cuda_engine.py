@@ -10,7 +10,7 @@ import pytest
 from problems import make_problem
 from triegp import BitOrder, build_trie
 from triegp.engines import CpuEngine, Tree
-from triegp.engines.cuda import CudaEngine, card, engine, forests, keys, plan
+from triegp.engines.cuda import CudaEngine, card, engine, groves, keys, plan
 from triegp.engines.protocol import Candidate
 from triegp.observations import measure, observe
 
@@ -233,7 +233,7 @@ def test_how_trees_are_batched_makes_no_difference(monkeypatch):
     x = problem.rng.standard_normal((problem.n, 3))
     together = card.to_host(CUDA.sum_products(trees, x))
     found = CUDA.sum_level_products(trees, x, x)
-    monkeypatch.setattr(forests, "GROVE_BYTES", 2 * problem.n * (40 + 10 * 6))
+    monkeypatch.setattr(groves, "GROVE_BYTES", 2 * problem.n * (40 + 10 * 6))
     assert np.array_equal(card.to_host(CUDA.sum_products(trees, x)), together)
     for one, other in zip(CUDA.sum_level_products(trees, x, x), found, strict=True):
         assert np.array_equal(one, other)

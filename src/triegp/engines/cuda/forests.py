@@ -7,52 +7,28 @@ is written tree by tree and then added in their order.
 
 from __future__ import annotations
 
-import operator
-import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import cuda, float64, int32
 
 from triegp.engines.cuda.card import (
-    SMALL_BYTES,
     THREADS,
     TILE,
     device,
-    free_bytes,
     kernel,
     launch,
-    to_device,
     to_host,
     xp,
 )
-from triegp.engines.cuda.keys import ranks
+from triegp.engines.cuda.groves import Grove, grove_of, groves
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
-from triegp.engines.cuda.linking import CardLinks
-from triegp.engines.cuda.plan import Plan, Stage, last_turn, make_plan
-from triegp.engines.protocol import Floats, Links, Tree
+from triegp.engines.cuda.plan import Stage, last_turn
+from triegp.engines.protocol import Floats, Tree
 
 WIDE = 4  # columns of a block
 ROOM = TILE * WIDE
-GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
-
-
-@dataclass(frozen=True, eq=False)
-class Grove:
-    """Some trees as one batch.
-
-    Attributes
-    ----------
-    plan : Plan
-        Their members are the trees.
-    row_idx : int32 (trees * n,)
-        Rows in key order, tree after tree.
-    """
-
-    plan: Plan
-    row_idx: Any
 
 
 @device
@@ -322,70 +298,18 @@ def _long_meet(
     )  # fmt: skip
 
 
-def plant(trees: Sequence[Tree]) -> Grove:
-    """Trees over the same rows, of the same depth, as one batch."""
-    n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
-    rank = [_rank(tree.links)[:-1] for tree in trees]
-    plan = make_plan(xp.concatenate([*rank, xp.full(1, -1, np.int32)]), n, n_levels, len(trees))
-    row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
-    return Grove(plan, row_idx)
-
-
-def _rank(links: Links) -> Any:
-    return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)
-
-
 def sum_products(trees: Sequence[Tree], x: Any) -> Floats:
     """Sum over trees of K x for x (n, k), in the order of the rows."""
     total: Any = xp.zeros(x.shape)
-    for some in _groves(trees, x.shape[1]):
-        _add_grove_product(*_grove(some), x, total)
+    for some in groves(trees, x.shape[1]):
+        _add_grove_product(*grove_of(some), x, total)
     return total  # type: ignore[no-any-return]
 
 
 def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
     """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
-    groves = _groves(trees, 2 * x.shape[1])
-    return [one for some in groves for one in _grove_level_products(_grove(some)[0], x, z)]
-
-
-def _groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
-    """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
-    n = trees[0].row_idx.size
-    bytes_each = n * (40 + 10 * n_columns)
-    most = max(1, GROVE_BYTES // bytes_each)
-    if min(most, len(trees)) * bytes_each > SMALL_BYTES:
-        most = max(1, min(GROVE_BYTES, free_bytes() // 2) // bytes_each)
-    first = 0
-    for k in range(1, len(trees) + 1):
-        if (
-            k == len(trees)
-            or k - first == most
-            or trees[k].links.n_levels != trees[first].links.n_levels
-        ):
-            yield trees[first:k]
-            first = k
-
-
-def _grove(trees: Sequence[Tree]) -> tuple[Grove, Any]:
-    """Trees as one batch and their levels, (trees, D + 1), on the card.
-
-    Made when these trees are first seen together, and kept with the links of the first of them.
-    """
-    owner = vars(trees[0].links)  # where it ends with them
-    links, levels = [tree.links for tree in trees], [tree.levels for tree in trees]
-    kept = owner.get("_grove")
-    if kept is None or not _same([ref() for ref in kept[0]], links):
-        kept = owner["_grove"] = ([weakref.ref(one) for one in links], plant(trees))
-        owner.pop("_levels", None)
-    on_card = owner.get("_levels")
-    if on_card is None or not _same(on_card[0], levels):
-        on_card = owner["_levels"] = (levels, to_device(np.stack(levels), np.float64))
-    return kept[1], on_card[1]
-
-
-def _same(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
+    batches = groves(trees, 2 * x.shape[1])
+    return [one for some in batches for one in _grove_level_products(grove_of(some)[0], x, z)]
 
 
 def _add_grove_product(grove: Grove, levels: Any, x: Any, total: Any) -> None:
