@@ -124,6 +124,7 @@ def product(n, n_trees, n_columns, repeats=5):
         row_idx, lcp = engine.sort_rows(packed, order.key_bits)
         links = engine.link(lcp, order.n_levels, np.zeros(1, np.int64))
         trees.append(Tree(row_idx, links, order.levels))
+    trees = engine.plant(trees)
     x = cupy.random.standard_normal((n, n_columns))
     # A tree: rows in twice and out once, added up once; ranks, partners and rounds twice.
     moved = n * n_trees * (4 * 8 * n_columns + 2 * 4 * 4)

@@ -287,8 +287,16 @@ class Engine(Protocol):
     def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
         """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
 
-    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
-        """Sum over trees of K x for x (n, k), in the order of the rows."""
+    def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
+        """Return the trees, made ready to be used together again and again."""
+
+    def sum_products(
+        self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
+    ) -> Floats:
+        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'.
+
+        variance: (n,), in this engine's memory; none is 0.
+        """
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
@@ -324,6 +332,26 @@ class Engine(Protocol):
 
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
+
+    # Conjugate gradients for (K + variance) x = b, k columns at once, in this engine's own memory
+
+    def advance(
+        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
+    ) -> tuple[Floats, Floats]:
+        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,), in the host's memory.
+
+        p, q, r: (n, k); rz: (k,). a = rz / p'q, or 0 where p'q is not positive.
+        """
+
+    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
+        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
+
+    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
+        """(S - G G') x for x (n, k).
+
+        rows: int32 (n,), in the order of the blocks; local: S as float64 (n_blocks, size, size);
+        gain: G as (n_blocks size, r), rows in that order, filled up to whole blocks.
+        """
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
         """work(engine, item) for all items, side by side where this engine can."""

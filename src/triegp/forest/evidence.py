@@ -168,7 +168,7 @@ def _log_traces(
 ) -> tuple[Floats, int]:
     """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe; how many did not converge."""
     engine = forest.engine
-    noise = engine.hold(variance)[:, None]
+    noise = engine.hold(variance)
     r = draw_like(nystrom, n_probes, rng)
     z = apply_inverse(nystrom, r)
     p, rz = z, engine.fetch(engine.dots(r, z))
@@ -176,7 +176,7 @@ def _log_traces(
     strides, ratios = np.zeros((n_steps, n_probes)), np.zeros((n_steps, n_probes))
     lengths = np.zeros(n_probes, np.int64)
     for step in range(n_steps):
-        q = multiply(forest, p) + noise * p
+        q = multiply(forest, p, noise)
         stride = rz / engine.fetch(engine.dots(p, q))
         r = r - engine.hold(stride) * q
         z = apply_inverse(nystrom, r)

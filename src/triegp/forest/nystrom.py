@@ -138,28 +138,8 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
     """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k), for any number of threads."""
-    n_blocks, size, _ = nystrom.local.shape
-    gain, engine, n = nystrom.gain, nystrom.engine, nystrom.rows.size
-    x = engine.hold(x)
-    blocks = np.zeros_like(x, shape=(n_blocks * size, x.shape[1]), order="C")
-    blocks[:n] = x[nystrom.rows]
-    out = np.empty_like(blocks)
-    slices = _slices(engine, n_blocks)
-
-    def reach(_: Engine, some: slice) -> Floats:
-        part = slice(some.start * size, some.stop * size)
-        return gain[part].T @ blocks[part]
-
-    def fill(_: Engine, some: slice) -> None:
-        part = slice(some.start * size, some.stop * size)
-        out[part] = _within(nystrom.local[some], blocks[part]) - gain[part] @ inner
-
-    with one_blas_thread():
-        inner = sum(engine.each(reach, slices))
-        engine.each(fill, slices)
-    found = np.empty_like(x)
-    found[nystrom.rows] = out[:n]
-    return found
+    engine = nystrom.engine
+    return engine.apply_woodbury(nystrom.rows, nystrom.local, nystrom.gain, engine.hold(x))
 
 
 def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,13 +56,11 @@ class Forest:
         """Number of rows, n."""
         return self.tries[0].n_rows
 
-    @property
-    def trees(self) -> list[Tree]:
+    @cached_property
+    def trees(self) -> Sequence[Tree]:
         """What the engines take."""
-        return [
-            Tree(trie.row_idx, trie.links, levels)
-            for trie, levels in zip(self.tries, self.levels, strict=True)
-        ]
+        pairs = zip(self.tries, self.levels, strict=True)
+        return self.engine.plant([Tree(trie.row_idx, trie.links, levels) for trie, levels in pairs])
 
     @property
     def engine(self) -> Engine:
@@ -84,10 +84,10 @@ def forest_product(forest: Forest, x: Any) -> Floats:
     return out
 
 
-def multiply(forest: Forest, x: Floats) -> Floats:
-    """K x for x (n,) or (n, k), both in the engine's memory; nothing is checked."""
+def multiply(forest: Forest, x: Floats, variance: Floats | None = None) -> Floats:
+    """(K + variance) x for x (n,) or (n, k), all in the engine's memory; nothing is checked."""
     columns = x.reshape(forest.n_rows, -1)
-    return forest.engine.sum_products(forest.trees, columns).reshape(x.shape)
+    return forest.engine.sum_products(forest.trees, columns, variance).reshape(x.shape)
 
 
 def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:

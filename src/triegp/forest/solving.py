@@ -118,7 +118,7 @@ def solve_held(
     b, start and the solution lie in the engine's memory; nobody looks whether they are finite.
     """
     engine = forest.engine
-    variance = engine.hold(check_noise(noise, forest.n_rows))[:, None]
+    variance = engine.hold(check_noise(noise, forest.n_rows))
     tolerance = positive_number("tolerance", tolerance)
     max_steps = whole_number("max_steps", max_steps)
     if preconditioner is not None and preconditioner.rows.size != forest.n_rows:
@@ -135,7 +135,7 @@ def solve_held(
     size = np.where(size > 0, size, 1.0)
 
     def residual_of(x: Floats) -> Floats:
-        return target - multiply(forest, x) - variance * x
+        return target - multiply(forest, x, variance)
 
     n_steps = 0
     error = residual_of(x) if x.any() else target.copy()
@@ -181,25 +181,20 @@ def _descend(
         return r if preconditioner is None else apply_inverse(preconditioner, r)
 
     columns = engine.hold(rows)
-    r = error[:, columns]
+    r = engine.hold(error[:, columns])
     z = precondition(r)
-    p = z
+    p = z.copy()
     rz = engine.dots(r, z)
     for step in range(1, max_steps + 1):
-        q = multiply(forest, p) + variance * p
-        curvature = engine.dots(p, q)
-        up = curvature > 0
-        stride = np.where(up, rz / np.where(up, curvature, 1.0), 0.0)
-        x[:, columns] += stride * p
-        r = r - stride * q
-        go = (fetch_norms(engine, r) / size[rows] > tolerance) & engine.fetch(stride != 0)
+        q = multiply(forest, p, variance)
+        left, stride = engine.advance(p, q, rz, x, columns, r)
+        go = (left / size[rows] > tolerance) & (stride != 0)
         if not go.any():
             return step
         if not go.all():
             rows, kept = rows[go], engine.hold(np.flatnonzero(go))
-            columns, r, p, rz = columns[kept], r[:, kept], p[:, kept], rz[kept]
+            columns, rz = columns[kept], rz[kept]
+            r, p = engine.hold(r[:, kept]), engine.hold(p[:, kept])
         z = precondition(r)
-        new = engine.dots(r, z)
-        p = z + (new / rz) * p
-        rz = new
+        rz = engine.turn(r, z, rz, p)
     return max_steps

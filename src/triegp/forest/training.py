@@ -132,20 +132,15 @@ def _build_batch(
     engine: Engine,
     old: Sequence[Trie | None],
 ) -> tuple[Trie, ...]:
-    """The tries of these orders, all that are to be sorted at once."""
+    """The tries of these orders, sorted at once if any order is new."""
     bits = [order.key_bits for order in orders]
-    kept = {
-        t: trie
-        for t, trie in enumerate(old)
-        if trie is not None and np.array_equal(trie.bits, bits[t])
-    }
-    others = [t for t in range(len(orders)) if t not in kept]
-    for t in others:
-        check_codes(codes[t], orders[t])
-    found = engine.link_many([codes[t].packed for t in others], [bits[t] for t in others])
-    for t, (row_idx, links) in zip(others, found, strict=True):
-        kept[t] = Trie(bits[t], row_idx, links, engine)
-    return tuple(kept[t] for t in range(len(orders)))
+    same = (a is not None and np.array_equal(a.bits, b) for a, b in zip(old, bits, strict=True))
+    if all(same):
+        return tuple(trie for trie in old if trie is not None)
+    for part, order in zip(codes, orders, strict=True):
+        check_codes(part, order)
+    found = engine.link_many([part.packed for part in codes], bits)
+    return tuple(Trie(own, *linked, engine) for own, linked in zip(bits, found, strict=True))
 
 
 def hold_codes(codes: Sequence[Codes], engine: Engine) -> list[Codes]:

@@ -23,6 +23,7 @@ from triegp.engines.cpu import (
     scratch,
     search,
     sweeps,
+    woodbury,
 )
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
 from triegp.engines.cuts import between_keys, default_cuts
@@ -359,9 +360,16 @@ class CpuEngine:
 
     # Many trees over the same rows
 
-    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
-        """Sum over trees of K x for x (n, k), in the order of the rows."""
-        return many.sum_products(trees, x, self._threads)
+    def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
+        """Return the trees: there is nothing to make ready."""
+        return trees
+
+    def sum_products(
+        self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
+    ) -> Floats:
+        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'."""
+        found = many.sum_products(trees, x, self._threads)
+        return found if variance is None else found + variance[:, None] * x
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
@@ -424,6 +432,30 @@ class CpuEngine:
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
         return np.asarray(solve_triangular(lower, x, lower=True), np.float64)
+
+    # Conjugate gradients
+
+    def advance(
+        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
+    ) -> tuple[Floats, Floats]:
+        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,)."""
+        curvature = self.dots(p, q)
+        up = curvature > 0
+        stride = np.where(up, rz / np.where(up, curvature, 1.0), 0.0)
+        x[:, columns] += stride * p
+        r -= stride * q
+        return np.linalg.norm(r, axis=0), stride
+
+    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
+        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
+        new = self.dots(r, z)
+        p *= new / rz
+        p += z
+        return new
+
+    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
+        """(S - G G') x for x (n, k), the same for any number of threads."""
+        return woodbury.apply_woodbury(rows, local, gain, x, self._threads)
 
     # Many jobs at once
 

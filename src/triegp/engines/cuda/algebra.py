@@ -23,11 +23,6 @@ else:
         return errstate(linalg="raise")  # type: ignore[no-any-return]
 
 
-def dots(x: Floats, z: Floats) -> Floats:
-    """Products of the columns of x with those of z, both (n, k): (k,)."""
-    return xp.ones(len(x)) @ (x * z)  # type: ignore[no-any-return]
-
-
 def cholesky(matrices: Floats) -> Floats:
     """Lower factors, (..., m, m); LinAlgError where one is not positive."""
     with _strict():

@@ -1,7 +1,8 @@
 """Kernel values on the card between rows that lie in the same block: small dense pieces of K.
 
-A sparse table answers how far two rows share their keys, the smallest lcp between them. One thread
-has one entry of one block, and adds up the trees in their order.
+A sparse table over the ranks of a tree's separators answers how far two rows share their keys. One
+thread has one entry of one block, and adds up the trees in their order; tables of several trees are
+made at once, as many as fit a share of the memory.
 """
 
 from __future__ import annotations
@@ -12,34 +13,46 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.cuda.card import kernel, launch, to_device, xp
+from triegp.engines.cuda.card import SMALL_BYTES, kernel, launch, to_device, xp
+from triegp.engines.cuda.groves import groves
 from triegp.engines.protocol import Floats, Ids, Tree
 
 
 @kernel
-def _add_tree(place, table, levels, members, out):
-    """out[b, i, j] += k(row i, row j) of one tree; entries without a row are left alone.
+def _find_places(row_idx, n_rows, place):
+    """Place of every row in key order, tree by tree; both int32 (trees * n,)."""
+    item = cuda.grid(1)
+    if item < row_idx.size:
+        tree = item // n_rows
+        place[tree * n_rows + row_idx[item]] = item
 
-    place: int32 (n,), place of every row in key order; table[p, i] = min of lcp[i:i + 2**p].
+
+@kernel
+def _add_trees(place, table, levels, first_tree, n_rows, members, out):
+    """out[b, i, j] += k(row i, row j) of some trees; entries without a row are left alone.
+
+    place: int32 (trees * n,); table[p, i] = min of rank[i:i + 2**p]; levels: of all trees, these
+    from first_tree on.
     """
     item = cuda.grid(1)
     if item < out.size:
-        size = members.shape[1]
+        size, n_levels = members.shape[1], levels.shape[1] - 1
         block, entry = item // (size * size), item % (size * size)
         i, j = entry // size, entry % size
         first, second = members[block, i], members[block, j]
         if first >= 0 and second >= 0:
-            shared = levels.size - 1
-            if i != j:
-                lo, hi = place[first] + 1, place[second]
-                if lo > hi:
-                    lo, hi = place[second] + 1, place[first]
-                power = 0
-                while (2 << power) <= hi - lo + 1:
-                    power += 1
-                left, right = table[power, lo], table[power, hi - (1 << power) + 1]
-                shared = left if left < right else right
-            out[block, i, j] += levels[0] - levels[shared]
+            total = out[block, i, j]
+            for tree in range(place.size // n_rows):
+                shared = n_levels
+                if i != j:
+                    one, other = place[tree * n_rows + first], place[tree * n_rows + second]
+                    lo, hi = min(one, other) + 1, max(one, other)
+                    power = 0
+                    while (2 << power) <= hi - lo + 1:
+                        power += 1
+                    shared = min(shared, table[power, lo], table[power, hi - (1 << power) + 1])
+                total += levels[first_tree + tree, 0] - levels[first_tree + tree, shared]
+            out[block, i, j] = total
 
 
 def block_kernels(trees: Sequence[Tree], members: Ids) -> Floats:
@@ -51,21 +64,27 @@ def block_kernels(trees: Sequence[Tree], members: Ids) -> Floats:
     n_blocks, size = members.shape
     out: Any = xp.zeros((n_blocks, size, size))
     n = trees[0].row_idx.size
-    table = xp.empty((max(1, n.bit_length()), n), np.int32)
-    place = xp.empty(n, np.int32)
-    for tree in trees:
-        place[to_device(tree.row_idx)] = xp.arange(n, dtype=np.int32)
-        _fill_table(tree.links.lcp, table)
-        launch(_add_tree, out.size, place, table, to_device(tree.levels, np.float64), members, out)
+    n_powers = max(1, n.bit_length())
+    at_once = max(1, SMALL_BYTES // (4 * n * (n_powers + 1)))
+    for grove in groves(trees, 1):
+        for first in range(0, grove.plan.n_members, at_once):
+            stop = min(first + at_once, grove.plan.n_members)
+            some = slice(first * n, stop * n)
+            place = xp.empty((stop - first) * n, np.int32)
+            launch(_find_places, place.size, grove.row_idx[some], n, place)
+            table = _table(grove.rank[some], n_powers)
+            launch(_add_trees, out.size, place, table, grove.levels, first, n, members, out)
     return out  # type: ignore[no-any-return]
 
 
-def _fill_table(lcp: Any, table: Any) -> None:
-    """table[p, i] = min of lcp[i:i + 2**p], as far as i + 2**p <= n."""
-    table[0] = lcp
-    for power in range(1, len(table)):
+def _table(rank: Any, n_powers: int) -> Any:
+    """table[p, i] = min of rank[i:i + 2**p], as far as that goes, int32 (n_powers, size)."""
+    table = xp.empty((n_powers, rank.size), np.int32)
+    table[0] = rank
+    for power in range(1, n_powers):
         half = 1 << (power - 1)
-        count = lcp.size - 2 * half + 1
+        count = rank.size - 2 * half + 1
         if count > 0:
             below = table[power - 1]
             xp.minimum(below[:count], below[half : half + count], out=table[power, :count])
+    return table

@@ -13,9 +13,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.engines.cuda import algebra, blocks, forests, keys, linking, search, sweeps
+from triegp.engines.cuda import (
+    algebra,
+    blocks,
+    descent,
+    forests,
+    keys,
+    linking,
+    search,
+    sweeps,
+)
 from triegp.engines.cuda.card import SMALL_BYTES, TILE, free_bytes, to_device, to_host, xp
-from triegp.engines.cuda.linking import CardLinks
+from triegp.engines.cuda.groves import Planted
+from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import make_plan
 from triegp.engines.cuda.tiles import evaluate_plan
 from triegp.engines.protocol import (
@@ -105,11 +115,11 @@ class CudaEngine:
             found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
             n = found.n_rows
             for at, k in enumerate(batch):
-                # Copies: a tree that outlives the others must not hold the whole batch. A member's
-                # ranks end with the -1 in front of the next.
-                own = found.rank[at * n : (at + 1) * n + 1].copy()
-                row_idx = found.row_idx[at * n : (at + 1) * n].copy()
-                results[k] = (row_idx, CardLinks(own, found.n_levels))
+                # Views: one holds the whole batch. Ranks end with the -1 in front of the next.
+                own = found.rank[at * n : (at + 1) * n + 1]
+                row_idx = found.row_idx[at * n : (at + 1) * n]
+                origin = Origin(found, at, row_idx)
+                results[k] = (row_idx, CardLinks(own, found.n_levels, origin))
         return [one for one in results if one is not None]
 
     # Likelihood
@@ -222,9 +232,15 @@ class CudaEngine:
 
     # Many trees over the same rows
 
-    def sum_products(self, trees: Sequence[Tree], x: Floats) -> Floats:
-        """Sum over trees of K x for x (n, k), in the order of the rows."""
-        return forests.sum_products(trees, to_device(x, np.float64))
+    def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
+        """Return the trees, with room for what is made of them once."""
+        return Planted(trees)
+
+    def sum_products(
+        self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
+    ) -> Floats:
+        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'."""
+        return forests.sum_products(trees, to_device(x, np.float64), variance)
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
@@ -255,7 +271,7 @@ class CudaEngine:
 
     def dots(self, x: Floats, z: Floats) -> Floats:
         """Products of the columns of x with those of z, both (n, k): (k,)."""
-        return algebra.dots(x, z)
+        return descent.dots(to_device(x), to_device(z))
 
     def cholesky(self, matrices: Floats) -> Floats:
         """Lower factors, (..., m, m); LinAlgError where one is not positive."""
@@ -264,6 +280,22 @@ class CudaEngine:
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
         return algebra.solve_lower(lower, x)
+
+    # Conjugate gradients
+
+    def advance(
+        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
+    ) -> tuple[Floats, Floats]:
+        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,), in the host's memory."""
+        return descent.advance(p, q, rz, x, columns, r)
+
+    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
+        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
+        return descent.turn(r, z, rz, p)
+
+    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
+        """(S - G G') x for x (n, k)."""
+        return descent.apply_woodbury(rows, local, gain, to_device(x))
 
     # Many jobs at once
 

@@ -22,7 +22,7 @@ from triegp.engines.cuda.card import (
     to_host,
     xp,
 )
-from triegp.engines.cuda.groves import Grove, grove_of, groves
+from triegp.engines.cuda.groves import Grove, groves
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Stage, last_turn
 from triegp.engines.protocol import Floats, Tree
@@ -298,23 +298,23 @@ def _long_meet(
     )  # fmt: skip
 
 
-def sum_products(trees: Sequence[Tree], x: Any) -> Floats:
-    """Sum over trees of K x for x (n, k), in the order of the rows."""
-    total: Any = xp.zeros(x.shape)
-    for some in groves(trees, x.shape[1]):
-        _add_grove_product(*grove_of(some), x, total)
+def sum_products(trees: Sequence[Tree], x: Any, variance: Any = None) -> Floats:
+    """(K + variance) x for x (n, k), in the order of the rows; variance: (n,), none is 0."""
+    total: Any = xp.zeros(x.shape) if variance is None else variance[:, None] * x
+    for grove in groves(trees, x.shape[1]):
+        _add_grove_product(grove, x, total)
     return total  # type: ignore[no-any-return]
 
 
 def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
     """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
     batches = groves(trees, 2 * x.shape[1])
-    return [one for some in batches for one in _grove_level_products(grove_of(some)[0], x, z)]
+    return [one for grove in batches for one in _grove_level_products(grove, x, z)]
 
 
-def _add_grove_product(grove: Grove, levels: Any, x: Any, total: Any) -> None:
+def _add_grove_product(grove: Grove, x: Any, total: Any) -> None:
     """total += K x of each tree of a batch, in their order; so it is the same for any batches."""
-    plan = grove.plan
+    plan, levels = grove.plan, grove.levels
     n, k = x.shape
     n_groups = -(-k // WIDE)
     given = _sum_up(grove, x)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 
 from triegp.engines.cuda.card import SMALL_BYTES, free_bytes, to_device, xp
 from triegp.engines.cuda.keys import ranks
-from triegp.engines.cuda.linking import CardLinks
+from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import Plan, make_plan
 from triegp.engines.protocol import Links, Tree
 
@@ -29,32 +27,47 @@ class Grove:
         Their members are the trees.
     row_idx : int32 (trees * n,)
         Rows in key order, tree after tree.
+    levels : float64 (trees, D + 1)
+        Of each tree.
     """
 
     plan: Plan
     row_idx: Any
+    levels: Any
+
+    @property
+    def rank(self) -> Any:
+        """Ranks of the separators, int32 (trees * n + 1,), see `keys.Sorted`."""
+        return self.plan.stages[0].rank
 
 
-def plant(trees: Sequence[Tree]) -> Grove:
-    """Trees over the same rows, of the same depth, as one batch."""
-    n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
-    rank = [_rank(tree.links)[:-1] for tree in trees]
-    plan = make_plan(xp.concatenate([*rank, xp.full(1, -1, np.int32)]), n, n_levels, len(trees))
-    row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
-    return Grove(plan, row_idx)
+class Planted(list[Tree]):
+    """Trees over the same rows, and the batches they were last walked in."""
+
+    _most = 0
+    _groves: tuple[Grove, ...] = ()
+
+    def groves(self, most: int) -> tuple[Grove, ...]:
+        """Batches of at most so many trees."""
+        if most != self._most:
+            self._groves = tuple(_plant(some) for some in _neighbours(self, most))
+            self._most = most
+        return self._groves
 
 
-def _rank(links: Links) -> Any:
-    return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)
-
-
-def groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
+def groves(trees: Sequence[Tree], n_columns: int) -> tuple[Grove, ...]:
     """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
-    n = trees[0].row_idx.size
+    planted = trees if isinstance(trees, Planted) else Planted(trees)
+    n = planted[0].row_idx.size
     bytes_each = n * (40 + 10 * n_columns)
     most = max(1, GROVE_BYTES // bytes_each)
-    if min(most, len(trees)) * bytes_each > SMALL_BYTES:
+    if min(most, len(planted)) * bytes_each > SMALL_BYTES:
         most = max(1, min(GROVE_BYTES, free_bytes() // 2) // bytes_each)
+    return planted.groves(min(most, len(planted)))
+
+
+def _neighbours(trees: Sequence[Tree], most: int) -> Iterator[Sequence[Tree]]:
+    """Trees of the same depth that follow each other, at most so many together."""
     first = 0
     for k in range(1, len(trees) + 1):
         if (
@@ -66,22 +79,35 @@ def groves(trees: Sequence[Tree], n_columns: int) -> Iterator[Sequence[Tree]]:
             first = k
 
 
-def grove_of(trees: Sequence[Tree]) -> tuple[Grove, Any]:
-    """Trees as one batch and their levels, (trees, D + 1), on the card.
+def _plant(trees: Sequence[Tree]) -> Grove:
+    """Trees over the same rows, of the same depth, as one batch."""
+    n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
+    sorted_at_once = _origin(trees)
+    if sorted_at_once is not None:
+        start, stop = sorted_at_once.member * n, (sorted_at_once.member + len(trees)) * n
+        rank = sorted_at_once.batch.rank[start : stop + 1]
+        row_idx = sorted_at_once.batch.row_idx[start:stop]
+    else:
+        parts = [_rank(tree.links)[:-1] for tree in trees]
+        rank = xp.concatenate([*parts, xp.full(1, -1, np.int32)])
+        row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
+    levels = to_device(np.stack([tree.levels for tree in trees]), np.float64)
+    return Grove(make_plan(rank, n, n_levels, len(trees)), row_idx, levels)
 
-    Made when these trees are first seen together, and kept with the links of the first of them.
-    """
-    owner = vars(trees[0].links)  # where it ends with them
-    links, levels = [tree.links for tree in trees], [tree.levels for tree in trees]
-    kept = owner.get("_grove")
-    if kept is None or not _same([ref() for ref in kept[0]], links):
-        kept = owner["_grove"] = ([weakref.ref(one) for one in links], plant(trees))
-        owner.pop("_levels", None)
-    on_card = owner.get("_levels")
-    if on_card is None or not _same(on_card[0], levels):
-        on_card = owner["_levels"] = (levels, to_device(np.stack(levels), np.float64))
-    return kept[1], on_card[1]
+
+def _origin(trees: Sequence[Tree]) -> Origin | None:
+    """Where the first of them came from, if they are neighbours in one batch."""
+    origins = [getattr(tree.links, "origin", None) for tree in trees]
+    first = origins[0]
+    if first is None:
+        return None
+    for k, (tree, own) in enumerate(zip(trees, origins, strict=True)):
+        if own is None or own.batch is not first.batch or own.member != first.member + k:
+            return None
+        if tree.row_idx is not own.row_idx:
+            return None
+    return first
 
 
-def _same(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
+def _rank(links: Links) -> Any:
+    return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import cuda, int32
@@ -18,7 +18,7 @@ from triegp.engines.cuda.card import (
     to_host,
     xp,
 )
-from triegp.engines.cuda.keys import ranks
+from triegp.engines.cuda.keys import Sorted, ranks
 from triegp.engines.cuda.plan import Plan, last_turn, make_plan
 from triegp.engines.protocol import Ids, Links
 
@@ -71,6 +71,14 @@ def _fill_depths(rank, n_levels, depth):
         depth[n + i] = min(rank[i], n_levels)
 
 
+class Origin(NamedTuple):
+    """The batch that rows were sorted in, which member of it they are, and they in key order."""
+
+    batch: Sorted
+    member: int
+    row_idx: Any
+
+
 class CardLinks(Links):
     """Links in the card's memory, each made when it is first asked for.
 
@@ -83,13 +91,16 @@ class CardLinks(Links):
         Ranks of the separators, see `keys.Sorted`.
     n_levels : int
         Length of a key, D.
+    origin : Origin, optional
+        Where they were sorted beside others.
     """
 
-    def __init__(self, rank: Any, n_levels: int) -> None:
-        vars(self).update(rank=rank, _n_levels=n_levels)
+    def __init__(self, rank: Any, n_levels: int, origin: Origin | None = None) -> None:
+        vars(self).update(rank=rank, _n_levels=n_levels, origin=origin)
 
     if TYPE_CHECKING:
         rank: Any
+        origin: Origin | None
         _n_levels: int
     else:
 
