@@ -1,6 +1,7 @@
 """The encoder against exact arithmetic value by value, numpy.percentile and numpy.unique."""
 
 import math
+import pickle
 import tracemalloc
 from fractions import Fraction
 
@@ -16,9 +17,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import triegp.encoding
+import triegp.grids
 import triegp.precision
+from triegp import CpuEngine
 from triegp.codes import pack_codes
 from triegp.encoding import BitEncoder, row_blocks
+from triegp.grids import encode_grids
 from triegp.precision import paper_precision, separating_precision
 from triegp.scaling import Grid, cut, positions, weighted_percentiles
 
@@ -842,3 +846,38 @@ def test_data_frames(library):
         encoder.transform(text)
     with pytest.raises(ValueError, match="feature names should match"):
         encoder.transform(frame[["n", "age", "flag"]])
+
+
+@pytest.mark.parametrize("outside", ["clip", "unrelated"])
+def test_many_grids_at_once_are_each_alone(outside, monkeypatch):
+    """Shared maps, different shifts, precisions, boxes, and encoders that came from files."""
+    monkeypatch.setattr(triegp.grids, "ENTRIES", 5 * 64)  # several blocks
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 5)).round(1)
+    wide = fitted(3.0 * X, outside=outside)
+    made = [
+        fitted(X[:300], scaling=scaling, outside=outside, precision=precision)
+        for scaling in SCALINGS
+        for precision in (8, rng.integers(1, 32, 5))
+    ]
+    made += [one.with_shift(rng.random(5)) for one in made for _ in range(2)]
+    made += [wide, pickle.loads(pickle.dumps(made[-1]))]
+    for engine in (CpuEngine(), CpuEngine(n_threads=1)):
+        for encoder, found in zip(made, encode_grids(made, X, engine), strict=True):
+            alone = encoder.encode_array(X)
+            np.testing.assert_array_equal(found.packed, alone.packed)
+            np.testing.assert_array_equal(found.precision, alone.precision)
+            assert (found.outside is None) == (alone.outside is None)
+            if alone.outside is not None:
+                np.testing.assert_array_equal(found.outside, alone.outside)
+    assert (encode_grids([made[0]], X, CpuEngine())[0].outside is None) == (outside == "clip")
+    assert encode_grids(made, X[:0], CpuEngine())[0].n_rows == 0
+
+
+def test_many_grids_refuse_what_one_refuses():
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    strict = fitted(X[:100], outside="error")
+    grids = [strict, strict.with_shift(np.zeros(3))]
+    for bad, text in ((X, "X must lie in the training box"), (X * np.nan, "X must be finite")):
+        with pytest.raises(ValueError, match=text):
+            encode_grids(grids, bad, CpuEngine())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -261,23 +262,38 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
     def _quantise(self, data: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
         """Codes of the given rows, (m, n_features)."""
-        outside = one_of("outside", self.outside, OUTSIDE)
-        largest = (1 << int(self.precision_.max())) - (0 if outside == "unrelated" else 1)
+        largest = (1 << int(self.precision_.max())) - (0 if self.outside == "unrelated" else 1)
         codes = np.empty((rows.stop - rows.start, data.shape[1]), np.min_scalar_type(largest))
-        grid = self._grid()
         for block in row_blocks(codes.shape[0], data.shape[1]):
-            first_row = rows.start + block.start
-            columns = _columns(data, slice(first_row, rows.start + block.stop))
-            self._refuse_nonfinite(columns, first_row)
-            if outside == "clip":
-                codes[block] = cut(positions(columns, grid), self.precision_).T
-                continue
-            is_outside = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
-            if outside == "error" and is_outside.any():
-                self._refuse_outside(columns, is_outside, first_row)
-            at = cut(positions(columns, grid), self.precision_)
-            codes[block] = np.where(is_outside, n_cells(self.precision_), at).T
+            some = slice(rows.start + block.start, rows.start + block.stop)
+            at, beyond = self.read_positions(data, some, self.shift_)
+            at = cut(at, self.precision_)
+            codes[block] = (np.where(beyond, n_cells(self.precision_), at) if beyond.size else at).T
         return codes
+
+    def read_positions(
+        self, data: npt.NDArray[Any], rows: slice, shift: Floats | None
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Positions of some rows in [0, 1], (n_features, m), and which are outside the box.
+
+        Which are outside is (0, 0) where that makes no difference.
+        """
+        outside = one_of("outside", self.outside, OUTSIDE)
+        columns = _columns(data, rows)
+        self._refuse_nonfinite(columns, rows.start)
+        beyond = np.zeros((0, 0), np.bool_)
+        if outside != "clip":
+            beyond = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
+            if outside == "error" and beyond.any():
+                self._refuse_outside(columns, beyond, rows.start)
+        return positions(columns, replace(self._grid(), shift=shift)), beyond
+
+    @property
+    def box(self) -> tuple[bytes | str, ...]:
+        """What encoders share that differ in their shifts and precisions alone."""
+        knots = b"" if self.knots_ is None else self.knots_.tobytes()
+        top = self.high_ + self.margin
+        return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
 
     def _grid(self) -> Grid:
         return Grid(self.low_, self.high_ + self.margin, self.knots_, self.shift_)

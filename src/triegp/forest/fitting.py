@@ -28,6 +28,7 @@ from triegp.forest.solving import Solution, solve_forest
 from triegp.forest.spread import leave_out, with_diagonal
 from triegp.forest.tails import GAUSSIAN, learn_tails
 from triegp.forest.training import Learned, Schedule, build_forest, row_noise, train_forest
+from triegp.grids import encode_grids
 from triegp.jobs import Stopwatch
 from triegp.observations import Measured, Observations
 from triegp.order import BitOrder
@@ -136,7 +137,7 @@ def fit_forest(
         phi = tuple(start_random(grid, rng) for grid in grids)
     else:
         phi = tuple(start_even(grid, plan.slope, rng) for grid in grids)
-    codes = host.each(lambda _, grid: grid.encode_array(X), grids)
+    codes = encode_grids(grids, X, host)
     even = np.full(plan.n_trees, -np.log(plan.n_trees))
     parameters = Parameters(phi, even, float(np.log(START_NOISE)))
     features = [features_of(grid) for grid in grids]
@@ -327,7 +328,7 @@ def add_rows(model: ForestModel, X: Data, rows: Measured) -> ForestModel:
     if not new.y.size:
         return replace(model, present=present)
     engine = model.forest.engine
-    codes = engine.each(lambda _, encoder: encoder.encode_array(X), model.encoders)
+    codes = encode_grids(model.encoders, X, engine)
     grown = engine.each(
         lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
         range(len(codes)),

@@ -21,6 +21,7 @@ from triegp.forest.nystrom import Nystrom, fit_nystrom
 from triegp.forest.operators import Forest
 from triegp.forest.solving import Solution, solve_forest
 from triegp.forest.tails import Tails
+from triegp.grids import encode_grids
 from triegp.observations import Observations
 from triegp.order import BitOrder
 from triegp.posterior import select_codes
@@ -172,8 +173,7 @@ def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
 
 def encode_inside(model: ForestModel, X: Data) -> tuple[Ints, list[Codes]]:
     """Which rows lie inside the box, and their codes for every tree."""
-    engine = model.forest.engine
-    codes = engine.each(lambda _, encoder: encoder.encode_array(X), model.encoders)
+    codes = encode_grids(model.encoders, X, model.forest.engine)
     outside = codes[0].outside  # the box is the same for all
     if outside is None or not outside.any():
         return np.arange(X.shape[0]), codes

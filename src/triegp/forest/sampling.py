@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +13,8 @@ from triegp.trie import Trie
 
 Floats = npt.NDArray[np.float64]
 
-TREES_AT_ONCE = 8  # whose draws are held
+DRAWN_BYTES = 1 << 28  # of the draws of several trees that are held at once
+ROWS_AT_ONCE = 4096
 
 
 def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floats:
@@ -27,11 +30,17 @@ def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floa
         return np.asarray(trie.unsort(alone.draw(trie.links, _edges(trie, levels), normals)))
 
     total: Floats = np.zeros((forest.n_rows, n_samples))
-    n_trees = len(forest.tries)
-    for first in range(0, n_trees, TREES_AT_ONCE):
-        some = range(first, min(first + TREES_AT_ONCE, n_trees))
-        for part in forest.engine.each(draw, some):
-            total += part
+    n_trees, each = len(forest.tries), forest.engine.each
+    at_once = min(64, max(8, DRAWN_BYTES // max(total.nbytes, 1)))
+    for first in range(0, n_trees, at_once):
+        parts = each(draw, range(first, min(first + at_once, n_trees)))
+
+        def add(_: Engine, start: int, parts: Sequence[Floats] = parts) -> None:
+            rows = slice(start, start + ROWS_AT_ONCE)
+            for part in parts:
+                total[rows] += part[rows]
+
+        each(add, range(0, forest.n_rows, ROWS_AT_ONCE))
     return total
 
 

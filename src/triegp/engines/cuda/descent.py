@@ -183,4 +183,4 @@ def _lines_of(x: Any, z: Any) -> Any:
 
 def _n_lines(x: Any) -> int:
     """So many that no block is without work, and LINES at most."""
-    return max(1, min(LINES, -(-x.size // THREADS)))
+    return max(1, min(LINES, -(-int(x.size) // THREADS)))

@@ -97,14 +97,12 @@ def _plant(trees: Sequence[Tree]) -> Grove:
 
 def _origin(trees: Sequence[Tree]) -> Origin | None:
     """Where the first of them came from, if they are neighbours in one batch."""
-    origins = [getattr(tree.links, "origin", None) for tree in trees]
-    first = origins[0]
-    if first is None:
-        return None
-    for k, (tree, own) in enumerate(zip(trees, origins, strict=True)):
-        if own is None or own.batch is not first.batch or own.member != first.member + k:
+    first: Origin | None = getattr(trees[0].links, "origin", None)
+    for k, tree in enumerate(trees):
+        own: Origin | None = getattr(tree.links, "origin", None)
+        if first is None or own is None or tree.row_idx is not own.row_idx:
             return None
-        if tree.row_idx is not own.row_idx:
+        if own.batch is not first.batch or own.member != first.member + k:
             return None
     return first
 
