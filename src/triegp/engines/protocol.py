@@ -174,6 +174,22 @@ class Located:
     leaves_at: Ids
 
 
+class Descent(Protocol):
+    """Conjugate gradients on their way, some columns at once."""
+
+    def advance(self) -> tuple[Floats, Floats]:
+        """One step: |r| of every column that is left, and how far it went, in the host's memory.
+
+        It goes nowhere, 0, where the matrix does not look positive.
+        """
+
+    def keep(self, some: npt.NDArray[np.bool_]) -> None:
+        """Go on with some of the columns that are left."""
+
+    def turn(self) -> None:
+        """The next direction, after a step: M^-1 r, and a part of the last."""
+
+
 class Engine(Protocol):
     """The contract. An engine never changes what it is given, unless the docstring says so."""
 
@@ -333,18 +349,22 @@ class Engine(Protocol):
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
 
-    # Conjugate gradients for (K + variance) x = b, k columns at once, in this engine's own memory
+    # Solves with the sum of many trees
 
-    def advance(
-        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
-    ) -> tuple[Floats, Floats]:
-        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,), in the host's memory.
+    def descend(
+        self,
+        trees: Sequence[Tree],
+        variance: Floats,
+        x: Floats,
+        columns: Ints,
+        r: Floats,
+        inverse: Callable[[Floats], Floats],
+    ) -> Descent:
+        """Begin to solve (K + variance) x = b for some columns of x, which change in place.
 
-        p, q, r: (n, k); rz: (k,). a = rz / p'q, or 0 where p'q is not positive.
+        variance: (n,); r: (n, k), b - (K + variance) x of the columns, which may change, too;
+        inverse: M^-1 r of the preconditioner, (n, k). All in this engine's memory.
         """
-
-    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
-        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
 
     def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
         """(S - G G') x for x (n, k).

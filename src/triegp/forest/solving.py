@@ -177,24 +177,19 @@ def _descend(
     """
     engine = forest.engine
 
-    def precondition(r: Floats) -> Floats:
+    def inverse(r: Floats) -> Floats:
         return r if preconditioner is None else apply_inverse(preconditioner, r)
 
     columns = engine.hold(rows)
     r = engine.hold(error[:, columns])
-    z = precondition(r)
-    p = z.copy()
-    rz = engine.dots(r, z)
+    descent = engine.descend(forest.trees, variance, x, columns, r, inverse)
     for step in range(1, max_steps + 1):
-        q = multiply(forest, p, variance)
-        left, stride = engine.advance(p, q, rz, x, columns, r)
+        left, stride = descent.advance()
         go = (left / size[rows] > tolerance) & (stride != 0)
         if not go.any():
             return step
         if not go.all():
-            rows, kept = rows[go], engine.hold(np.flatnonzero(go))
-            columns, rz = columns[kept], rz[kept]
-            r, p = engine.hold(r[:, kept]), engine.hold(p[:, kept])
-        z = precondition(r)
-        rz = engine.turn(r, z, rz, p)
+            rows = rows[go]
+            descent.keep(go)
+        descent.turn()
     return max_steps

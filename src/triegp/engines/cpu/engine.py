@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from triegp.engines.cpu import (
     sweeps,
     woodbury,
 )
+from triegp.engines.cpu.descent import CpuDescent, dots
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
 from triegp.engines.cuts import between_keys, default_cuts
 from triegp.engines.protocol import (
@@ -32,6 +34,7 @@ from triegp.engines.protocol import (
     Array,
     Bytes,
     Candidate,
+    Descent,
     Engine,
     Evaluated,
     Floats,
@@ -423,7 +426,7 @@ class CpuEngine:
 
     def dots(self, x: Floats, z: Floats) -> Floats:
         """Products of the columns of x with those of z, both (n, k): (k,)."""
-        return np.asarray(np.einsum("nk,nk->k", x, z))
+        return dots(x, z)
 
     def cholesky(self, matrices: Floats) -> Floats:
         """Lower factors, (..., m, m); LinAlgError where one is not positive."""
@@ -435,23 +438,18 @@ class CpuEngine:
 
     # Conjugate gradients
 
-    def advance(
-        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
-    ) -> tuple[Floats, Floats]:
-        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,)."""
-        curvature = self.dots(p, q)
-        up = curvature > 0
-        stride = np.where(up, rz / np.where(up, curvature, 1.0), 0.0)
-        x[:, columns] += stride * p
-        r -= stride * q
-        return np.linalg.norm(r, axis=0), stride
-
-    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
-        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
-        new = self.dots(r, z)
-        p *= new / rz
-        p += z
-        return new
+    def descend(
+        self,
+        trees: Sequence[Tree],
+        variance: Floats,
+        x: Floats,
+        columns: Ints,
+        r: Floats,
+        inverse: Callable[[Floats], Floats],
+    ) -> Descent:
+        """Begin to solve (K + variance) x = b."""
+        multiply = partial(self.sum_products, trees, variance=variance)
+        return CpuDescent(multiply, x, columns, r, inverse)
 
     def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
         """(S - G G') x for x (n, k), the same for any number of threads."""

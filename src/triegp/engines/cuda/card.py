@@ -15,7 +15,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,7 @@ class Kernel:
         if n_blocks == 0:
             return
         if self._simulated is not None:
-            with simulation():
-                self._simulated[1 if together else n_blocks, THREADS](*arguments)
+            _go(partial(_simulate, self._simulated, 1 if together else n_blocks, arguments))
             return
         kind: list[Any] = []
         flat: list[int] = []
@@ -86,16 +85,12 @@ class Kernel:
         function = self._compiled.get(tuple(kind)) or self._compile(tuple(kind))
         values = np.array(flat, np.int64)
         addresses = OFFSETS[: values.size] + values.ctypes.data
-        stream = cupy.cuda.get_current_stream().ptr
-        handle = function.kernel.ptr
+        handle, at = function.kernel.ptr, addresses.ctypes.data
         if together:
             most = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, THREADS, 0)
             n_blocks = min(n_blocks, most * cupy.cuda.Device().attributes["MultiProcessorCount"])
-            shape = (n_blocks, 1, 1, THREADS, 1, 1)
-            driver.launchCooperativeKernel(handle, *shape, 0, stream, addresses.ctypes.data)
-        else:
-            shape = (n_blocks, 1, 1, THREADS, 1, 1)
-            driver.launchKernel(handle, *shape, 0, stream, addresses.ctypes.data, 0)
+        kept = (values, addresses, arguments)
+        _go(partial(_start, handle, n_blocks, at, together, kept))
 
     def _compile(self, kind: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -132,6 +127,55 @@ class Kernel:
             os.chmod(file.name, 0o644)  # others may read it, as numba's own
             os.replace(file.name, path)  # whole or not at all
         return path
+
+
+class Recording:
+    """The kernels that some work runs, to be run again on the same arrays.
+
+    All the work does must be kernels: what CuPy does by itself is not seen. A kernel's arguments
+    are kept, and are handed over in a tenth of the time that it takes to look at them.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._launches: list[Callable[[], None]] = []
+        _active.recording = self._launches
+        try:
+            work()
+        finally:
+            _active.recording = None
+
+    def again(self) -> None:
+        """Run them in the same order."""
+        for one in self._launches:
+            one()
+
+
+class _Active(threading.local):
+    recording: list[Callable[[], None]] | None = None
+
+
+_active = _Active()
+
+
+def _go(one: Callable[[], None]) -> None:
+    if _active.recording is not None:
+        _active.recording.append(one)
+    one()
+
+
+def _start(handle: int, n_blocks: int, at: int, together: bool, kept: Any) -> None:
+    """Launch what was handed over; `kept` is what must not go away meanwhile."""
+    stream = cupy.cuda.get_current_stream().ptr
+    shape = (n_blocks, 1, 1, THREADS, 1, 1)
+    if together:
+        driver.launchCooperativeKernel(handle, *shape, 0, stream, at)
+    else:
+        driver.launchKernel(handle, *shape, 0, stream, at, 0)
+
+
+def _simulate(function: Any, n_blocks: int, arguments: tuple[Any, ...]) -> None:
+    with simulation():
+        function[n_blocks, THREADS](*arguments)
 
 
 @cache

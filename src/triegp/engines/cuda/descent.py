@@ -6,13 +6,26 @@ itself and all in the same order. So a step asks the host for one thing only: wh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import cuda, float64
 
-from triegp.engines.cuda.card import THREADS, device, kernel, launch, to_host, xp
-from triegp.engines.protocol import Floats, Ids, Ints
+from triegp.engines.cuda.card import (
+    THREADS,
+    Recording,
+    device,
+    kernel,
+    launch,
+    to_device,
+    to_host,
+    xp,
+)
+from triegp.engines.cuda.forests import write_products
+from triegp.engines.cuda.groves import groves
+from triegp.engines.protocol import Floats, Ids, Ints, Tree
 
 LINES = 128  # blocks that share the rows
 
@@ -47,12 +60,12 @@ def _fold(value, width, room):
 
 
 @device
-def _sum_lines(lines, n_lines, column, width, room):
-    """Sum of a column over the first n_lines lines; threads t, t + width, ... have the same one."""
+def _sum_lines(lines, column, width, room):
+    """Sum of a column over the lines; threads t, t + width, ... have the same one."""
     t = cuda.threadIdx.x
     total = 0.0
     if t < THREADS // width * width:
-        for line in range(t // width, n_lines, THREADS // width):
+        for line in range(t // width, lines.shape[0], THREADS // width):
             total += lines[line, column]
     return _fold(total, width, room)
 
@@ -76,46 +89,52 @@ def _dot_lines(x, z, lines):
 
 
 @kernel
-def _advance(lines, rz, p, q, columns, x, r, found):
-    """A step along p; lines: of p'q; found: (blocks + 1, k), lines of r'r, and the strides."""
+def _advance(lines, rz, live, p, q, columns, x, r, found, old):
+    """A step along p; lines: of p'q; found: (blocks + 1, k), lines of r'r, and the strides.
+
+    live: int32 (k,), 0 for columns that stay where they are; old: (k,), rz goes there.
+    """
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
     lo, hi = _share(p.shape[0])
     for first in range(0, p.shape[1], THREADS):
         width = min(THREADS, p.shape[1] - first)
         column, apart = first + t % width, THREADS // width
-        curvature = _sum_lines(lines, lines.shape[0], column, width, room)
+        curvature = _sum_lines(lines, column, width, room)
         stride = 0.0
-        if curvature > 0.0:
+        if curvature > 0.0 and live[column] != 0:
             stride = rz[column] / curvature
         total = 0.0
         if t < apart * width:
             for row in range(lo + t // width, hi, apart):
-                x[row, columns[column]] += stride * p[row, column]
-                left = r[row, column] - stride * q[row, column]
-                r[row, column] = left
+                left = r[row, column]
+                if stride != 0.0:
+                    x[row, columns[column]] += stride * p[row, column]
+                    left -= stride * q[row, column]
+                    r[row, column] = left
                 total += left * left
         total = _fold(total, width, room)
         if t < width:
             found[cuda.blockIdx.x, column] = total
             if cuda.blockIdx.x == 0:
                 found[cuda.gridDim.x, column] = stride
+                old[column] = rz[column]
 
 
 @kernel
-def _turn(lines, rz, z, p, new):
-    """p = z + (new / rz) p; lines: of new, which is r'z."""
+def _turn(lines, old, live, z, p, rz):
+    """p = z + (rz / old) p where columns live; lines: of rz, which is r'z."""
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
     lo, hi = _share(p.shape[0])
     for first in range(0, p.shape[1], THREADS):
         width = min(THREADS, p.shape[1] - first)
         column, apart = first + t % width, THREADS // width
-        total = _sum_lines(lines, lines.shape[0], column, width, room)
+        total = _sum_lines(lines, column, width, room)
         if cuda.blockIdx.x == 0 and t < width:
-            new[column] = total
-        ratio = total / rz[column]
-        if t < apart * width:
+            rz[column] = total
+        if live[column] != 0 and t < apart * width:
+            ratio = total / old[column]
             for row in range(lo + t // width, hi, apart):
                 p[row, column] = z[row, column] + ratio * p[row, column]
 
@@ -143,22 +162,68 @@ def dots(x: Floats, z: Floats) -> Floats:
     return _lines_of(x, z).sum(axis=0)  # type: ignore[no-any-return]
 
 
-def advance(
-    p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
-) -> tuple[Floats, Floats]:
-    """x[:, columns] += a p and r -= a q, in place; |r| and a = rz / p'q, on the host."""
-    n_lines = _n_lines(p)
-    found = xp.empty((n_lines + 1, p.shape[1]))
-    _advance(n_lines, _lines_of(p, q), rz, p, q, columns, x, r, found)
-    on_host = to_host(found)
-    return np.sqrt(on_host[:-1].sum(axis=0)), on_host[-1]
+class CardDescent:
+    """As the protocol's `Descent`. A step is the same launches as the one before: they are kept.
 
+    Columns that are done stay where they are, until half of them are; then they are left out.
+    """
 
-def turn(r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
-    """p = z + (r'z / rz) p, in place; return r'z, (k,)."""
-    new = xp.empty_like(rz)
-    _turn(_n_lines(p), _lines_of(r, z), rz, z, p, new)
-    return new  # type: ignore[no-any-return]
+    def __init__(
+        self,
+        trees: Sequence[Tree],
+        variance: Floats,
+        x: Floats,
+        columns: Ints,
+        r: Floats,
+        inverse: Callable[[Floats], Floats],
+    ) -> None:
+        self._trees, self._variance, self._x, self._inverse = trees, variance, x, inverse
+        z = inverse(r)
+        self._begin(columns, r, z.copy(), dots(r, z))
+
+    def _begin(self, columns: Any, r: Any, p: Any, rz: Any) -> None:
+        k = r.shape[1]
+        groves(self._trees, k)  # made now, they are no part of a step
+        self._columns, self._r, self._p, self._rz = columns, r, p, rz
+        self._n_lines = _n_lines(r)
+        self._q, self._old = xp.empty_like(p), rz.copy()
+        self._lines = xp.empty((self._n_lines, k))
+        self._found = xp.empty((self._n_lines + 1, k))
+        self._live, self._among = xp.ones(k, np.int32), np.arange(k)
+        self._recording: Recording | None = None
+
+    def advance(self) -> tuple[Floats, Floats]:
+        """One step: |r| of every column that is left, and how far it went."""
+        if self._recording is None:
+            self._recording = Recording(self._go)
+        else:
+            self._recording.again()
+        found = to_host(self._found)[:, self._among]
+        return np.sqrt(found[:-1].sum(axis=0)), found[-1]
+
+    def _go(self) -> None:
+        p, q, lines = self._p, self._q, self._lines
+        write_products(self._trees, p, self._variance, q)
+        _dot_lines(self._n_lines, p, q, lines)
+        state = (self._columns, self._x, self._r, self._found, self._old)
+        _advance(self._n_lines, lines, self._rz, self._live, p, q, *state)
+
+    def keep(self, some: npt.NDArray[np.bool_]) -> None:
+        """Go on with some of the columns that are left."""
+        self._among = self._among[some]
+        kept = to_device(self._among)
+        if 2 * self._among.size > self._columns.size:
+            self._live[...] = 0
+            self._live[kept] = 1
+            return
+        r, p = to_device(self._r[:, kept]), to_device(self._p[:, kept])
+        self._begin(self._columns[kept], r, p, self._old[kept])
+
+    def turn(self) -> None:
+        """The next direction: M^-1 r, and a part of the last."""
+        z = self._inverse(self._r)
+        _dot_lines(self._n_lines, self._r, z, self._lines)
+        _turn(self._n_lines, self._lines, self._old, self._live, z, self._p, self._rz)
 
 
 def apply_woodbury(rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:

@@ -33,6 +33,7 @@ from triegp.engines.protocol import (
     Array,
     Bytes,
     Candidate,
+    Descent,
     Engine,
     Evaluated,
     Floats,
@@ -283,15 +284,17 @@ class CudaEngine:
 
     # Conjugate gradients
 
-    def advance(
-        self, p: Floats, q: Floats, rz: Floats, x: Floats, columns: Ints, r: Floats
-    ) -> tuple[Floats, Floats]:
-        """x[:, columns] += a p and r -= a q, in place; |r| and a, (k,), in the host's memory."""
-        return descent.advance(p, q, rz, x, columns, r)
-
-    def turn(self, r: Floats, z: Floats, rz: Floats, p: Floats) -> Floats:
-        """p = z + (r'z / rz) p, in place, all (n, k); return r'z, (k,)."""
-        return descent.turn(r, z, rz, p)
+    def descend(
+        self,
+        trees: Sequence[Tree],
+        variance: Floats,
+        x: Floats,
+        columns: Ints,
+        r: Floats,
+        inverse: Callable[[Floats], Floats],
+    ) -> Descent:
+        """Begin to solve (K + variance) x = b."""
+        return descent.CardDescent(trees, variance, x, columns, r, inverse)
 
     def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
         """(S - G G') x for x (n, k)."""

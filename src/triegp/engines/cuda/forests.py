@@ -8,6 +8,7 @@ is written tree by tree and then added in their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numba import cuda, float64, int32
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    current_device,
     device,
     kernel,
     launch,
@@ -207,12 +209,20 @@ def _crown(root_depth, levels, values):
 
 
 @kernel
-def _add_trees(values, n_trees, out):
-    """out += the trees' values, in their order; values: (trees * n, k), out: (n, k)."""
+def _add_trees(values, n_trees, is_first, variance, x, out):
+    """out += the trees' values, in their order, so it is the same for any batches of trees.
+
+    values: (trees * n, k); out: (n, k), begun with variance x where they are the first trees;
+    variance: (n,), or of size 0 for none.
+    """
     item = cuda.grid(1)
     if item < out.size:
         row, column = item // out.shape[1], item % out.shape[1]
-        total = out[row, column]
+        total = 0.0
+        if not is_first:
+            total = out[row, column]
+        elif variance.size:
+            total = variance[row] * x[row, column]
         for tree in range(n_trees):
             total += values[tree * out.shape[0] + row, column]
         out[row, column] = total
@@ -300,10 +310,17 @@ def _long_meet(
 
 def sum_products(trees: Sequence[Tree], x: Any, variance: Any = None) -> Floats:
     """(K + variance) x for x (n, k), in the order of the rows; variance: (n,), none is 0."""
-    total: Any = xp.zeros(x.shape) if variance is None else variance[:, None] * x
-    for grove in groves(trees, x.shape[1]):
-        _add_grove_product(grove, x, total)
-    return total  # type: ignore[no-any-return]
+    out: Any = xp.empty(x.shape)
+    write_products(trees, x, variance, out)
+    return out  # type: ignore[no-any-return]
+
+
+def write_products(trees: Sequence[Tree], x: Any, variance: Any, out: Any) -> None:
+    """(K + variance) x to out, by kernels alone: what is the same each time may be kept."""
+    for first, grove in enumerate(groves(trees, x.shape[1])):
+        values = _grove_product(grove, x)
+        own = xp.empty(0) if variance is None else variance
+        launch(_add_trees, out.size, values, grove.plan.n_members, first == 0, own, x, out)
 
 
 def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
@@ -312,15 +329,15 @@ def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
     return [one for grove in batches for one in _grove_level_products(grove, x, z)]
 
 
-def _add_grove_product(grove: Grove, x: Any, total: Any) -> None:
-    """total += K x of each tree of a batch, in their order; so it is the same for any batches."""
+def _grove_product(grove: Grove, x: Any) -> Any:
+    """K x of each tree of a batch, (trees * n, k)."""
     plan, levels = grove.plan, grove.levels
     n, k = x.shape
     n_groups = -(-k // WIDE)
     given = _sum_up(grove, x)
     values = given[-1]
     launch(_crown, values.size, plan.root_depth, levels, values)
-    none = xp.zeros(1, np.int32)
+    none = _no_rows(current_device())
     for place in range(len(plan.stages) - 1, -1, -1):
         stage = plan.stages[place]
         out = xp.empty((stage.n_items, k))
@@ -333,7 +350,7 @@ def _add_grove_product(grove: Grove, x: Any, total: Any) -> None:
         else:
             _down(n_blocks, *head)
         values = out
-    launch(_add_trees, total.size, values, plan.n_members, total)
+    return values
 
 
 def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
@@ -343,7 +360,7 @@ def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
     n_groups = -(-k // WIDE)
     n_lines = n_groups * sum(stage.n_tiles for stage in plan.stages)
     partial = xp.zeros((n_lines, plan.n_levels + 1))
-    none = xp.zeros(1, np.int32)
+    none = _no_rows(current_device())
     pair, line = (x, z), 0
     sizes = [*(stage.n_items for stage in plan.stages[1:]), plan.n_members]
     for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
@@ -369,7 +386,7 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
     plan, k = grove.plan, x.shape[1]
     n_groups = -(-k // WIDE)
     given = [x]
-    none = xp.zeros(1, np.int32)
+    none = _no_rows(current_device())
     sizes = [*(stage.n_items for stage in plan.stages[1:]), plan.n_members]
     for place, (stage, size) in enumerate(zip(plan.stages, sizes, strict=True)):
         sums = xp.empty((size, k))
@@ -383,6 +400,12 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
             _up(n_blocks, *head)
         given.append(sums)
     return given
+
+
+@cache
+def _no_rows(device: int) -> Any:
+    """What stands for rows where items are no leaves; kept for each device."""
+    return xp.zeros(1, np.int32)
 
 
 def _room(stage: Stage, n_groups: int) -> list[Any]:
