@@ -6,23 +6,27 @@ from triegp.engines.cpu import CpuEngine, available_cores
 from triegp.engines.protocol import (
     Adjoints,
     Candidate,
+    Descent,
     Engine,
     Evaluated,
     Links,
     Located,
     Sums,
     Tree,
+    Woodbury,
 )
 
 __all__ = [
     "Adjoints",
     "Candidate",
     "CpuEngine",
+    "Descent",
     "Engine",
     "Evaluated",
     "Links",
     "Located",
     "Sums",
     "Tree",
+    "Woodbury",
     "available_cores",
 ]

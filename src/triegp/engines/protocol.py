@@ -174,13 +174,31 @@ class Located:
     leaves_at: Ids
 
 
+class Woodbury(NamedTuple):
+    """M^-1 = S - G G', S block-diagonal, G of few columns.
+
+    Attributes
+    ----------
+    rows : int32 (n,)
+        The rows in the order of the blocks.
+    local : float64 (n_blocks, size, size)
+        S.
+    gain : float64 (n_blocks size, r)
+        G, rows in that order, filled up to whole blocks.
+    """
+
+    rows: Ids
+    local: Floats
+    gain: Floats
+
+
 class Descent(Protocol):
     """Conjugate gradients on their way, some columns at once."""
 
-    def advance(self) -> tuple[Floats, Floats]:
-        """One step: |r| of every column that is left, and how far it went, in the host's memory.
+    def advance(self) -> tuple[Floats, Floats, Floats]:
+        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it.
 
-        It goes nowhere, 0, where the matrix does not look positive.
+        All in the host's memory. It goes nowhere, 0, where the matrix does not look positive.
         """
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
@@ -358,20 +376,16 @@ class Engine(Protocol):
         x: Floats,
         columns: Ints,
         r: Floats,
-        inverse: Callable[[Floats], Floats],
+        woodbury: Woodbury | None,
     ) -> Descent:
         """Begin to solve (K + variance) x = b for some columns of x, which change in place.
 
         variance: (n,); r: (n, k), b - (K + variance) x of the columns, which may change, too;
-        inverse: M^-1 r of the preconditioner, (n, k). All in this engine's memory.
+        woodbury: the preconditioner's inverse. All in this engine's memory.
         """
 
-    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
-        """(S - G G') x for x (n, k).
-
-        rows: int32 (n,), in the order of the blocks; local: S as float64 (n_blocks, size, size);
-        gain: G as (n_blocks size, r), rows in that order, filled up to whole blocks.
-        """
+    def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
+        """(S - G G') x for x (n, k)."""
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
         """work(engine, item) for all items, side by side where this engine can."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
-from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise, draw_like, fit_nystrom
+from triegp.forest.nystrom import Nystrom, check_noise, draw_like, fit_nystrom
 from triegp.forest.operators import Forest, multiply
 from triegp.forest.solving import NotConverged, solve_held
 from triegp.validation import finite_vector, whole_number
@@ -168,37 +168,34 @@ def _log_traces(
 ) -> tuple[Floats, int]:
     """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe; how many did not converge."""
     engine = forest.engine
-    noise = engine.hold(variance)
     r = draw_like(nystrom, n_probes, rng)
-    z = apply_inverse(nystrom, r)
-    p, rz = z, engine.fetch(engine.dots(r, z))
-    size, go = rz.copy(), np.arange(n_probes)  # those not done
-    strides, ratios = np.zeros((n_steps, n_probes)), np.zeros((n_steps, n_probes))
+    x, columns = np.zeros_like(r), engine.hold(np.arange(n_probes))
+    given = (forest.trees, engine.hold(variance), x, columns, r, nystrom.inverse)
+    descent = engine.descend(*given)
+    strides, squares = np.zeros((n_steps, n_probes)), np.zeros((n_steps + 1, n_probes))
     lengths = np.zeros(n_probes, np.int64)
-    for step in range(n_steps):
-        q = multiply(forest, p, noise)
-        stride = rz / engine.fetch(engine.dots(p, q))
-        r = r - engine.hold(stride) * q
-        z = apply_inverse(nystrom, r)
-        new = np.maximum(engine.fetch(engine.dots(r, z)), 0.0)
-        strides[step, go], ratios[step, go] = stride, new / rz
-        lengths[go] += 1
-        more = np.sqrt(new / size[go]) > tolerance
-        if not more.any():
-            go = go[:0]
+    lost = np.zeros(n_probes, np.bool_)  # where the matrix does not look positive
+    go = np.arange(n_probes)  # those not done
+    for step in range(n_steps + 1):  # the last only to see whether the one before was enough
+        _, stride, square = descent.advance()
+        squares[step, go] = np.maximum(square, 0.0)
+        more = np.sqrt(squares[step, go] / squares[0, go]) > tolerance
+        lost[go] = more & (stride == 0)
+        more &= stride != 0
+        go = go[more]
+        if not go.size or step == n_steps:
             break
-        go, rz, new = go[more], rz[more], new[more]
-        kept = engine.hold(np.flatnonzero(more))
-        r, z, p = r[:, kept], z[:, kept], p[:, kept]
-        p = z + engine.hold(new / rz) * p
-        rz = new
-    values = np.array(
-        [
-            size[k] * _log_quadrature(strides[:m, k], ratios[: m - 1, k])
-            for k, m in enumerate(lengths.tolist())
-        ]
-    )
-    return values, int(go.size)
+        strides[step, go] = stride[more]
+        lengths[go] += 1
+        if not more.all():
+            descent.keep(more)
+        descent.turn()
+    values = np.full(n_probes, np.nan)
+    for k in np.flatnonzero(~lost).tolist():
+        m = int(lengths[k])
+        ratios = squares[1:m, k] / squares[: m - 1, k]
+        values[k] = squares[0, k] * _log_quadrature(strides[:m, k], ratios)
+    return values, int(go.size + lost.sum())
 
 
 def _log_quadrature(stride: Floats, ratio: Floats) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.blas import one_blas_thread
-from triegp.engines import Engine
+from triegp.engines import Engine, Woodbury
 from triegp.forest.operators import Forest, multiply
 from triegp.interop import to_host
 from triegp.validation import non_negative_vector, whole_number
@@ -59,6 +59,11 @@ class Nystrom:
     core: Floats
     log_det: float
     engine: Engine
+
+    @property
+    def inverse(self) -> Woodbury:
+        """M^-1, as engines take it."""
+        return Woodbury(self.rows, self.local, self.gain)
 
 
 def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
@@ -138,8 +143,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
     """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k), for any number of threads."""
-    engine = nystrom.engine
-    return engine.apply_woodbury(nystrom.rows, nystrom.local, nystrom.gain, engine.hold(x))
+    return nystrom.engine.apply_woodbury(nystrom.inverse, nystrom.engine.hold(x))
 
 
 def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:

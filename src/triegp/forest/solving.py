@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.forest.arrays import fetch_norms
-from triegp.forest.nystrom import Nystrom, apply_inverse, check_noise
+from triegp.forest.nystrom import Nystrom, check_noise
 from triegp.forest.operators import Forest, multiply
 from triegp.interop import like
 from triegp.validation import finite_columns, positive_number, whole_number
@@ -176,15 +176,12 @@ def _descend(
     x and error lie in the engine's memory, size and rows in the host's: one decision a step.
     """
     engine = forest.engine
-
-    def inverse(r: Floats) -> Floats:
-        return r if preconditioner is None else apply_inverse(preconditioner, r)
-
     columns = engine.hold(rows)
     r = engine.hold(error[:, columns])
+    inverse = None if preconditioner is None else preconditioner.inverse
     descent = engine.descend(forest.trees, variance, x, columns, r, inverse)
     for step in range(1, max_steps + 1):
-        left, stride = descent.advance()
+        left, stride, _ = descent.advance()
         go = (left / size[rows] > tolerance) & (stride != 0)
         if not go.any():
             return step

@@ -16,7 +16,7 @@ def dots(x: Floats, z: Floats) -> Floats:
 
 
 class CpuDescent:
-    """As the protocol's `Descent`; multiply: of the matrix with p (n, k)."""
+    """As the protocol's `Descent`; multiply and inverse: by the matrix, by the preconditioner."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class CpuDescent:
         x: Floats,
         columns: Ints,
         r: Floats,
-        inverse: Callable[[Floats], Floats],
+        inverse: Callable[[Floats], Floats] | None,
     ) -> None:
-        self._multiply, self._inverse = multiply, inverse
+        self._multiply, self._inverse = multiply, inverse or (lambda r: r)
         self._x, self._columns, self._r = x, columns, r
-        z = inverse(r)
+        z = self._inverse(r)
         self._p, self._rz = z, dots(r, z)
 
-    def advance(self) -> tuple[Floats, Floats]:
-        """One step: |r| of every column that is left, and how far it went."""
+    def advance(self) -> tuple[Floats, Floats, Floats]:
+        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it."""
         p = self._p
         q = self._multiply(p)
         curvature = dots(p, q)
@@ -40,7 +40,7 @@ class CpuDescent:
         stride = np.where(up, self._rz / np.where(up, curvature, 1.0), 0.0)
         self._x[:, self._columns] += stride * p
         self._r = self._r - stride * q
-        return np.linalg.norm(self._r, axis=0), stride
+        return np.linalg.norm(self._r, axis=0), stride, self._rz
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
         """Go on with some of the columns that are left."""

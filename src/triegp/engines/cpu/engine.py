@@ -24,10 +24,10 @@ from triegp.engines.cpu import (
     scratch,
     search,
     sweeps,
-    woodbury,
 )
 from triegp.engines.cpu.descent import CpuDescent, dots
 from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
+from triegp.engines.cpu.woodbury import apply_woodbury
 from triegp.engines.cuts import between_keys, default_cuts
 from triegp.engines.protocol import (
     Adjoints,
@@ -44,6 +44,7 @@ from triegp.engines.protocol import (
     Located,
     Sums,
     Tree,
+    Woodbury,
     Words,
 )
 from triegp.interop import to_host
@@ -445,15 +446,16 @@ class CpuEngine:
         x: Floats,
         columns: Ints,
         r: Floats,
-        inverse: Callable[[Floats], Floats],
+        woodbury: Woodbury | None,
     ) -> Descent:
         """Begin to solve (K + variance) x = b."""
         multiply = partial(self.sum_products, trees, variance=variance)
+        inverse = None if woodbury is None else partial(self.apply_woodbury, woodbury)
         return CpuDescent(multiply, x, columns, r, inverse)
 
-    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
+    def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
         """(S - G G') x for x (n, k), the same for any number of threads."""
-        return woodbury.apply_woodbury(rows, local, gain, x, self._threads)
+        return apply_woodbury(woodbury, x, self._threads)
 
     # Many jobs at once
 

@@ -6,13 +6,14 @@ import numpy as np
 
 from triegp.blas import one_blas_thread
 from triegp.engines.cpu.threads import run_each
-from triegp.engines.protocol import Floats, Ids
+from triegp.engines.protocol import Floats, Woodbury
 
 BLOCKS_AT_A_TIME = 32
 
 
-def apply_woodbury(rows: Ids, local: Floats, gain: Floats, x: Floats, n_threads: int) -> Floats:
+def apply_woodbury(woodbury: Woodbury, x: Floats, n_threads: int) -> Floats:
     """(S - G G') x for x (n, k), a few blocks at a time; sums do not depend on the threads."""
+    rows, local, gain = woodbury
     n_blocks, size, _ = local.shape
     n, k = x.shape
     blocks = np.zeros((n_blocks * size, k))

@@ -6,7 +6,7 @@ itself and all in the same order. So a step asks the host for one thing only: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ from triegp.engines.cuda.card import (
     Recording,
     device,
     kernel,
-    launch,
     to_device,
     to_host,
     xp,
 )
 from triegp.engines.cuda.forests import write_products
 from triegp.engines.cuda.groves import groves
-from triegp.engines.protocol import Floats, Ids, Ints, Tree
+from triegp.engines.cuda.woodbury import apply_woodbury, write_inverse
+from triegp.engines.protocol import Floats, Ints, Tree, Woodbury
 
 LINES = 128  # blocks that share the rows
 
@@ -90,7 +90,7 @@ def _dot_lines(x, z, lines):
 
 @kernel
 def _advance(lines, rz, live, p, q, columns, x, r, found, old):
-    """A step along p; lines: of p'q; found: (blocks + 1, k), lines of r'r, and the strides.
+    """A step along p; lines: of p'q; found: (blocks + 2, k), lines of r'r, strides and rz.
 
     live: int32 (k,), 0 for columns that stay where they are; old: (k,), rz goes there.
     """
@@ -118,6 +118,7 @@ def _advance(lines, rz, live, p, q, columns, x, r, found, old):
             found[cuda.blockIdx.x, column] = total
             if cuda.blockIdx.x == 0:
                 found[cuda.gridDim.x, column] = stride
+                found[cuda.gridDim.x + 1, column] = rz[column]
                 old[column] = rz[column]
 
 
@@ -139,24 +140,6 @@ def _turn(lines, old, live, z, p, rz):
                 p[row, column] = z[row, column] + ratio * p[row, column]
 
 
-@kernel
-def _to_blocks(rows, x, out):
-    """out[i] = x[rows[i]], and 0 behind all rows; out: (n_blocks size, k)."""
-    item = cuda.grid(1)
-    if item < out.size:
-        i, column = item // out.shape[1], item % out.shape[1]
-        out[i, column] = x[rows[i], column] if i < rows.size else 0.0
-
-
-@kernel
-def _from_blocks(rows, own, far, out):
-    """out[rows[i]] = own[i] - far[i]; out: (n, k)."""
-    item = cuda.grid(1)
-    if item < out.size:
-        i, column = item // out.shape[1], item % out.shape[1]
-        out[rows[i], column] = own[i, column] - far[i, column]
-
-
 def dots(x: Floats, z: Floats) -> Floats:
     """Products of the columns of x with those of z, both (n, k): (k,)."""
     return _lines_of(x, z).sum(axis=0)  # type: ignore[no-any-return]
@@ -175,10 +158,10 @@ class CardDescent:
         x: Floats,
         columns: Ints,
         r: Floats,
-        inverse: Callable[[Floats], Floats],
+        woodbury: Woodbury | None,
     ) -> None:
-        self._trees, self._variance, self._x, self._inverse = trees, variance, x, inverse
-        z = inverse(r)
+        self._trees, self._variance, self._x, self._woodbury = trees, variance, x, woodbury
+        z = r if woodbury is None else apply_woodbury(woodbury, r)
         self._begin(columns, r, z.copy(), dots(r, z))
 
     def _begin(self, columns: Any, r: Any, p: Any, rz: Any) -> None:
@@ -187,26 +170,21 @@ class CardDescent:
         self._columns, self._r, self._p, self._rz = columns, r, p, rz
         self._n_lines = _n_lines(r)
         self._q, self._old = xp.empty_like(p), rz.copy()
+        self._z = r if self._woodbury is None else xp.empty_like(r)
         self._lines = xp.empty((self._n_lines, k))
-        self._found = xp.empty((self._n_lines + 1, k))
+        self._found = xp.empty((self._n_lines + 2, k))
         self._live, self._among = xp.ones(k, np.int32), np.arange(k)
-        self._recording: Recording | None = None
+        self._ahead: Recording | None = None
+        self._around: Recording | None = None
 
-    def advance(self) -> tuple[Floats, Floats]:
-        """One step: |r| of every column that is left, and how far it went."""
-        if self._recording is None:
-            self._recording = Recording(self._go)
+    def advance(self) -> tuple[Floats, Floats, Floats]:
+        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it."""
+        if self._ahead is None:
+            self._ahead = Recording(self._go_ahead)
         else:
-            self._recording.again()
+            self._ahead.again()
         found = to_host(self._found)[:, self._among]
-        return np.sqrt(found[:-1].sum(axis=0)), found[-1]
-
-    def _go(self) -> None:
-        p, q, lines = self._p, self._q, self._lines
-        write_products(self._trees, p, self._variance, q)
-        _dot_lines(self._n_lines, p, q, lines)
-        state = (self._columns, self._x, self._r, self._found, self._old)
-        _advance(self._n_lines, lines, self._rz, self._live, p, q, *state)
+        return np.sqrt(found[:-2].sum(axis=0)), found[-2], found[-1]
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
         """Go on with some of the columns that are left."""
@@ -221,22 +199,24 @@ class CardDescent:
 
     def turn(self) -> None:
         """The next direction: M^-1 r, and a part of the last."""
-        z = self._inverse(self._r)
-        _dot_lines(self._n_lines, self._r, z, self._lines)
-        _turn(self._n_lines, self._lines, self._old, self._live, z, self._p, self._rz)
+        if self._around is None:
+            self._around = Recording(self._go_around)
+        else:
+            self._around.again()
 
+    def _go_ahead(self) -> None:
+        p, q, lines = self._p, self._q, self._lines
+        write_products(self._trees, p, self._variance, q)
+        _dot_lines(self._n_lines, p, q, lines)
+        state = (self._columns, self._x, self._r, self._found, self._old)
+        _advance(self._n_lines, lines, self._rz, self._live, p, q, *state)
 
-def apply_woodbury(rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
-    """(S - G G') x for x (n, k), S in blocks of rows."""
-    n_blocks, size, _ = local.shape
-    k = x.shape[1]
-    blocks: Any = xp.empty((n_blocks * size, k))
-    launch(_to_blocks, blocks.size, rows, x, blocks)
-    own = xp.matmul(local, blocks.reshape(n_blocks, size, k)).reshape(-1, k)
-    far = gain @ (gain.T @ blocks)
-    out = xp.empty_like(x)
-    launch(_from_blocks, out.size, rows, own, far, out)
-    return out  # type: ignore[no-any-return]
+    def _go_around(self) -> None:
+        r, z, lines = self._r, self._z, self._lines
+        if self._woodbury is not None:
+            write_inverse(self._woodbury, r, z)
+        _dot_lines(self._n_lines, r, z, lines)
+        _turn(self._n_lines, lines, self._old, self._live, z, self._p, self._rz)
 
 
 def _lines_of(x: Any, z: Any) -> Any:

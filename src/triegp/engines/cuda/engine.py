@@ -28,6 +28,7 @@ from triegp.engines.cuda.groves import Planted
 from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import make_plan
 from triegp.engines.cuda.tiles import evaluate_plan
+from triegp.engines.cuda.woodbury import apply_woodbury
 from triegp.engines.protocol import (
     Adjoints,
     Array,
@@ -43,6 +44,7 @@ from triegp.engines.protocol import (
     Located,
     Sums,
     Tree,
+    Woodbury,
     Words,
 )
 from triegp.interop import adopt
@@ -291,14 +293,14 @@ class CudaEngine:
         x: Floats,
         columns: Ints,
         r: Floats,
-        inverse: Callable[[Floats], Floats],
+        woodbury: Woodbury | None,
     ) -> Descent:
         """Begin to solve (K + variance) x = b."""
-        return descent.CardDescent(trees, variance, x, columns, r, inverse)
+        return descent.CardDescent(trees, variance, x, columns, r, woodbury)
 
-    def apply_woodbury(self, rows: Ids, local: Floats, gain: Floats, x: Floats) -> Floats:
+    def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
         """(S - G G') x for x (n, k)."""
-        return descent.apply_woodbury(rows, local, gain, to_device(x))
+        return apply_woodbury(woodbury, to_device(x))
 
     # Many jobs at once
 
