@@ -1,0 +1,148 @@
+"""Conjugate gradients of both engines, step by step, against dense algebra."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from conftest import ON_CARD
+from forest_problems import make_problem
+from simulated_card import over, strict_card
+from tolerances import FITS, VALUE
+from triegp import CpuEngine
+from triegp.engines import Woodbury
+from triegp.engines.cuda import CudaEngine, algebra, card
+from triegp.engines.cuda.forests import write_products
+from triegp.forest import fit_nystrom, forest_product
+from triegp.forest import nystrom as nystrom_module
+from triegp.forest.evidence import _log_traces
+from triegp.forest.solving import solve_held
+from triegp.forest.training import build_forest
+
+ENGINES = {"cpu": CpuEngine(), "cuda": CudaEngine()}
+N_ROWS = 2_500 if ON_CARD else 22
+both_engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+
+
+@pytest.fixture(autouse=True)
+def _strict_arrays(monkeypatch):
+    if ON_CARD:
+        yield
+        return
+    monkeypatch.setattr(algebra, "solve_triangular", over(scipy.linalg.solve_triangular))
+    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 8)  # so that there are several
+    with strict_card():
+        yield
+
+
+def forest_of(engine):
+    problem = make_problem(N_ROWS, 2, precision=4, noise=0.05)
+    return build_forest(problem.codes, problem.orders, engine)
+
+
+def dense(forest):
+    return forest.engine.fetch(forest_product(forest, np.eye(N_ROWS)))
+
+
+@both_engines
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_columns_end_one_by_one(engine, preconditioned):
+    """Eigenvectors are solved in one step, sums of m of them in m."""
+    forest = forest_of(engine)
+    variance = np.random.default_rng(0).uniform(0.5, 1.0, N_ROWS)
+    matrix = dense(forest) + np.diag(variance)
+    vectors = np.linalg.eigh(matrix)[1]
+    b = np.stack([vectors[:, -m:].sum(axis=1) for m in (1, 2, 4, 1, 6)], axis=1)
+    made = fit_nystrom(forest, variance, 16, np.random.default_rng(1)) if preconditioned else None
+    found = solve_held(
+        forest, variance, engine.hold(b), preconditioner=made, tolerance=1e-9, max_steps=200
+    )
+    assert found.converged
+    expected = np.linalg.solve(matrix, b)
+    np.testing.assert_allclose(engine.fetch(found.x), expected, **FITS)
+
+
+@both_engines
+def test_a_step_at_a_time(engine):
+    """What each step says: how far it went, what is left, and the square it started from."""
+    forest = forest_of(engine)
+    variance = np.full(N_ROWS, 0.7)
+    matrix = dense(forest) + np.diag(variance)
+    b = np.random.default_rng(0).standard_normal((N_ROWS, 5))
+    x = engine.hold(np.zeros((N_ROWS, 7)))
+    columns = np.array([6, 0, 2, 3, 5])
+    descent = engine.descend(
+        forest.trees, engine.hold(variance), x, engine.hold(columns), engine.hold(b.copy()), None
+    )
+    r, p, at, go = b.copy(), b.copy(), np.zeros_like(b), np.arange(5)
+    for step in range(4):
+        left, stride, square = descent.advance()
+        rr = np.square(r[:, go]).sum(axis=0)
+        far = rr / np.einsum("nk,nk->k", p[:, go], matrix @ p[:, go])
+        at[:, go] += far * p[:, go]
+        r[:, go] -= far * (matrix @ p[:, go])
+        np.testing.assert_allclose(square, rr, **VALUE)
+        np.testing.assert_allclose(stride, far, **VALUE)
+        np.testing.assert_allclose(left, np.linalg.norm(r[:, go], axis=0), **FITS)
+        np.testing.assert_allclose(engine.fetch(x)[:, columns], at, **FITS)
+        kept = np.array([[1, 1, 1, 0, 1], [0, 1, 1, 1], [1, 0, 0], [1]][step], bool)
+        go = go[kept]
+        if not kept.all():
+            descent.keep(kept)
+        descent.turn()
+        new = np.square(r[:, go]).sum(axis=0)
+        p[:, go] = r[:, go] + new / rr[kept] * p[:, go]
+    assert not engine.fetch(x)[:, [1, 4]].any()
+
+
+@both_engines
+@pytest.mark.parametrize(("size", "rank", "k"), [(8, 5, 1), (3, 70, 9), (21, 2, 4), (70, 6, 2)])
+def test_woodbury(engine, size, rank, k):
+    rng = np.random.default_rng(0)
+    n = 150 if size == 70 else 21
+    n_blocks = -(-n // size)
+    rows = rng.permutation(n).astype(np.int32)
+    local = rng.standard_normal((n_blocks, size, size))
+    gain = rng.standard_normal((n_blocks * size, rank))
+    gain[n:] = 0.0
+    x = rng.standard_normal((n, k))
+    blocks = np.zeros((n_blocks * size, n_blocks * size))
+    for b in range(n_blocks):
+        blocks[b * size : (b + 1) * size, b * size : (b + 1) * size] = local[b]
+    expected = np.empty_like(x)
+    expected[rows] = (blocks[:n, :n] - gain[:n] @ gain[:n].T) @ x[rows]
+    held = Woodbury(*(engine.hold(part) for part in (rows, local, gain)))
+    found = engine.fetch(engine.apply_woodbury(held, engine.hold(x)))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found / scale, expected / scale, **VALUE)
+
+
+def test_kernels_that_were_recorded_run_again_on_what_is_there_now():
+    engine = ENGINES["cuda"]
+    forest = forest_of(engine)
+    x = engine.hold(np.random.default_rng(0).standard_normal((N_ROWS, 3)))
+    variance, out = engine.hold(np.linspace(1.0, 2.0, N_ROWS)), engine.hold(np.zeros((N_ROWS, 3)))
+    engine.sum_products(forest.trees, x)
+    recording = card.Recording(lambda: write_products(forest.trees, x, variance, out))
+    for factor in (1.0, -2.0):
+        x[...] = factor * x
+        recording.again()
+        expected = engine.fetch(engine.sum_products(forest.trees, x, variance))
+        assert np.array_equal(engine.fetch(out), expected)
+    out[...] = 0.0
+    with pytest.raises(ZeroDivisionError):
+        card.Recording(lambda: 1 / 0)
+    engine.sum_products(forest.trees, x)  # is not recorded any more
+    recording.again()
+    assert np.array_equal(engine.fetch(out), expected)
+
+
+@both_engines
+def test_traces_of_what_is_not_positive(engine):
+    """There are none, and it is said."""
+    forest = forest_of(engine)
+    made = fit_nystrom(forest, 1.0, 5, np.random.default_rng(0))
+    traces, n_short = _log_traces(
+        forest, np.full(N_ROWS, -1e3), made, 3, 10, 1e-3, np.random.default_rng(1)
+    )
+    assert np.isnan(traces).all()
+    assert n_short == 3
