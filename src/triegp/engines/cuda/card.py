@@ -234,7 +234,10 @@ def launch(function: Kernel, n_items: int, *arguments: Any) -> None:
 
 def to_device(array: Any, dtype: npt.DTypeLike | None = None) -> Any:
     """An array in the card's memory: as it is if it lies there, else copied."""
-    return xp.ascontiguousarray(xp.asarray(array, dtype=dtype))
+    there = xp.ascontiguousarray(xp.asarray(array, dtype=dtype))
+    if SIMULATED and not there.flags.writeable:  # the simulator writes back what kernels only read
+        return there.copy()
+    return there
 
 
 def to_host(array: Any) -> npt.NDArray[Any]:
