@@ -325,6 +325,22 @@ def lcp_of(keys, n_levels):
     return np.append(-1, shared).astype(np.int32)[: len(keys)]
 
 
+# Memory
+
+
+def test_columns_that_do_not_fit_are_refused_with_their_size(monkeypatch):
+    case = Case("spread")
+    monkeypatch.setattr(card, "SMALL_BYTES", 0)
+    needed = 2 * case.n * 3 * 8
+    monkeypatch.setattr(card, "free_bytes", lambda: needed)
+    check(
+        sweeps.product(case.links, case.levels, case.x), CPU.product(case.cpu, case.levels, case.x)
+    )
+    monkeypatch.setattr(card, "free_bytes", lambda: needed - 1)
+    with pytest.raises(MemoryError, match=f"3 columns of {case.n} rows take .* GB on the card"):
+        sweeps.product(case.links, case.levels, case.x)
+
+
 # Blocks
 
 

@@ -32,7 +32,8 @@ def card(monkeypatch):
     """A machine with the extra, a driver and a device: fakes of all that is asked."""
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
     cupy = types.ModuleType("cupy")
-    cupy.cuda = types.SimpleNamespace(runtime=runtime)
+    device = types.SimpleNamespace(compute_capability="75")
+    cupy.cuda = types.SimpleNamespace(runtime=runtime, Device=lambda: device)
     numba_cuda = types.SimpleNamespace(
         is_available=lambda: True, cuda_error=lambda: "\nno\ndriver\n"
     )
@@ -44,7 +45,7 @@ def card(monkeypatch):
     monkeypatch.setattr(choice, "_simulated", lambda: False)
     monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(choice, "_free_bytes", lambda: FREE)
-    return types.SimpleNamespace(cupy=cupy, runtime=runtime, numba=numba_cuda)
+    return types.SimpleNamespace(cupy=cupy, runtime=runtime, numba=numba_cuda, device=device)
 
 
 def test_auto_takes_the_card_where_it_is_worth_it(card):
@@ -126,6 +127,7 @@ def no_device():
         (lambda card: setattr(card.runtime, "getDeviceCount", no_device), "cudaErrorNoDevice"),
         (lambda card: setattr(card.runtime, "getDeviceCount", lambda: 0), "there is no CUDA dev"),
         (lambda card: setattr(card.numba, "is_available", lambda: False), "numba .*: no driver"),
+        (lambda card: setattr(card.device, "compute_capability", "70"), "capability 7.0, .* 7.5"),
     ],
 )
 def test_a_device_that_is_not_there_is_said_in_the_drivers_words(card, break_it, message):

@@ -22,6 +22,8 @@ AUTO_WORK = 10_000_000
 
 ROW_BYTES = 120  # about what a row takes on the card beside its codes, for one order at a time
 
+LEAST_CAPABILITY = 75  # that CUDA 13 compiles for, in tenths
+
 PACKAGES = {"numba-cuda": "numba_cuda", "CuPy": "cupy"}
 
 
@@ -96,8 +98,12 @@ def _device_problem() -> str | None:
     try:
         if not cupy.cuda.runtime.getDeviceCount():
             return "there is no CUDA device"
+        capability = int(cupy.cuda.Device().compute_capability)
     except Exception as error:
         return f"there is no CUDA device: {_in_words(error)}"
+    if capability < LEAST_CAPABILITY:
+        has, needs = capability / 10, LEAST_CAPABILITY / 10
+        return f"the device is too old: it has compute capability {has}, CUDA 13 asks for {needs}"
     if not cuda.is_available():
         said = cuda.cuda_error()
         if said is None:  # the driver is fine

@@ -247,8 +247,17 @@ def _columns(edges: Any) -> list[Any]:
 
 
 def _with_nodes(x: Any) -> Any:
-    """Leaf values x (n, k) with room for the nodes, (2n, k)."""
+    """Leaf values x (n, k) with room for the nodes, (2n, k).
+
+    MemoryError where the card has no such room.
+    """
     n, k = x.shape
+    needed = 2 * n * k * 8
+    if needed > card.SMALL_BYTES and needed > (there := card.free_bytes()):
+        raise MemoryError(
+            f"{k} columns of {n} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB "
+            "are free: take fewer columns at a time or the CPU engine"
+        )
     out = xp.empty((2 * n, k))
     out[:n] = to_device(x, np.float64)
     return out
