@@ -10,8 +10,12 @@ from simulated_card import over, strict_card
 from tolerances import FITS, VALUE
 from triegp import CpuEngine
 from triegp.engines import Woodbury
+from triegp.engines.cpu.descent import CpuDescent
 from triegp.engines.cuda import CudaEngine, algebra, card
+from triegp.engines.cuda import groves as groves_module
+from triegp.engines.cuda.descent import CardDescent
 from triegp.engines.cuda.forests import write_products
+from triegp.engines.cuda.groves import groves
 from triegp.forest import fit_nystrom, forest_product
 from triegp.forest import nystrom as nystrom_module
 from triegp.forest.evidence import _log_traces
@@ -45,8 +49,14 @@ def dense(forest):
 
 @both_engines
 @pytest.mark.parametrize("preconditioned", [False, True])
-def test_columns_end_one_by_one(engine, preconditioned):
+def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
     """Eigenvectors are solved in one step, sums of m of them in m."""
+    kept = []
+    for kind in (CpuDescent, CardDescent):
+        keep = kind.keep
+        monkeypatch.setattr(
+            kind, "keep", lambda self, some, keep=keep: kept.append(some.sum()) or keep(self, some)
+        )
     forest = forest_of(engine)
     variance = np.random.default_rng(0).uniform(0.5, 1.0, N_ROWS)
     matrix = dense(forest) + np.diag(variance)
@@ -57,6 +67,9 @@ def test_columns_end_one_by_one(engine, preconditioned):
         forest, variance, engine.hold(b), preconditioner=made, tolerance=1e-9, max_steps=200
     )
     assert found.converged
+    if not preconditioned:
+        assert found.n_steps == 6
+        assert kept == [3, 2, 1]  # and once all are done
     expected = np.linalg.solve(matrix, b)
     np.testing.assert_allclose(engine.fetch(found.x), expected, **FITS)
 
@@ -95,7 +108,9 @@ def test_a_step_at_a_time(engine):
 
 
 @both_engines
-@pytest.mark.parametrize(("size", "rank", "k"), [(8, 5, 1), (3, 70, 9), (21, 2, 4), (70, 6, 2)])
+@pytest.mark.parametrize(
+    ("size", "rank", "k"), [(8, 5, 1), (3, 70, 9), (21, 2, 4), (70, 6, 2), (1, 4, 2), (2, 65, 9)]
+)
 def test_woodbury(engine, size, rank, k):
     rng = np.random.default_rng(0)
     n = 150 if size == 70 else 21
@@ -122,18 +137,51 @@ def test_kernels_that_were_recorded_run_again_on_what_is_there_now():
     x = engine.hold(np.random.default_rng(0).standard_normal((N_ROWS, 3)))
     variance, out = engine.hold(np.linspace(1.0, 2.0, N_ROWS)), engine.hold(np.zeros((N_ROWS, 3)))
     engine.sum_products(forest.trees, x)
-    recording = card.Recording(lambda: write_products(forest.trees, x, variance, out))
+    batches = groves(forest.trees, 3)
+    recording = card.Recording(lambda: write_products(batches, x, variance, out))
+    assert card._active.recording is None
     for factor in (1.0, -2.0):
         x[...] = factor * x
         recording.again()
         expected = engine.fetch(engine.sum_products(forest.trees, x, variance))
         assert np.array_equal(engine.fetch(out), expected)
-    out[...] = 0.0
     with pytest.raises(ZeroDivisionError):
         card.Recording(lambda: 1 / 0)
-    engine.sum_products(forest.trees, x)  # is not recorded any more
-    recording.again()
-    assert np.array_equal(engine.fetch(out), expected)
+    assert card._active.recording is None
+
+
+def test_trees_in_several_batches_take_the_same_steps(monkeypatch):
+    """And to plan them is no part of a step."""
+    engine = ENGINES["cuda"]
+    b = engine.hold(np.random.default_rng(0).standard_normal((N_ROWS, 2)))
+    options = {"preconditioner": None, "tolerance": 1e-3, "max_steps": 4}
+    together = solve_held(forest_of(engine), 1.0, b, **options)
+    monkeypatch.setattr(groves_module, "GROVE_BYTES", 1)
+    forest, planned = forest_of(engine), []
+    make_plan = groves_module.make_plan
+    monkeypatch.setattr(
+        groves_module, "make_plan", lambda *given: planned.append(recorded()) or make_plan(*given)
+    )
+    found = solve_held(forest, 1.0, b, **options)
+    assert planned == [False, False]  # one a tree
+    assert np.array_equal(engine.fetch(found.x), engine.fetch(together.x))
+    assert found.n_steps == together.n_steps > 2
+
+
+def recorded():
+    return card._active.recording is not None
+
+
+@both_engines
+@pytest.mark.parametrize("tolerance", [1.0, 3.0])
+def test_traces_to_a_tolerance_that_asks_for_nothing(engine, tolerance):
+    """A probe takes at least one step."""
+    forest = forest_of(engine)
+    made = fit_nystrom(forest, 1.0, 5, np.random.default_rng(0))
+    given = (forest, np.ones(N_ROWS), made, 2, 10, tolerance)
+    traces, n_short = _log_traces(*given, np.random.default_rng(1))
+    assert np.isfinite(traces).all()
+    assert n_short == 0
 
 
 @both_engines

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from triegp.codes import Codes
 from triegp.encoding import BitEncoder, row_blocks
-from triegp.engines import Engine
-from triegp.engines.cpu.cutting import pack_positions
+from triegp.engines import Engine, pack_positions
 from triegp.scaling import n_cells
 
 ENTRIES = 2**15  # of a block of rows, which one thread has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triegp.engines.cpu import CpuEngine, available_cores
+from triegp.engines.cpu.cutting import pack_positions
 from triegp.engines.protocol import (
     Adjoints,
     Candidate,
@@ -29,4 +30,5 @@ __all__ = [
     "Tree",
     "Woodbury",
     "available_cores",
+    "pack_positions",
 ]

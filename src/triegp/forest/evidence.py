@@ -90,7 +90,8 @@ def forest_evidence(
 
     Notes
     -----
-    O(n T) for each of about n_probes * steps products, beside the preconditioner.
+    O(n T) for each of about n_probes * (steps + 1) products, beside the preconditioner: that a step
+    was enough is seen in the next.
     """
     targets = finite_vector("y", y, forest.n_rows, forest.engine.hold)
     variance = check_noise(noise, forest.n_rows)
@@ -179,9 +180,13 @@ def _log_traces(
     for step in range(n_steps + 1):  # the last only to see whether the one before was enough
         _, stride, square = descent.advance()
         squares[step, go] = np.maximum(square, 0.0)
-        more = np.sqrt(squares[step, go] / squares[0, go]) > tolerance
-        lost[go] = more & (stride == 0)
-        more &= stride != 0
+        if step == 0:
+            more = square > 0  # not where it is not a number
+            lost[go] = ~more
+        else:
+            more = ~(np.sqrt(squares[step, go] / squares[0, go]) <= tolerance)
+        lost[go] |= more & ~(np.abs(stride) > 0)
+        more &= ~lost[go]
         go = go[more]
         if not go.size or step == n_steps:
             break

@@ -62,6 +62,10 @@ class Forest:
         pairs = zip(self.tries, self.levels, strict=True)
         return self.engine.plant([Tree(trie.row_idx, trie.links, levels) for trie, levels in pairs])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: not what can be made again."""
+        return {"tries": self.tries, "levels": self.levels}
+
     @property
     def engine(self) -> Engine:
         """Who works on it: the engine of the first trie."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -31,16 +29,20 @@ def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floa
 
     total: Floats = np.zeros((forest.n_rows, n_samples))
     n_trees, each = len(forest.tries), forest.engine.each
-    at_once = min(64, max(8, DRAWN_BYTES // max(total.nbytes, 1)))
-    for first in range(0, n_trees, at_once):
-        parts = each(draw, range(first, min(first + at_once, n_trees)))
 
-        def add(_: Engine, start: int, parts: Sequence[Floats] = parts) -> None:
+    def add_some(trees: range) -> None:
+        parts = each(draw, trees)
+
+        def add(_: Engine, start: int) -> None:
             rows = slice(start, start + ROWS_AT_ONCE)
             for part in parts:
                 total[rows] += part[rows]
 
         each(add, range(0, forest.n_rows, ROWS_AT_ONCE))
+
+    at_once = min(64, max(8, DRAWN_BYTES // max(total.nbytes, 1)))
+    for first in range(0, n_trees, at_once):
+        add_some(range(first, min(first + at_once, n_trees)))
     return total
 
 

@@ -108,7 +108,11 @@ def build_forest(
     engine: Engine,
     before: Forest | None = None,
 ) -> Forest:
-    """The forest of these orders; tries of `before` are sorted only where their orders changed."""
+    """The forest of these orders.
+
+    Tries of `before` are sorted where their orders changed; all of them, if any did, by an engine
+    that sorts many at once.
+    """
     levels = tuple(order.levels for order in orders)
     old: Sequence[Trie | None] = [None] * len(orders) if before is None else before.tries
     if engine.batches:

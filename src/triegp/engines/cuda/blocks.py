@@ -14,7 +14,7 @@ import numpy as np
 from numba import cuda
 
 from triegp.engines.cuda.card import SMALL_BYTES, kernel, launch, to_device, xp
-from triegp.engines.cuda.groves import groves
+from triegp.engines.cuda.groves import lay_out
 from triegp.engines.protocol import Floats, Ids, Tree
 
 
@@ -28,11 +28,10 @@ def _find_places(row_idx, n_rows, place):
 
 
 @kernel
-def _add_trees(place, table, levels, first_tree, n_rows, members, out):
+def _add_kernels(place, table, levels, n_rows, members, out):
     """out[b, i, j] += k(row i, row j) of some trees; entries without a row are left alone.
 
-    place: int32 (trees * n,); table[p, i] = min of rank[i:i + 2**p]; levels: of all trees, these
-    from first_tree on.
+    place: int32 (trees * n,); table[p, i] = min of rank[i:i + 2**p]; levels: (trees, D + 1).
     """
     item = cuda.grid(1)
     if item < out.size:
@@ -42,7 +41,7 @@ def _add_trees(place, table, levels, first_tree, n_rows, members, out):
         first, second = members[block, i], members[block, j]
         if first >= 0 and second >= 0:
             total = out[block, i, j]
-            for tree in range(place.size // n_rows):
+            for tree in range(levels.shape[0]):
                 shared = n_levels
                 if i != j:
                     one, other = place[tree * n_rows + first], place[tree * n_rows + second]
@@ -51,7 +50,7 @@ def _add_trees(place, table, levels, first_tree, n_rows, members, out):
                     while (2 << power) <= hi - lo + 1:
                         power += 1
                     shared = min(shared, table[power, lo], table[power, hi - (1 << power) + 1])
-                total += levels[first_tree + tree, 0] - levels[first_tree + tree, shared]
+                total += levels[tree, 0] - levels[tree, shared]
             out[block, i, j] = total
 
 
@@ -66,14 +65,11 @@ def block_kernels(trees: Sequence[Tree], members: Ids) -> Floats:
     n = trees[0].row_idx.size
     n_powers = max(1, n.bit_length())
     at_once = max(1, SMALL_BYTES // (4 * n * (n_powers + 1)))
-    for grove in groves(trees, 1):
-        for first in range(0, grove.plan.n_members, at_once):
-            stop = min(first + at_once, grove.plan.n_members)
-            some = slice(first * n, stop * n)
-            place = xp.empty((stop - first) * n, np.int32)
-            launch(_find_places, place.size, grove.row_idx[some], n, place)
-            table = _table(grove.rank[some], n_powers)
-            launch(_add_trees, out.size, place, table, grove.levels, first, n, members, out)
+    for grove in lay_out(trees, at_once):
+        place = xp.empty(grove.row_idx.size, np.int32)
+        launch(_find_places, place.size, grove.row_idx, n, place)
+        table = _table(grove.rank[:-1], n_powers)
+        launch(_add_kernels, out.size, place, table, grove.levels, n, members, out)
     return out  # type: ignore[no-any-return]
 
 

@@ -111,7 +111,9 @@ class Kernel:
         ]
         facts = (_sources(), _versions(), capability, kind, inside)
         name = self.function.__qualname__.replace("<locals>.", "")
-        digest = hashlib.sha256(repr((name, facts)).encode()).hexdigest()[:20]
+        digest = hashlib.sha256(repr((self.function.__module__, name, facts)).encode()).hexdigest()[
+            :20
+        ]
         path = _cache_folder() / f"{name}-{digest}.ptx"
         if not path.exists():
             text, _ = cuda.compile(

@@ -24,18 +24,9 @@ from triegp.engines.cuda.card import (
 )
 from triegp.engines.cuda.forests import write_products
 from triegp.engines.cuda.groves import groves
+from triegp.engines.cuda.lines import LINES, share_of
 from triegp.engines.cuda.woodbury import apply_woodbury, write_inverse
 from triegp.engines.protocol import Floats, Ints, Tree, Woodbury
-
-LINES = 128  # blocks that share the rows
-
-
-@device
-def _share(n_rows):
-    """First and last of a block's rows."""
-    size = (n_rows + cuda.gridDim.x - 1) // cuda.gridDim.x
-    lo = min(cuda.blockIdx.x * size, n_rows)
-    return lo, min(lo + size, n_rows)
 
 
 @device
@@ -75,7 +66,7 @@ def _dot_lines(x, z, lines):
     """Products of the columns of x with those of z, both (n, k), as lines (blocks, k)."""
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
-    lo, hi = _share(x.shape[0])
+    lo, hi = share_of(x.shape[0])
     for first in range(0, x.shape[1], THREADS):
         width = min(THREADS, x.shape[1] - first)
         column, apart = first + t % width, THREADS // width
@@ -96,7 +87,7 @@ def _advance(lines, rz, live, p, q, columns, x, r, found, old):
     """
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
-    lo, hi = _share(p.shape[0])
+    lo, hi = share_of(p.shape[0])
     for first in range(0, p.shape[1], THREADS):
         width = min(THREADS, p.shape[1] - first)
         column, apart = first + t % width, THREADS // width
@@ -127,7 +118,7 @@ def _turn(lines, old, live, z, p, rz):
     """p = z + (rz / old) p where columns live; lines: of rz, which is r'z."""
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
-    lo, hi = _share(p.shape[0])
+    lo, hi = share_of(p.shape[0])
     for first in range(0, p.shape[1], THREADS):
         width = min(THREADS, p.shape[1] - first)
         column, apart = first + t % width, THREADS // width
@@ -166,7 +157,9 @@ class CardDescent:
 
     def _begin(self, columns: Any, r: Any, p: Any, rz: Any) -> None:
         k = r.shape[1]
-        groves(self._trees, k)  # made now, they are no part of a step
+        self._ahead: Recording | None = None
+        self._around: Recording | None = None
+        self._groves = groves(self._trees, k)
         self._columns, self._r, self._p, self._rz = columns, r, p, rz
         self._n_lines = _n_lines(r)
         self._q, self._old = xp.empty_like(p), rz.copy()
@@ -174,8 +167,6 @@ class CardDescent:
         self._lines = xp.empty((self._n_lines, k))
         self._found = xp.empty((self._n_lines + 2, k))
         self._live, self._among = xp.ones(k, np.int32), np.arange(k)
-        self._ahead: Recording | None = None
-        self._around: Recording | None = None
 
     def advance(self) -> tuple[Floats, Floats, Floats]:
         """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it."""
@@ -206,7 +197,7 @@ class CardDescent:
 
     def _go_ahead(self) -> None:
         p, q, lines = self._p, self._q, self._lines
-        write_products(self._trees, p, self._variance, q)
+        write_products(self._groves, p, self._variance, q)
         _dot_lines(self._n_lines, p, q, lines)
         state = (self._columns, self._x, self._r, self._found, self._old)
         _advance(self._n_lines, lines, self._rz, self._live, p, q, *state)
@@ -227,5 +218,5 @@ def _lines_of(x: Any, z: Any) -> Any:
 
 
 def _n_lines(x: Any) -> int:
-    """So many that no block is without work, and LINES at most."""
+    """About one entry a thread, and LINES blocks at most."""
     return max(1, min(LINES, -(-int(x.size) // THREADS)))

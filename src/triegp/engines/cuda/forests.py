@@ -311,14 +311,17 @@ def _long_meet(
 def sum_products(trees: Sequence[Tree], x: Any, variance: Any = None) -> Floats:
     """(K + variance) x for x (n, k), in the order of the rows; variance: (n,), none is 0."""
     out: Any = xp.empty(x.shape)
-    write_products(trees, x, variance, out)
+    write_products(groves(trees, x.shape[1]), x, variance, out)
     return out  # type: ignore[no-any-return]
 
 
-def write_products(trees: Sequence[Tree], x: Any, variance: Any, out: Any) -> None:
+def write_products(batches: Sequence[Grove], x: Any, variance: Any, out: Any) -> None:
     """(K + variance) x to out, by kernels alone: what is the same each time may be kept."""
-    for first, grove in enumerate(groves(trees, x.shape[1])):
-        values = _grove_product(grove, x)
+    n, k = x.shape
+    room = xp.empty((n * max(grove.plan.n_members for grove in batches), k))  # in turns
+    for first, grove in enumerate(batches):
+        values = room[: n * grove.plan.n_members]
+        _write_grove_product(grove, x, values)
         own = xp.empty(0) if variance is None else variance
         launch(_add_trees, out.size, values, grove.plan.n_members, first == 0, own, x, out)
 
@@ -329,8 +332,8 @@ def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
     return [one for grove in batches for one in _grove_level_products(grove, x, z)]
 
 
-def _grove_product(grove: Grove, x: Any) -> Any:
-    """K x of each tree of a batch, (trees * n, k)."""
+def _write_grove_product(grove: Grove, x: Any, found: Any) -> None:
+    """K x of each tree of a batch to found, (trees * n, k)."""
     plan, levels = grove.plan, grove.levels
     n, k = x.shape
     n_groups = -(-k // WIDE)
@@ -340,7 +343,7 @@ def _grove_product(grove: Grove, x: Any) -> Any:
     none = _no_rows(current_device())
     for place in range(len(plan.stages) - 1, -1, -1):
         stage = plan.stages[place]
-        out = xp.empty((stage.n_items, k))
+        out = xp.empty((stage.n_items, k)) if place else found
         rows = grove.row_idx if place == 0 else none
         items = (*stage.items, plan.n_levels, levels, rows)
         head = (n_groups, stage.first, stage.member, *items, given[place], values, n, out)
@@ -350,7 +353,6 @@ def _grove_product(grove: Grove, x: Any) -> Any:
         else:
             _down(n_blocks, *head)
         values = out
-    return values
 
 
 def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,23 @@ class Grove:
 
     Attributes
     ----------
-    plan : Plan
-        Their members are the trees.
+    rank : int32 (trees * n + 1,)
+        Ranks of the separators, see `keys.Sorted`.
     row_idx : int32 (trees * n,)
         Rows in key order, tree after tree.
     levels : float64 (trees, D + 1)
         Of each tree.
     """
 
-    plan: Plan
+    rank: Any
     row_idx: Any
     levels: Any
 
-    @property
-    def rank(self) -> Any:
-        """Ranks of the separators, int32 (trees * n + 1,), see `keys.Sorted`."""
-        return self.plan.stages[0].rank
+    @cached_property
+    def plan(self) -> Plan:
+        """How they are walked; the members are the trees."""
+        n_trees, n_levels = self.levels.shape
+        return make_plan(self.rank, self.row_idx.size // n_trees, n_levels - 1, n_trees)
 
 
 class Planted(list[Tree]):
@@ -48,10 +50,11 @@ class Planted(list[Tree]):
     _groves: tuple[Grove, ...] = ()
 
     def groves(self, most: int) -> tuple[Grove, ...]:
-        """Batches of at most so many trees."""
+        """Batches of at most so many trees, planned: who walks them later plans no more."""
         if most != self._most:
-            self._groves = tuple(_plant(some) for some in _neighbours(self, most))
-            self._most = most
+            self._groves, self._most = tuple(lay_out(self, most)), most
+            for grove in self._groves:
+                _ = grove.plan
         return self._groves
 
 
@@ -66,7 +69,7 @@ def groves(trees: Sequence[Tree], n_columns: int) -> tuple[Grove, ...]:
     return planted.groves(min(most, len(planted)))
 
 
-def _neighbours(trees: Sequence[Tree], most: int) -> Iterator[Sequence[Tree]]:
+def lay_out(trees: Sequence[Tree], most: int) -> Iterator[Grove]:
     """Trees of the same depth that follow each other, at most so many together."""
     first = 0
     for k in range(1, len(trees) + 1):
@@ -75,14 +78,13 @@ def _neighbours(trees: Sequence[Tree], most: int) -> Iterator[Sequence[Tree]]:
             or k - first == most
             or trees[k].links.n_levels != trees[first].links.n_levels
         ):
-            yield trees[first:k]
+            yield _plant(trees[first:k])
             first = k
 
 
 def _plant(trees: Sequence[Tree]) -> Grove:
     """Trees over the same rows, of the same depth, as one batch."""
-    n, n_levels = trees[0].row_idx.size, trees[0].links.n_levels
-    sorted_at_once = _origin(trees)
+    n, sorted_at_once = trees[0].row_idx.size, _origin(trees)
     if sorted_at_once is not None:
         start, stop = sorted_at_once.member * n, (sorted_at_once.member + len(trees)) * n
         rank = sorted_at_once.batch.rank[start : stop + 1]
@@ -92,7 +94,7 @@ def _plant(trees: Sequence[Tree]) -> Grove:
         rank = xp.concatenate([*parts, xp.full(1, -1, np.int32)])
         row_idx = xp.concatenate([to_device(tree.row_idx, np.int32) for tree in trees])
     levels = to_device(np.stack([tree.levels for tree in trees]), np.float64)
-    return Grove(make_plan(rank, n, n_levels, len(trees)), row_idx, levels)
+    return Grove(rank, row_idx, levels)
 
 
 def _origin(trees: Sequence[Tree]) -> Origin | None:

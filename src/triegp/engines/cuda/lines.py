@@ -13,6 +13,7 @@ from triegp.engines.cuda.card import THREADS, current_device, device, kernel, xp
 from triegp.engines.cuda.plan import cut_up, upload
 
 GROUP = 64  # lines that one block adds up
+LINES = 128  # blocks at most, where each has a share of all rows and gives a line
 
 
 @device
@@ -30,6 +31,14 @@ def block_sum(value, room):
     total = room[0]
     cuda.syncthreads()
     return total
+
+
+@device
+def share_of(n_rows):
+    """First of a block's rows, and the one behind its last."""
+    size = (n_rows + cuda.gridDim.x - 1) // cuda.gridDim.x
+    lo = min(cuda.blockIdx.x * size, n_rows)
+    return lo, min(lo + size, n_rows)
 
 
 @device

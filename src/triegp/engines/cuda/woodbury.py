@@ -11,9 +11,9 @@ from typing import Any
 from numba import cuda, float64
 
 from triegp.engines.cuda.card import THREADS, device, kernel, launch, xp
+from triegp.engines.cuda.lines import LINES, share_of
 from triegp.engines.protocol import Floats, Woodbury
 
-LINES = 128  # blocks of threads that share the rows
 WIDE = 8  # columns at once
 DEEP = 64  # terms of a sum whose factors are in shared memory
 TERMS = DEEP * WIDE
@@ -37,9 +37,7 @@ def _reach(rows, x, gain, lines):
     tile = cuda.shared.array(TERMS, float64)
     total = cuda.local.array(WIDE, float64)
     t, (n_columns, rank) = cuda.threadIdx.x, (x.shape[1], gain.shape[1])
-    share = (rows.size + cuda.gridDim.x - 1) // cuda.gridDim.x
-    lo = min(cuda.blockIdx.x * share, rows.size)
-    hi = min(lo + share, rows.size)
+    lo, hi = share_of(rows.size)
     for first_column in range(0, n_columns, WIDE):
         columns = min(WIDE, n_columns - first_column)
         for first in range(0, rank, THREADS):
