@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from triegp.engines.cuda.card import THREADS, current_device, device, kernel, xp
+from triegp.engines.cuda.card import SIMULATED, THREADS, current_device, device, kernel, xp
 from triegp.engines.cuda.plan import cut_up, upload
 
 GROUP = 64  # lines that one block adds up
-LINES = 128  # blocks at most, where each has a share of all rows and gives a line
+LINES = 4 if SIMULATED else 128  # blocks at most that share the rows, and give a line each
 
 
 @device
