@@ -11,9 +11,11 @@ import types
 
 import numpy as np
 import pytest
+import scipy.linalg
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from triegp.engines.cuda import card
+from conftest import ON_CARD
+from triegp.engines.cuda import algebra, card
 
 MAKERS = ("array", "asarray", "ascontiguousarray")  # they take arrays of the host, too
 
@@ -157,6 +159,17 @@ def strict_card():
         forget()
         yield library
     forget()
+
+
+@contextlib.contextmanager
+def card_or_strict_one():
+    """The card where there is one; else arrays of this kind, in triangular solves, too."""
+    if ON_CARD:
+        yield
+        return
+    with strict_card(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algebra, "solve_triangular", over(scipy.linalg.solve_triangular))
+        yield
 
 
 def forget():

@@ -6,14 +6,13 @@ none of the arithmetic may mix them with numpy's. On a card (TRIEGP_TEST_CARD=1)
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 from conftest import ON_CARD
 from forest_problems import make_problem
-from simulated_card import over, strict_card
+from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
 from triegp import BitOrder, CpuEngine, ForestGPRegressor, build_trie, validation
-from triegp.engines.cuda import CudaEngine, algebra
+from triegp.engines.cuda import CudaEngine
 from triegp.forest import (
     apply_inverse,
     fit_nystrom,
@@ -42,12 +41,8 @@ CPU = CpuEngine()
 
 @pytest.fixture(autouse=True)
 def _strict_arrays(monkeypatch):
-    if ON_CARD:
-        yield
-        return
-    monkeypatch.setattr(algebra, "solve_triangular", over(scipy.linalg.solve_triangular))
-    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 8)  # so that there are several
-    with strict_card():
+    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
+    with card_or_strict_one():
         yield
 
 

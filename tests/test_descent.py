@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 from conftest import ON_CARD
 from forest_problems import make_problem
-from simulated_card import over, strict_card
+from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
 from triegp import CpuEngine
 from triegp.engines import Woodbury
 from triegp.engines.cpu.descent import CpuDescent
-from triegp.engines.cuda import CudaEngine, algebra, card
+from triegp.engines.cuda import CudaEngine, card
 from triegp.engines.cuda import groves as groves_module
 from triegp.engines.cuda.descent import CardDescent
 from triegp.engines.cuda.forests import write_products
@@ -29,12 +28,8 @@ both_engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 
 @pytest.fixture(autouse=True)
 def _strict_arrays(monkeypatch):
-    if ON_CARD:
-        yield
-        return
-    monkeypatch.setattr(algebra, "solve_triangular", over(scipy.linalg.solve_triangular))
-    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 8)  # so that there are several
-    with strict_card():
+    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
+    with card_or_strict_one():
         yield
 
 
