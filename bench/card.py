@@ -50,7 +50,7 @@ def bandwidth():
 
 def orders(d, count, seed=0):
     """Random orders of d features with 8 bits each, half of the variance in the nugget."""
-    from triegp import BitOrder, random_bits, uniform_weights
+    from triegp.tree import BitOrder, random_bits, uniform_weights
 
     rng, precision = np.random.default_rng(seed), np.full(d, PRECISION)
     weights = uniform_weights(d * PRECISION, last=0.5)

@@ -19,8 +19,10 @@ import numpy as np
 
 from bench.measure import RESULTS, extra_peak_bytes, in_fresh_process, machine, seconds, slope
 from bench.rows import KINDS, SHAPES, make_codes, make_problem
-from triegp import (
-    CpuEngine,
+from triegp import sros
+from triegp.engines import CpuEngine
+from triegp.engines.cuts import default_cuts
+from triegp.tree import (
     build_trie,
     condition,
     insert,
@@ -28,9 +30,7 @@ from triegp import (
     likelihood,
     predict,
     rebuild_trie,
-    sros,
 )
-from triegp.engines.cuts import default_cuts
 
 NOISE = 0.01
 HOUSE = 1_311_539  # rows of HouseElec, the paper's largest data set

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from triegp import BitOrder, Codes, pack_codes, random_bits, uniform_weights
+from triegp.encoding import Codes, pack_codes
+from triegp.tree import BitOrder, random_bits, uniform_weights
 
 SHAPES = ((11, 8), (3, 16), (77, 3), (385, 1))
 KINDS = ("uniform", "clustered")

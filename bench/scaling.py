@@ -42,7 +42,8 @@ def synthetic(n, seed=0):
 
 def measure_evaluation(n):
     """One likelihood with gradient at a new order, on all cores."""
-    from triegp import BitEncoder, BitOrder, build_trie, likelihood, random_bits, uniform_weights
+    from triegp import BitEncoder
+    from triegp.tree import BitOrder, build_trie, likelihood, random_bits, uniform_weights
 
     X, y = synthetic(n)
     codes = BitEncoder(precision=8).fit(X).encode(X)

@@ -12,15 +12,14 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
-from triegp import (
-    BitEncoder,
+from triegp import BitEncoder, sros
+from triegp.encoding import pack_codes
+from triegp.tree import (
     BitOrder,
     build_trie,
     draw_samples,
     joint_prior,
-    pack_codes,
     product,
-    sros,
     trie_keys,
     uniform_weights,
 )

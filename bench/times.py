@@ -14,15 +14,9 @@ import numpy as np
 from bench.data import load
 from bench.measure import RESULTS, machine, slope
 from bench.scaling import synthetic
-from triegp import (
-    BinaryTreeGPRegressor,
-    BitEncoder,
-    BitOrder,
-    CpuEngine,
-    evaluate_orders,
-    random_bits,
-    uniform_weights,
-)
+from triegp import BinaryTreeGPRegressor, BitEncoder
+from triegp.engines import CpuEngine
+from triegp.tree import BitOrder, evaluate_orders, random_bits, uniform_weights
 
 
 def timed(work):

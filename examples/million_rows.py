@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from triegp import (
-    BinaryTreeGPRegressor,
-    BitEncoder,
+from triegp import BinaryTreeGPRegressor, BitEncoder
+from triegp.encoding import Codes
+from triegp.models.distribution import distribution, mixture_mean
+from triegp.tree import (
     BitOrder,
-    Codes,
     build_trie,
     condition,
     leave_one_out,
@@ -25,7 +25,6 @@ from triegp import (
     random_bits,
     uniform_weights,
 )
-from triegp.mixture import distribution, mixture_mean
 
 N_ROWS = 1_000_000
 N_NEW = 100_000

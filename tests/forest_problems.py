@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 import oracle
-from triegp import BitEncoder, CpuEngine
-from triegp.forest import fitting, spread
-from triegp.forest.fitting import condition_forest
-from triegp.forest.model import Manner
-from triegp.forest.planting import Parameters, draw_grids, features_of, start_even
-from triegp.forest.training import row_noise
-from triegp.observations import Measured
+from triegp import BitEncoder
+from triegp.additive import train as fitting
+from triegp.additive import variance as spread
+from triegp.additive.model import Manner
+from triegp.additive.start import Parameters, draw_grids, features_of, start_even
+from triegp.additive.train import condition_forest
+from triegp.additive.walk import row_noise
+from triegp.engines import CpuEngine
+from triegp.tree.observations import Measured
 
 SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
 SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors

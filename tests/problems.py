@@ -6,8 +6,9 @@ import hypothesis.strategies as st
 import numpy as np
 
 import oracle
-from triegp import BitOrder, Codes, pack_codes, random_bits
-from triegp.observations import Observations
+from triegp.encoding import Codes, pack_codes
+from triegp.tree import BitOrder, random_bits
+from triegp.tree.observations import Observations
 
 SHAPES = ("spread", "clustered", "chain", "equal", "twins")
 

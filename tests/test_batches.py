@@ -9,10 +9,10 @@ from hypothesis import given
 
 from device_arrays import DeviceArray
 from problems import make_problem, problems
-from triegp import BitOrder, CpuEngine, build_trie, evaluate_orders, likelihood
-from triegp.engines import Candidate
-from triegp.likelihood import Case, evaluate_cases
-from triegp.observations import hold_rows, measure, observe
+from triegp.engines import Candidate, CpuEngine
+from triegp.tree import BitOrder, build_trie, evaluate_orders, likelihood
+from triegp.tree.likelihood import Case, evaluate_cases
+from triegp.tree.observations import hold_rows, measure, observe
 
 EXTRAS = [{}, {"known_noise": True}, {"sample_weight": True}]
 EXTRAS.append({"known_noise": True, "sample_weight": True})

@@ -7,14 +7,14 @@ import pytest
 
 from test_batches import CardEngine
 from test_training import PLAN, PRECISION, make_data
-from triegp import CpuEngine
-from triegp.batching import Batches, evaluate_candidates, fit_in_step
-from triegp.encoding import BitEncoder
-from triegp.ensemble import train
-from triegp.ensemble.training import Recipe
-from triegp.jobs import Stopwatch
-from triegp.targets import Rows
-from triegp.training import draw_candidates, fit_order
+from triegp.encoding.encoder import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.mixture import train_ensemble
+from triegp.mixture.batches import Batches, evaluate_candidates, fit_in_step
+from triegp.mixture.optimise import draw_candidates, fit_order
+from triegp.mixture.train import Recipe
+from triegp.models.jobs import Stopwatch
+from triegp.models.rows import Rows
 
 
 class Together(CpuEngine):
@@ -59,7 +59,7 @@ def test_fits_in_step_are_the_fits_one_by_one(optimizer, extras, n_targets, engi
 
 @pytest.mark.parametrize("batch_rows", [1, 500, 10**9])
 def test_candidates_in_batches_of_any_size(monkeypatch, batch_rows):
-    monkeypatch.setattr("triegp.batching.BATCH_ROWS", batch_rows)
+    monkeypatch.setattr("triegp.mixture.batches.BATCH_ROWS", batch_rows)
     data, engine = make_data(2, 100, 2), Counting()
     starts = [(0, order) for order in orders_of(7)]
     seen = []
@@ -104,7 +104,7 @@ def test_rows_are_brought_to_the_engine_once():
 
 
 def test_large_batches_are_split_while_fitting(monkeypatch):
-    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 220)
+    monkeypatch.setattr("triegp.mixture.batches.BATCH_ROWS", 220)
     data, engine = make_data(4, 100), Counting()
     starts = [(0, order) for order in orders_of(5)]
     split = fit_in_step(starts, Batches(lambda grid: data, engine), PLAN, Stopwatch())
@@ -115,7 +115,7 @@ def test_large_batches_are_split_while_fitting(monkeypatch):
 
 
 def test_candidates_that_the_watch_cuts_off_are_none(monkeypatch):
-    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 100)
+    monkeypatch.setattr("triegp.mixture.batches.BATCH_ROWS", 100)
     data, watch = make_data(5, 100), Stopwatch()
 
     def stop(done):
@@ -128,7 +128,7 @@ def test_candidates_that_the_watch_cuts_off_are_none(monkeypatch):
 
 
 def test_ctrl_c_between_batches_keeps_what_was_found(monkeypatch):
-    monkeypatch.setattr("triegp.batching.BATCH_ROWS", 100)
+    monkeypatch.setattr("triegp.mixture.batches.BATCH_ROWS", 100)
     data, watch, sizes = make_data(6, 100), Stopwatch(), []
 
     class Pressed(Together):
@@ -182,7 +182,7 @@ def test_an_ensemble_trained_in_step_is_the_same(own_grids, n_targets):
 
     def run(engine):
         told = []
-        trained = train(
+        trained = train_ensemble(
             encoders if own_grids else encoders[:1],
             X,
             rows,

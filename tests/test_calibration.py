@@ -3,7 +3,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tolerances import VALUE
-from triegp.calibration import (
+from triegp.mixture.calibration import (
     SCALE_RANGE,
     STRAY_VAR_RANGE,
     Calibration,
@@ -11,7 +11,7 @@ from triegp.calibration import (
     calibrate,
     temper,
 )
-from triegp.mixture import Mixture, log_density, mixture_mean, mixture_var, stack
+from triegp.models.distribution import Mixture, log_density, mixture_mean, mixture_var, stack
 
 
 def members(seed=0, n=3_000, n_members=4, spread=0.8):
@@ -129,7 +129,7 @@ def test_the_gradient_is_that_of_the_value(monkeypatch):
         seen["f"], seen["z"] = objective, start
         return minimize(objective, start, **options)
 
-    monkeypatch.setattr("triegp.calibration.minimize", grab)
+    monkeypatch.setattr("triegp.mixture.calibration.minimize", grab)
     mean, var, y = members(n=300)
     calibrate(mean, var, y, np.random.default_rng(0).uniform(0, 2, 300))
     z = seen["z"] + 0.3 * np.random.default_rng(1).standard_normal(seen["z"].size)

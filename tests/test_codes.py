@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triegp.codes import Codes, check_precision, pack_codes
+from triegp.encoding.codes import Codes, check_precision, pack_codes
 
 INTEGER_TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 

@@ -15,10 +15,11 @@ from conftest import ON_CARD
 from device_arrays import Dlpack
 from problems import make_problem, take
 from simulated_card import strict_card
-from triegp import (
+from triegp.encoding import Codes
+from triegp.engines import CpuEngine
+from triegp.engines.cuda import CudaEngine, card
+from triegp.tree import (
     BitOrder,
-    Codes,
-    CpuEngine,
     build_trie,
     condition,
     covariance_product,
@@ -43,8 +44,7 @@ from triegp import (
     trie_keys,
     whiten,
 )
-from triegp.engines.cuda import CudaEngine, card
-from triegp.posterior import log_evidence
+from triegp.tree.posterior import log_evidence
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 RELATIVE = 1e-10

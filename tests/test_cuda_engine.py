@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from problems import make_problem
-from triegp import BitOrder, build_trie
 from triegp.engines import CpuEngine, Tree
+from triegp.engines.contract import Candidate
 from triegp.engines.cuda import CudaEngine, card, engine, groves, keys, plan
-from triegp.engines.protocol import Candidate
-from triegp.observations import measure, observe
+from triegp.tree import BitOrder, build_trie
+from triegp.tree.observations import measure, observe
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)

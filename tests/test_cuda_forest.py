@@ -11,9 +11,9 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp import BitOrder, CpuEngine, ForestGPRegressor, build_trie, validation
-from triegp.engines.cuda import CudaEngine
-from triegp.forest import (
+from triegp import ForestGPRegressor
+from triegp import checks as validation
+from triegp.additive import (
     apply_inverse,
     fit_nystrom,
     forest_evidence,
@@ -23,15 +23,18 @@ from triegp.forest import (
     forest_product,
     solve_forest,
 )
-from triegp.forest import fitting as fitting_module
-from triegp.forest import model as model_module
-from triegp.forest import nystrom as nystrom_module
-from triegp.forest import spread as spread_module
-from triegp.forest.fitting import condition_forest, lend_model
-from triegp.forest.model import Manner
-from triegp.forest.nystrom import draw_like
-from triegp.forest.spread import with_diagonal
-from triegp.forest.training import Schedule, Walk, build_forest, row_noise
+from triegp.additive import model as model_module
+from triegp.additive import preconditioner as nystrom_module
+from triegp.additive import train as fitting_module
+from triegp.additive import variance as spread_module
+from triegp.additive.model import Manner
+from triegp.additive.preconditioner import draw_like
+from triegp.additive.train import condition_forest, lend_model
+from triegp.additive.variance import with_diagonal
+from triegp.additive.walk import Schedule, Walk, build_forest, row_noise
+from triegp.engines import CpuEngine
+from triegp.engines.cuda import CudaEngine
+from triegp.tree import BitOrder, build_trie
 
 N_ROWS = 3_000 if ON_CARD else 18
 N_TREES = 16 if ON_CARD else 2

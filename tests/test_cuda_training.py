@@ -10,14 +10,10 @@ import pytest
 from conftest import ON_CARD
 from problems import make_problem
 from tolerances import FITS, GRADIENT, VALUE
-from triegp import (
-    BinaryTreeGPRegressor,
-    BitOrder,
-    CpuEngine,
-    ForestGPRegressor,
-    evaluate_orders,
-)
+from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp.engines import CpuEngine
 from triegp.engines.choice import choose
+from triegp.tree import BitOrder, evaluate_orders
 
 N_ROWS = 2_000 if ON_CARD else 12
 MODELS = {

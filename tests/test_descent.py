@@ -7,19 +7,18 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp import CpuEngine
-from triegp.engines import Woodbury
+from triegp.additive import fit_nystrom, forest_product
+from triegp.additive import preconditioner as nystrom_module
+from triegp.additive.evidence import _log_traces
+from triegp.additive.solve import solve_held
+from triegp.additive.walk import build_forest
+from triegp.engines import CpuEngine, Woodbury
 from triegp.engines.cpu.descent import CpuDescent
 from triegp.engines.cuda import CudaEngine, card
 from triegp.engines.cuda import groves as groves_module
 from triegp.engines.cuda.descent import CardDescent
 from triegp.engines.cuda.forests import write_products
 from triegp.engines.cuda.groves import groves
-from triegp.forest import fit_nystrom, forest_product
-from triegp.forest import nystrom as nystrom_module
-from triegp.forest.evidence import _log_traces
-from triegp.forest.solving import solve_held
-from triegp.forest.training import build_forest
 
 ENGINES = {"cpu": CpuEngine(), "cuda": CudaEngine()}
 N_ROWS = 2_500 if ON_CARD else 22

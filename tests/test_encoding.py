@@ -16,15 +16,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import triegp.encoding
-import triegp.grids
-import triegp.precision
-from triegp import CpuEngine
-from triegp.codes import pack_codes
-from triegp.encoding import BitEncoder, row_blocks
-from triegp.grids import encode_grids
-from triegp.precision import paper_precision, separating_precision
-from triegp.scaling import Grid, cut, positions, weighted_percentiles
+import triegp.encoding.encoder
+import triegp.encoding.grids
+import triegp.encoding.precision
+from triegp.encoding.codes import pack_codes
+from triegp.encoding.encoder import BitEncoder, row_blocks
+from triegp.encoding.grids import encode_grids
+from triegp.encoding.precision import paper_precision, separating_precision
+from triegp.encoding.scaling import Grid, cut, positions, weighted_percentiles
+from triegp.engines import CpuEngine
 
 ALL_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SCALINGS = ["minmax", "ecdf"]
@@ -481,7 +481,7 @@ def test_few_sampled_pairs_take_more_rounds_to_the_same_end(monkeypatch):
     X = np.random.default_rng(4).uniform(size=(4000, 3)) ** 12
     separable = n_unique(fitted(X, precision=32).transform(X))
     assert n_unique(fitted(X).transform(X)) == separable
-    monkeypatch.setattr(triegp.precision, "MAX_PAIRS", 3)
+    monkeypatch.setattr(triegp.encoding.precision, "MAX_PAIRS", 3)
     assert n_unique(fitted(X).transform(X)) == separable
 
 
@@ -490,7 +490,7 @@ def test_bits_in_all_are_bounded(monkeypatch):
     unbounded = fitted(X)
     assert unbounded.n_bits_ > 30
     for most in range(24, 36):
-        monkeypatch.setattr(triegp.precision, "MAX_BITS", most)
+        monkeypatch.setattr(triegp.encoding.precision, "MAX_BITS", most)
         assert fitted(X).n_bits_ <= most
     bounded = fitted(X)
     unique = [
@@ -504,7 +504,7 @@ def test_bits_in_all_are_bounded(monkeypatch):
 )
 def test_a_step_that_no_longer_fits_is_not_taken(monkeypatch, most, expected):
     full = np.array([[0, 0], [0, 1 << 25]], dtype=np.uint32)  # apart at bit 7 of feature 1
-    monkeypatch.setattr(triegp.precision, "MAX_BITS", most)
+    monkeypatch.setattr(triegp.encoding.precision, "MAX_BITS", most)
     chosen = separating_precision(lambda rows: full[:, rows], [slice(0, 2)], np.array([2, 2]))
     assert chosen.tolist() == expected
 
@@ -580,7 +580,7 @@ def test_encode_is_transform_and_pack_in_blocks(scaling, outside, monkeypatch):
     encoder = fitted(X[:1000], scaling=scaling, outside=outside, precision=rng.integers(1, 33, 60))
     codes = encoder.transform(X)
     whole = pack_codes(codes, encoder.precision_)
-    monkeypatch.setattr(triegp.encoding, "PACK_ENTRIES", 60 * 700)
+    monkeypatch.setattr(triegp.encoding.encoder, "PACK_ENTRIES", 60 * 700)
     blocks = encoder.encode(X)
     np.testing.assert_array_equal(blocks.packed, whole.packed)
     np.testing.assert_array_equal(blocks.precision, whole.precision)
@@ -654,7 +654,7 @@ def test_no_second_copy_of_the_rows(dtype, scaling):
     _, encode_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     n_codes = X.size  # one byte each, as codes and once more as packed bits
-    blocks = 12 * 8 * triegp.encoding.BLOCK_ENTRIES
+    blocks = 12 * 8 * triegp.encoding.encoder.BLOCK_ENTRIES
     assert fit_peak < blocks
     assert encode_peak < 2 * n_codes + blocks
 
@@ -851,7 +851,7 @@ def test_data_frames(library):
 @pytest.mark.parametrize("outside", ["clip", "unrelated"])
 def test_many_grids_at_once_are_each_alone(outside, monkeypatch):
     """Shared maps, different shifts, precisions, boxes, and encoders that came from files."""
-    monkeypatch.setattr(triegp.grids, "ENTRIES", 5 * 64)  # several blocks
+    monkeypatch.setattr(triegp.encoding.grids, "ENTRIES", 5 * 64)  # several blocks
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 5)).round(1)
     wide = fitted(3.0 * X, outside=outside)

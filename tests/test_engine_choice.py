@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from triegp import BinaryTreeGPRegressor, CpuEngine, ForestGPRegressor
-from triegp.engines import choice
+from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp.engines import CpuEngine, choice
 from triegp.engines.choice import AUTO_WORK, check_engine, choose, cuda_problem
 
 FREE = 10**9  # bytes of the card that stands in
@@ -184,7 +184,7 @@ def test_cuda_that_is_not_there_fits_nothing(model, monkeypatch):
 @pytest.mark.parametrize("start", [None, "even", "trained"])
 def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, start):
     """With the CPU's own work under another name: the same fit to the last bit."""
-    monkeypatch.setattr("triegp.forest_regressor.PRESET_MEMBERS", 2)
+    monkeypatch.setattr("triegp.estimators.forest.PRESET_MEMBERS", 2)
     rng = np.random.default_rng(0)
     X = rng.random((80, 2))
     y = np.sin(5 * X[:, 0]) + 0.1 * rng.standard_normal(80)
@@ -223,8 +223,8 @@ def test_auto_counts_rows_and_orders(card, monkeypatch):
         return CpuEngine(n_threads=n_threads)
 
     X, y = np.arange(16.0).reshape(8, 2), np.arange(8.0)
-    monkeypatch.setattr("triegp.regressor.choose", note)
-    monkeypatch.setattr("triegp.forest_regressor.choose", note)
+    monkeypatch.setattr("triegp.estimators.binary_tree.choose", note)
+    monkeypatch.setattr("triegp.estimators.forest.choose", note)
     for model in ESTIMATORS:
         clone(model).set_params(n_jobs=2).fit(X, y)
     clone(ESTIMATORS[0]).set_params(shift=False, n_jobs=1).fit(X, y)

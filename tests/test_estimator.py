@@ -11,15 +11,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import triegp
-from triegp import persistence
-from triegp.archive import PartFormat
-from triegp.contents import check_array
-from triegp.ensemble import Ensemble
-from triegp.estimator import TreeGPRegressor
-from triegp.files import ModelFileError
-from triegp.fitted import Trained
-from triegp.fitting import fit_encoders
-from triegp.mixture import Mixture
+from triegp.estimators import loading as persistence
+from triegp.estimators.base import TreeGPRegressor
+from triegp.estimators.parameters import fit_encoders
+from triegp.files.container import ModelFileError
+from triegp.files.contents import check_array
+from triegp.files.model import PartFormat
+from triegp.mixture import Ensemble
+from triegp.models.contract import Trained
+from triegp.models.distribution import Mixture
 
 NOISE = 0.25
 

@@ -7,17 +7,7 @@ from scipy.stats import multivariate_normal
 
 import oracle
 from tolerances import VALUE
-from triegp import (
-    BitOrder,
-    CpuEngine,
-    build_trie,
-    level_products,
-    likelihood,
-    pack_codes,
-    product,
-    random_bits,
-)
-from triegp.forest import (
+from triegp.additive import (
     Forest,
     NotConverged,
     apply_inverse,
@@ -27,11 +17,14 @@ from triegp.forest import (
     forest_level_products,
     forest_operator,
     forest_product,
-    nystrom,
     solve_forest,
 )
-from triegp.forest.nystrom import draw_like
-from triegp.trie import link_rows
+from triegp.additive import preconditioner as nystrom
+from triegp.additive.preconditioner import draw_like
+from triegp.encoding import pack_codes
+from triegp.engines import CpuEngine
+from triegp.tree import BitOrder, build_trie, level_products, likelihood, product, random_bits
+from triegp.tree.trie import link_rows
 
 
 def make_forest(n=60, n_trees=5, d=2, p=4, seed=0, n_threads=0):

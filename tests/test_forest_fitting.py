@@ -14,15 +14,15 @@ from forest_problems import (
     solve_tightly,
 )
 from tolerances import VALUE
-from triegp import CpuEngine
-from triegp.forest import fitting
-from triegp.forest.fitting import ForestPlan, add_rows, fit_forest
-from triegp.forest.model import Manner, forest_mean
-from triegp.forest.spread import forest_variance, leave_out, with_diagonal
-from triegp.forest.tails import FACTORS
-from triegp.forest.training import Schedule
-from triegp.jobs import Stopwatch
-from triegp.observations import Measured
+from triegp.additive import train as fitting
+from triegp.additive.model import Manner, forest_mean
+from triegp.additive.tails import FACTORS
+from triegp.additive.train import ForestPlan, add_rows, train_forest
+from triegp.additive.variance import forest_variance, leave_out, with_diagonal
+from triegp.additive.walk import Schedule
+from triegp.engines import CpuEngine
+from triegp.models.jobs import Stopwatch
+from triegp.tree.observations import Measured
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def fit(
         calibrated=True,
         manner=Manner("samples", 0.3),
     )
-    return fit_forest(
+    return train_forest(
         [encoder],
         problem.X if X is None else X,
         problem.rows if rows is None else rows,

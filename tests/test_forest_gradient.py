@@ -7,9 +7,9 @@ import pytest
 
 from forest_problems import make_problem
 from tolerances import DIFFERENCE, VALUE
-from triegp import CpuEngine
-from triegp.forest.gradient import forest_gradient
-from triegp.forest.training import build_forest, row_noise
+from triegp.additive.gradient import forest_gradient
+from triegp.additive.walk import build_forest, row_noise
+from triegp.engines import CpuEngine
 
 
 def exact_gradient(problem, targets=None):

@@ -12,8 +12,9 @@ from forest_problems import (
     quiet_problem,
     solve_tightly,
 )
-from triegp.forest import model, spread
-from triegp.forest.spread import leave_out, with_diagonal
+from triegp.additive import model
+from triegp.additive import variance as spread
+from triegp.additive.variance import leave_out, with_diagonal
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from scipy.stats import qmc
 from forest_problems import make_problem
 from tolerances import VALUE
 from triegp import BitEncoder
-from triegp.forest.planting import (
+from triegp.additive.start import (
     Parameters,
     depths_of,
     draw_grids,
@@ -46,7 +46,7 @@ def test_every_encoder_has_evenly_spread_grids():
 
 
 def test_grids_of_very_many_features(monkeypatch):
-    monkeypatch.setattr("triegp.forest.planting.MAX_SOBOL", 2)
+    monkeypatch.setattr("triegp.additive.start.MAX_SOBOL", 2)
     X = np.random.default_rng(0).random((20, 3))
     grids = draw_grids([BitEncoder(precision=2).fit(X)], 4, np.random.default_rng(0))
     shifts = np.array([grid.shift_ for grid in grids])

@@ -13,11 +13,11 @@ from forest_problems import (
     make_problem,
     solve_tightly,
 )
-from triegp.forest.model import Manner, forest_mean
-from triegp.forest.planting import rescale
-from triegp.forest.spread import draw_forest, forest_covariance, forest_variance, leave_out
-from triegp.forest.training import row_noise
-from triegp.observations import Measured
+from triegp.additive.model import Manner, forest_mean
+from triegp.additive.start import rescale
+from triegp.additive.variance import draw_forest, forest_covariance, forest_variance, leave_out
+from triegp.additive.walk import row_noise
+from triegp.tree.observations import Measured
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import triegp
 from triegp import ForestGPRegressor
-from triegp.files import ModelFileError
-from triegp.forest import spread, training
-from triegp.forest.answers import FittedForest
-from triegp.forest.tails import Tails
-from triegp.mixture import mixture_mean, mixture_var
+from triegp.additive import variance as spread
+from triegp.additive import walk as training
+from triegp.additive.fitted import FittedForest
+from triegp.additive.tails import Tails
+from triegp.files.container import ModelFileError
+from triegp.models.distribution import mixture_mean, mixture_var
 
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 DRAWN = "training draws rows and probes: a row of weight 2 is not drawn like two rows"
@@ -168,10 +169,10 @@ def test_a_file_gives_the_same_bits(fitted, tmp_path):
 
 @pytest.mark.parametrize("name", ["noise", "alpha", "tails", "present", "0.bits", "0.keys", "y"])
 def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkeypatch):
-    header, arrays = triegp.archive.pack_model(fitted, False)
+    header, arrays = triegp.files.model.pack_model(fitted, False)
     array = arrays[f"forest.0.{name}"]
     arrays[f"forest.0.{name}"] = array[:-1] if array.ndim == 1 else array[:, :0]
-    triegp.files.write_file(tmp_path / "model", header, arrays)
+    triegp.files.container.write_file(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError, match="whole model"):
         triegp.load(tmp_path / "model")
 
@@ -181,19 +182,19 @@ def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkey
     [("noise", -1.0), ("tails", -0.5), ("alpha", np.nan), ("0.shift", 1.5), ("diagonal", 0.0)],
 )
 def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
-    header, arrays = triegp.archive.pack_model(fitted, False)
+    header, arrays = triegp.files.model.pack_model(fitted, False)
     array = arrays[f"forest.0.{name}"].copy()
     array.flat[0] = value
     arrays[f"forest.0.{name}"] = array
-    triegp.files.write_file(tmp_path / "model", header, arrays)
+    triegp.files.container.write_file(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError, match="whole model"):
         triegp.load(tmp_path / "model")
 
 
 def test_a_file_that_asks_for_endless_samples_is_refused(fitted, tmp_path):
-    header, arrays = triegp.archive.pack_model(fitted, False)
+    header, arrays = triegp.files.model.pack_model(fitted, False)
     header["forests"][0]["error"] = 1e-9
-    triegp.files.write_file(tmp_path / "model", header, arrays)
+    triegp.files.container.write_file(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError, match="error"):
         triegp.load(tmp_path / "model")
 
@@ -226,7 +227,7 @@ def test_a_budget_that_was_met_is_not_reported(monkeypatch):
         time.sleep(1.0)
         return slow(*given)
 
-    monkeypatch.setattr("triegp.forest.fitting.with_diagonal", slower)
+    monkeypatch.setattr("triegp.additive.train.with_diagonal", slower)
     ForestGPRegressor(**QUICK).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)

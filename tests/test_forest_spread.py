@@ -15,12 +15,13 @@ from forest_problems import (
     solve_tightly,
 )
 from tolerances import VALUE
-from triegp import CpuEngine
-from triegp.forest import model, spread
-from triegp.forest.model import Manner
-from triegp.forest.sampling import draw_prior
-from triegp.forest.spread import draw_forest, forest_covariance, forest_variance, with_diagonal
-from triegp.forest.training import build_forest
+from triegp.additive import model
+from triegp.additive import variance as spread
+from triegp.additive.model import Manner
+from triegp.additive.sampling import draw_prior
+from triegp.additive.variance import draw_forest, forest_covariance, forest_variance, with_diagonal
+from triegp.additive.walk import build_forest
+from triegp.engines import CpuEngine
 
 
 @pytest.fixture

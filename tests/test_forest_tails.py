@@ -5,9 +5,9 @@ import pytest
 from scipy.special import ndtri
 
 from forest_problems import dense_left_out, make_problem
-from triegp.forest.fitting import calibrate_forest
-from triegp.forest.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
-from triegp.mixture import log_density, mixture_mean, mixture_var, quantiles
+from triegp.additive.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
+from triegp.additive.train import calibrate_forest
+from triegp.models.distribution import log_density, mixture_mean, mixture_var, quantiles
 
 
 def around_zero(tails):
@@ -106,7 +106,7 @@ def test_too_few_residuals_leave_the_tails_gaussian():
 
 
 def test_many_residuals_are_thinned_evenly(monkeypatch):
-    monkeypatch.setattr("triegp.forest.tails.CALIBRATION_ROWS", 500)
+    monkeypatch.setattr("triegp.additive.tails.CALIBRATION_ROWS", 500)
     score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
     found = quantiles(around_zero(learn_tails(score)), [0.05, 0.95])[0]
     np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=0.15)

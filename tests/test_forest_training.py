@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from forest_problems import copies_of, make_problem
-from triegp import CpuEngine
-from triegp.forest import forest_level_products, training
-from triegp.forest.planting import Parameters, start_random
-from triegp.forest.training import Schedule, build_forest, train_forest
-from triegp.jobs import Stopwatch
-from triegp.observations import Measured
+from triegp.additive import forest_level_products
+from triegp.additive import walk as training
+from triegp.additive.start import Parameters, start_random
+from triegp.additive.walk import Schedule, build_forest, train_stage
+from triegp.engines import CpuEngine
+from triegp.models.jobs import Stopwatch
+from triegp.tree.observations import Measured
 
 
 def train(problem, watch=None, progress=lambda *_: None, **settings):
     schedule = Schedule(**{"n_steps": 12, "check_every": 4, "rank": 60, **settings})
-    return train_forest(
+    return train_stage(
         problem.parameters,
         problem.codes,
         problem.features,
@@ -117,7 +118,7 @@ def test_training_is_the_same_on_any_number_of_threads():
     problem = make_problem(n=100)
 
     def run(n_threads):
-        return train_forest(
+        return train_stage(
             problem.parameters,
             problem.codes,
             problem.features,

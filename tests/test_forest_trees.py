@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from forest_problems import EXACT, SOLVED, dense_posterior, make_problem, solve_tightly
-from triegp import build_trie, condition, leave_one_out, predict
-from triegp.forest import NotConverged, model
-from triegp.forest.fitting import calibrate_forest
-from triegp.forest.model import Manner, forest_mean
-from triegp.forest.planting import Parameters
-from triegp.forest.spread import forest_covariance, forest_variance, leave_out
-from triegp.forest.tails import GAUSSIAN
-from triegp.observations import Measured
+from triegp.additive import NotConverged, model
+from triegp.additive.model import Manner, forest_mean
+from triegp.additive.start import Parameters
+from triegp.additive.tails import GAUSSIAN
+from triegp.additive.train import calibrate_forest
+from triegp.additive.variance import forest_covariance, forest_variance, leave_out
+from triegp.tree import build_trie, condition, leave_one_out, predict
+from triegp.tree.observations import Measured
 
 
 @pytest.fixture

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from tolerances import GRADIENT, VALUE
-from triegp import (
-    BitOrder,
-    Codes,
-    build_trie,
-    condition,
-    leave_one_out,
-    likelihood,
-    pack_codes,
-    predict,
-)
+from triegp.encoding import Codes, pack_codes
+from triegp.tree import BitOrder, build_trie, condition, leave_one_out, likelihood, predict
 
 
 def random_rows(n, seed=0):

@@ -10,7 +10,7 @@ import pytest
 
 from device_arrays import DeviceArray, Dlpack
 from triegp import BinaryTreeGPRegressor, ForestGPRegressor
-from triegp.interop import like, on_device, to_host
+from triegp.devices import like, on_device, to_host
 
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from triegp.jobs import Stopwatch, run_jobs
-from triegp.progress import progress_bar
+from triegp.models.jobs import Stopwatch, run_jobs
+from triegp.models.progress import progress_bar
 
 N_JOBS = (1, 2, 5)
 PATIENCE = 30  # seconds after which a test that hangs fails
@@ -63,7 +63,7 @@ def test_no_time_begins_nothing(n_jobs):
 
 def test_the_time_budget_counts_from_the_start(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("triegp.jobs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("triegp.models.jobs.time.monotonic", lambda: now[0])
     watch, free = Stopwatch(10.0), Stopwatch()
     assert not watch.stop
     now[0] = 109.9
@@ -77,7 +77,7 @@ def test_the_time_budget_counts_from_the_start(monkeypatch):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_out_of_time_jobs_begun_are_kept_and_others_left_out(n_jobs, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("triegp.jobs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("triegp.models.jobs.time.monotonic", lambda: now[0])
     watch = Stopwatch(1.0)
     together = threading.Barrier(n_jobs)
 
@@ -198,7 +198,7 @@ def test_progress_is_silent_unless_asked(capsys):
 @pytest.mark.parametrize("has_tqdm", [True, False])
 def test_progress_names_stages_and_counts(capsys, monkeypatch, has_tqdm):
     if not has_tqdm:
-        monkeypatch.setattr("triegp.progress.importlib.util.find_spec", lambda name: None)
+        monkeypatch.setattr("triegp.models.progress.importlib.util.find_spec", lambda name: None)
     show = progress_bar(1)
     for done in (0, 1, 1, 3, 3):  # the last one twice: a bar that is closed already
         show("candidates", done, 3)

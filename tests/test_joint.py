@@ -5,8 +5,8 @@ from hypothesis import given
 import oracle
 from problems import make_problem, problems
 from tolerances import VALUE
-from triegp import (
-    Codes,
+from triegp.encoding import Codes
+from triegp.tree import (
     build_trie,
     condition,
     covariance_operator,

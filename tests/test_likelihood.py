@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 import oracle
 from problems import make_problem, problems, take
 from tolerances import DIFFERENCE, EXTENDED, GRADIENT, SHARDS, SINGLE, VALUE
-from triegp import BitOrder, CpuEngine, build_trie, evaluate_orders, likelihood, pack_codes, sros
+from triegp import sros
+from triegp.encoding import pack_codes
+from triegp.engines import CpuEngine
+from triegp.tree import BitOrder, build_trie, evaluate_orders, likelihood
 
 
 def weights_gradient(gradient):

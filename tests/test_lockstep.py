@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from triegp.jobs import Stopwatch
-from triegp.lockstep import Abandoned, Rendezvous, run_in_step
+from triegp.mixture.lockstep import Abandoned, Rendezvous, run_in_step
+from triegp.models.jobs import Stopwatch
 
 PATIENCE = 30  # seconds after which a test that hangs fails
 

@@ -9,7 +9,7 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import norm
 
 from tolerances import VALUE
-from triegp.mixture import (
+from triegp.models.distribution import (
     Mixture,
     distribution,
     log_density,

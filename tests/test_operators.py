@@ -6,7 +6,7 @@ from scipy.sparse.linalg import cg
 import oracle
 from problems import make_problem, problems
 from tolerances import GRADIENT, VALUE
-from triegp import (
+from triegp.tree import (
     build_trie,
     factorize,
     inverse_diagonal,
@@ -18,7 +18,7 @@ from triegp import (
     solve,
     whiten,
 )
-from triegp import condition as fit_posterior
+from triegp.tree import condition as fit_posterior
 
 
 def prepare(problem, **options):

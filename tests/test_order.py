@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tolerances import DIFFERENCE, VALUE
-from triegp import BitOrder, random_bits, uniform_weights
+from triegp.tree import BitOrder, random_bits, uniform_weights
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))

@@ -19,9 +19,9 @@ from sklearn.exceptions import NotFittedError
 
 import triegp
 from triegp import BinaryTreeGPRegressor
-from triegp.archive import pack_model
-from triegp.contents import check_rows
-from triegp.files import FORMAT, VERSION, ModelFileError, read_file, write_file
+from triegp.files.container import FORMAT, VERSION, ModelFileError, read_file, write_file
+from triegp.files.contents import check_rows
+from triegp.files.model import pack_model
 
 rng = np.random.default_rng(0)
 X = rng.random((200, 3))

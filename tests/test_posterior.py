@@ -6,16 +6,9 @@ from hypothesis import strategies as st
 import oracle
 from problems import make_problem, problems, take
 from tolerances import SINGLE, VALUE
-from triegp import (
-    Codes,
-    build_trie,
-    condition,
-    insert,
-    leave_one_out,
-    pack_codes,
-    predict,
-    sros,
-)
+from triegp import sros
+from triegp.encoding import Codes, pack_codes
+from triegp.tree import build_trie, condition, insert, leave_one_out, predict
 
 
 def fit(problem, rows=slice(None), **options):

@@ -8,8 +8,8 @@ import pytest
 
 from problems import take
 from tolerances import GRADIENT, VALUE
-from triegp import (
-    BitEncoder,
+from triegp import BitEncoder, sros
+from triegp.tree import (
     BitOrder,
     build_trie,
     condition,
@@ -19,7 +19,6 @@ from triegp import (
     likelihood,
     predict,
     random_bits,
-    sros,
     uniform_weights,
 )
 

@@ -14,12 +14,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import oracle
 from tolerances import VALUE
-from triegp import BinaryTreeGPRegressor, presets, training
-from triegp.blas import one_blas_thread
-from triegp.callbacks import HAS_CALLBACKS
-from triegp.ensemble import members as ensemble_members
-from triegp.ensemble import training as ensemble_training
-from triegp.jobs import Stopwatch
+from triegp import BinaryTreeGPRegressor
+from triegp.engines.blas import one_blas_thread
+from triegp.estimators.callbacks import HAS_CALLBACKS
+from triegp.mixture import members as ensemble_members
+from triegp.mixture import optimise as training
+from triegp.mixture import settings as presets
+from triegp.mixture import train as ensemble_training
+from triegp.models.jobs import Stopwatch
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 10, "noise": 0.05, "random_state": 0}
 LOOSE = {"rtol": 1e-7, "atol": 1e-7}  # optimisers' steps on sums in another order

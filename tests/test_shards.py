@@ -7,7 +7,8 @@ from hypothesis import given
 import oracle
 from problems import problems
 from tolerances import GRADIENT, VALUE
-from triegp import (
+from triegp.engines import cuts
+from triegp.tree import (
     build_trie,
     condition,
     dense_covariance,
@@ -24,7 +25,6 @@ from triegp import (
     product,
     solve,
 )
-from triegp.engines import cuts
 
 
 @pytest.fixture(autouse=True, scope="module")

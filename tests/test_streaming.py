@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from triegp import BinaryTreeGPRegressor, predictive, streaming
-from triegp.ensemble import members
+from triegp import BinaryTreeGPRegressor
+from triegp.estimators import units as predictive
+from triegp.mixture import members
+from triegp.models import streaming
 
 QUICK = {"n_members": 3, "n_candidates": 4, "max_iter": 5, "random_state": 0}
 

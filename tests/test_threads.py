@@ -10,10 +10,12 @@ import threading
 import numpy as np
 import pytest
 
-from triegp import (
+from triegp.encoding import Codes
+from triegp.engines import CpuEngine
+from triegp.engines.cpu.threads import row_blocks, run_each
+from triegp.engines.cuts import default_cuts
+from triegp.tree import (
     BitOrder,
-    Codes,
-    CpuEngine,
     build_trie,
     condition,
     draw_samples,
@@ -28,8 +30,6 @@ from triegp import (
     uniform_weights,
     whiten,
 )
-from triegp.engines.cpu.threads import row_blocks, run_each
-from triegp.engines.cuts import default_cuts
 
 
 def everything(n_threads, n=70_000):
@@ -151,7 +151,8 @@ def test_a_forked_child_makes_threads_of_its_own():
 
 def test_numba_threading_layer_is_not_used():
     code = (
-        "import numba, numpy as np; from triegp import *; "
+        "import numpy as np; from triegp.encoding import Codes; "
+        "from triegp.tree import BitOrder, build_trie, likelihood; "
         "c = Codes(np.random.default_rng(0).integers(0, 256, (99, 2), dtype=np.uint8), "
         "np.full(2, 8)); o = BitOrder.from_phi(np.arange(16.0)); "
         "likelihood(build_trie(c, o), o, np.zeros(99), 1.0); "

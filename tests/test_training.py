@@ -7,10 +7,19 @@ import pytest
 
 import oracle
 from tolerances import DIFFERENCE, VALUE
-from triegp import BitOrder, CpuEngine, pack_codes
-from triegp.jobs import Stopwatch
-from triegp.targets import location_and_scale
-from triegp.training import Data, Objective, Plan, boltzmann_pick, draw_candidates, fit_order
+from triegp.encoding import pack_codes
+from triegp.engines import CpuEngine
+from triegp.mixture.optimise import (
+    Data,
+    Objective,
+    Plan,
+    boltzmann_pick,
+    draw_candidates,
+    fit_order,
+)
+from triegp.models.jobs import Stopwatch
+from triegp.models.rows import location_and_scale
+from triegp.tree import BitOrder
 
 PLAN = Plan(
     n_candidates=3,

@@ -5,19 +5,18 @@ from hypothesis import strategies as st
 
 import oracle
 from problems import make_problem, problems, take
-from triegp import (
+from triegp.encoding import Codes, pack_codes
+from triegp.engines import CpuEngine
+from triegp.engines.cpu import rows
+from triegp.tree import (
     BitOrder,
-    Codes,
-    CpuEngine,
     build_trie,
     insert_rows,
-    pack_codes,
     random_bits,
     rebuild_trie,
     trie_keys,
     uniform_weights,
 )
-from triegp.engines.cpu import rows
 
 
 def check_structure(trie, bits):

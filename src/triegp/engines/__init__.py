@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from triegp.engines.cpu import CpuEngine, available_cores
-from triegp.engines.cpu.cutting import pack_positions
-from triegp.engines.protocol import (
+from triegp.engines.contract import (
     Adjoints,
     Candidate,
     Descent,
@@ -16,6 +14,8 @@ from triegp.engines.protocol import (
     Tree,
     Woodbury,
 )
+from triegp.engines.cpu import CpuEngine, available_cores
+from triegp.engines.cpu.cutting import pack_positions
 
 __all__ = [
     "Adjoints",

@@ -10,9 +10,9 @@ import importlib.util
 
 from numba import config
 
+from triegp.checks import one_of
+from triegp.engines.contract import Engine
 from triegp.engines.cpu import CpuEngine
-from triegp.engines.protocol import Engine
-from triegp.validation import one_of
 
 ENGINES = ("auto", "cpu", "cuda")
 

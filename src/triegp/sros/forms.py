@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from triegp.checks import Floats
 from triegp.sros.partitions import Labels, check_labels
-from triegp.validation import Floats
 
 
 @dataclass(frozen=True, eq=False)

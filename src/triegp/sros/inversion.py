@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from triegp.checks import Floats
 from triegp.sros.forms import SymmetricSros
 from triegp.sros.partitions import Ints, Nesting, nest
-from triegp.validation import Floats
 
 _BLOCK = 1 << 17  # numbers in the largest temporary of Algorithm 2
 

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
+from triegp.checks import Floats, finite_columns
 from triegp.sros.forms import Sros, SymmetricSros, to_sros
 from triegp.sros.partitions import Labels
-from triegp.validation import Floats, finite_columns
 
 _BLOCK = 1 << 23  # numbers in the largest temporary of a product with many vectors
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from triegp.checks import Floats, finite_vector, non_negative_vector, positive_number
 from triegp.sros.forms import Sros, SymmetricSros
 from triegp.sros.inversion import coarsening_steps, invert, invert_general, level_traces
 from triegp.sros.operators import diagonal, matvec
 from triegp.sros.partitions import Nesting, check_bits, kernel_partitions, nest
-from triegp.validation import Floats, finite_vector, non_negative_vector, positive_number
 
 _ONE = np.ones((1, 1))  # U of a kernel matrix: 1 everywhere
 

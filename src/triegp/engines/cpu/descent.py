@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines.protocol import Floats, Ints
+from triegp.engines.contract import Floats, Ints
 
 
 def dots(x: Floats, z: Floats) -> Floats:

@@ -15,21 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from triegp.engines.cpu import (
-    columns,
-    contraction,
-    linking,
-    many,
-    rows,
-    scratch,
-    search,
-    sweeps,
-)
-from triegp.engines.cpu.descent import CpuDescent, dots
-from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
-from triegp.engines.cpu.woodbury import apply_woodbury
-from triegp.engines.cuts import between_keys, default_cuts
-from triegp.engines.protocol import (
+from triegp.devices import to_host
+from triegp.engines.contract import (
     Adjoints,
     Array,
     Bytes,
@@ -47,7 +34,20 @@ from triegp.engines.protocol import (
     Woodbury,
     Words,
 )
-from triegp.interop import to_host
+from triegp.engines.cpu import (
+    columns,
+    contraction,
+    linking,
+    many,
+    rows,
+    scratch,
+    search,
+    sweeps,
+)
+from triegp.engines.cpu.descent import CpuDescent, dots
+from triegp.engines.cpu.threads import available_cores, row_blocks, run_each
+from triegp.engines.cpu.woodbury import apply_woodbury
+from triegp.engines.cuts import between_keys, default_cuts
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

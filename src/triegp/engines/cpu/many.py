@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from triegp.engines.contract import Floats, Ids, Tree
 from triegp.engines.cpu import blocks, forests, scratch
 from triegp.engines.cpu.threads import run_each
-from triegp.engines.protocol import Floats, Ids, Tree
 
 TREE_GROUPS = 8  # whose sums are held at once
 

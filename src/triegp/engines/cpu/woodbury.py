@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from triegp.blas import one_blas_thread
+from triegp.engines.blas import one_blas_thread
+from triegp.engines.contract import Floats, Woodbury
 from triegp.engines.cpu.threads import run_each
-from triegp.engines.protocol import Floats, Woodbury
 
 BLOCKS_AT_A_TIME = 32
 

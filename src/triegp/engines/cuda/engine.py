@@ -13,23 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.engines.cuda import (
-    algebra,
-    blocks,
-    descent,
-    forests,
-    keys,
-    linking,
-    search,
-    sweeps,
-)
-from triegp.engines.cuda.card import SMALL_BYTES, TILE, free_bytes, to_device, to_host, xp
-from triegp.engines.cuda.groves import Planted
-from triegp.engines.cuda.linking import CardLinks, Origin
-from triegp.engines.cuda.plan import make_plan
-from triegp.engines.cuda.tiles import evaluate_plan
-from triegp.engines.cuda.woodbury import apply_woodbury
-from triegp.engines.protocol import (
+from triegp.devices import adopt
+from triegp.engines.contract import (
     Adjoints,
     Array,
     Bytes,
@@ -47,7 +32,22 @@ from triegp.engines.protocol import (
     Woodbury,
     Words,
 )
-from triegp.interop import adopt
+from triegp.engines.cuda import (
+    algebra,
+    blocks,
+    descent,
+    forests,
+    keys,
+    linking,
+    search,
+    sweeps,
+)
+from triegp.engines.cuda.card import SMALL_BYTES, TILE, free_bytes, to_device, to_host, xp
+from triegp.engines.cuda.groves import Planted
+from triegp.engines.cuda.linking import CardLinks, Origin
+from triegp.engines.cuda.plan import make_plan
+from triegp.engines.cuda.tiles import evaluate_plan
+from triegp.engines.cuda.woodbury import apply_woodbury
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

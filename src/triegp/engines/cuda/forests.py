@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float64, int32
 
+from triegp.engines.contract import Floats, Tree
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -27,7 +28,6 @@ from triegp.engines.cuda.card import (
 from triegp.engines.cuda.groves import Grove, groves
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Stage, last_turn
-from triegp.engines.protocol import Floats, Tree
 
 WIDE = 4  # columns of a block
 ROOM = TILE * WIDE

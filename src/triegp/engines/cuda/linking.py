@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import cuda, int32
 
+from triegp.engines.contract import Ids, Links
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -20,7 +21,6 @@ from triegp.engines.cuda.card import (
 )
 from triegp.engines.cuda.keys import Sorted, ranks
 from triegp.engines.cuda.plan import Plan, last_turn, make_plan
-from triegp.engines.protocol import Ids, Links
 
 
 @device

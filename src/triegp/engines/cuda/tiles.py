@@ -16,6 +16,7 @@ import numpy.typing as npt
 from numba import cuda, float32, float64, int32
 
 from triegp.engines import messages
+from triegp.engines.contract import Sums
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -27,7 +28,6 @@ from triegp.engines.cuda.card import (
 )
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Plan, Stage, last_turn
-from triegp.engines.protocol import Sums
 
 INF = math.inf
 FULL_LEFT, FULL_RIGHT, BEGIN = 1 << 29, 1 << 30, (1 << 29) - 1

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numba import cuda
 
+from triegp.engines.contract import Links
 from triegp.engines.cuda import card
 from triegp.engines.cuda.card import to_device, to_host, xp
-from triegp.engines.protocol import Links
 
 FUSED = not card.SIMULATED  # one launch a walk
 MOST_SIMULATED = 3  # blocks of a launch in the simulator: several, often too few for all items

@@ -1,0 +1,37 @@
+"""A sum of trees over the same rows is one Gaussian process: K = K_1 + ... + K_T.
+
+Products and preconditioned solves, likelihood and gradient, training, and a forest conditioned on
+data. `triegp.ForestGPRegressor` is the estimator.
+"""
+
+from triegp.additive.evidence import Evidence, forest_evidence
+from triegp.additive.forest import (
+    Forest,
+    forest_diagonal,
+    forest_level_products,
+    forest_operator,
+    forest_product,
+)
+from triegp.additive.gradient import ForestGradient, forest_gradient
+from triegp.additive.model import ForestModel
+from triegp.additive.preconditioner import Nystrom, apply_inverse, fit_nystrom
+from triegp.additive.solve import NotConverged, Solution, solve_forest
+
+__all__ = [
+    "Evidence",
+    "Forest",
+    "ForestGradient",
+    "ForestModel",
+    "NotConverged",
+    "Nystrom",
+    "Solution",
+    "apply_inverse",
+    "fit_nystrom",
+    "forest_diagonal",
+    "forest_evidence",
+    "forest_gradient",
+    "forest_level_products",
+    "forest_operator",
+    "forest_product",
+    "solve_forest",
+]

@@ -1,0 +1,132 @@
+"""Products with the kernel matrix of a forest: the sum of its trees' products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import LinearOperator
+
+from triegp.checks import finite_columns, non_negative_vector
+from triegp.devices import like
+from triegp.engines import Engine, Tree
+from triegp.tree.operators import check_levels
+from triegp.tree.trie import Trie
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Trees over the same rows, whose kernels add up.
+
+    Make one with `Forest.of`; the constructor checks nothing.
+
+    Attributes
+    ----------
+    tries : tuple of Trie
+        All over the same n rows, in the same order of rows.
+    levels : tuple of float64 (D + 1,)
+        Of each tree, the prior variance that remains below each depth; never rising.
+    """
+
+    tries: tuple[Trie, ...]
+    levels: tuple[Floats, ...]
+
+    @classmethod
+    def of(cls, tries: Any, levels: Any) -> Forest:
+        """Check tries and their levels, and put them together."""
+        tries, levels = tuple(tries), tuple(levels)
+        if not tries:
+            raise ValueError("tries must not be empty")
+        if len(tries) != len(levels):
+            raise ValueError(f"levels must be one a trie, got {len(levels)} for {len(tries)} tries")
+        counts = sorted({trie.n_rows for trie in tries})
+        if len(counts) > 1:
+            raise ValueError(f"tries must have the same rows, got {counts} of them")
+        pairs = zip(tries, levels, strict=True)
+        return cls(tries, tuple(check_levels(trie, level) for trie, level in pairs))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return self.tries[0].n_rows
+
+    @cached_property
+    def trees(self) -> Sequence[Tree]:
+        """What the engines take."""
+        pairs = zip(self.tries, self.levels, strict=True)
+        return self.engine.plant([Tree(trie.row_idx, trie.links, levels) for trie, levels in pairs])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: not what can be made again."""
+        return {"tries": self.tries, "levels": self.levels}
+
+    @property
+    def engine(self) -> Engine:
+        """Who works on it: the engine of the first trie."""
+        return self.tries[0].engine
+
+    @property
+    def prior_variance(self) -> float:
+        """Variance of f before any data."""
+        return float(sum(levels[0] - levels[-1] for levels in self.levels))
+
+
+def forest_product(forest: Forest, x: Any) -> Floats:
+    """K x for x (n,) or (n, k), in the order of the rows, an array as x is. O(n T k).
+
+    Trees run side by side on the engine of the first; they are added in an order of their own, so
+    the result is the same for any number of threads.
+    """
+    held = finite_columns("x", x, forest.n_rows, forest.engine.hold)
+    out: Floats = like(multiply(forest, held), x)
+    return out
+
+
+def multiply(forest: Forest, x: Floats, variance: Floats | None = None) -> Floats:
+    """(K + variance) x for x (n,) or (n, k), all in the engine's memory; nothing is checked."""
+    columns = x.reshape(forest.n_rows, -1)
+    return forest.engine.sum_products(forest.trees, columns, variance).reshape(x.shape)
+
+
+def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
+    """Quadratic forms by depth and tree: x' K_l z for l = 0..D, (D + 1,) each. O(n T k).
+
+    x and z are (n,) or (n, k), whose columns are summed; K_l is 1 where two rows share their first
+    l bits in that tree. Arrays come as x is.
+    """
+    columns = finite_columns("x", x, forest.n_rows, forest.engine.hold)
+    others = finite_columns("z", z, forest.n_rows, forest.engine.hold)
+    if others.shape != columns.shape:
+        raise ValueError(f"z must have the shape of x, {columns.shape}, got {others.shape}")
+    pair = (part.reshape(forest.n_rows, -1) for part in (columns, others))
+    return [like(part, x) for part in forest.engine.sum_level_products(forest.trees, *pair)]
+
+
+def forest_diagonal(forest: Forest) -> Floats:
+    """Diagonal of K, (n,): the prior variance at every row."""
+    return np.full(forest.n_rows, forest.prior_variance)
+
+
+def forest_operator(forest: Forest, noise: Any = 0.0) -> LinearOperator:
+    """K + noise as a symmetric scipy LinearOperator (n, n); noise is a number or (n,)."""
+    given = np.broadcast_to(np.asarray(noise, np.float64), (forest.n_rows,))
+    variance = non_negative_vector("noise", given, forest.n_rows)
+
+    def multiply(x: Floats) -> Floats:
+        image = forest_product(forest, x)
+        return np.asarray(image + (variance if x.ndim == 1 else variance[:, None]) * x)
+
+    return LinearOperator(
+        (forest.n_rows, forest.n_rows),
+        matvec=multiply,
+        rmatvec=multiply,
+        matmat=multiply,
+        rmatmat=multiply,
+        dtype=float,
+    )

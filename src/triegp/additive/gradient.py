@@ -1,0 +1,117 @@
+"""Gradient of a forest's likelihood: quadratic forms by depth, of solutions and of probes.
+
+d nll / d w_l of one tree is (tr A^-1 K_l - a' K_l a) / 2 with a = A^-1 y; the trace is an average
+of z' K_l A^-1 z over probes z of independent signs. The chain rule to phi is that of a single tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.forest import Forest
+from triegp.additive.preconditioner import check_noise
+from triegp.checks import finite_columns, finite_vector
+from triegp.tree.order import BitOrder
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ForestGradient:
+    """Derivatives of the nll.
+
+    Attributes
+    ----------
+    phi : tuple of float64 (q,)
+        By every tree's phi.
+    log_scale : float64 (T,)
+        By the logarithms of the trees' scales.
+    noise : float
+        By the noise that all rows share.
+    """
+
+    phi: tuple[Floats, ...]
+    log_scale: Floats
+    noise: float
+
+
+def forest_gradient(
+    forest: Forest,
+    orders: Sequence[BitOrder],
+    alpha: Any,
+    probes: Any,
+    solved: Any,
+    weight: Any = None,
+    noise: Any = None,
+) -> ForestGradient:
+    """Gradient of the nll of k targets, summed over them.
+
+    Parameters
+    ----------
+    forest : Forest
+        Of these orders.
+    orders : sequence of BitOrder
+        One a tree.
+    alpha : float64 (n, k)
+        (K + noise)^-1 y, one column a target.
+    probes, solved : float64 (n, p)
+        Probes z with E z z' = I, and (K + noise)^-1 z.
+    weight, noise : float64 (n,), optional
+        Sample weights, and the noise that they divide: a row's variance is noise / weight.
+
+    Notes
+    -----
+    O(n T (k + p)). Exact for probes whose mean z z' is I, otherwise an unbiased estimate. Arrays
+    may lie on the host or on a device; derivatives come in the host's memory.
+    """
+    n, hold = forest.n_rows, forest.engine.hold
+    parts = {"alpha": alpha, "probes": probes, "solved": solved}
+    held = [finite_columns(name, part, n, hold).reshape(n, -1) for name, part in parts.items()]
+    if held[1].shape != held[2].shape:
+        raise ValueError(
+            f"solved must have the shape of probes, {held[1].shape}, got {held[2].shape}"
+        )
+    if weight is not None:
+        weight, noise = finite_vector("weight", weight, n, hold), check_noise(noise, n)
+    return gradient_held(forest, orders, held[0], held[1], held[2], weight, noise)
+
+
+def gradient_held(
+    forest: Forest,
+    orders: Sequence[BitOrder],
+    alpha: Floats,
+    probes: Floats,
+    solved: Floats,
+    weight: Floats | None = None,
+    noise: Any = None,
+) -> ForestGradient:
+    """As `forest_gradient`, of arrays in the engine's memory; nothing is checked.
+
+    weight and noise may lie on the host.
+    """
+    engine = forest.engine
+    n_targets, n_probes = alpha.shape[1], probes.shape[1]
+    share = n_targets / n_probes
+    by_level = engine.sum_level_products(
+        forest.trees,
+        np.hstack([-0.5 * alpha, 0.5 * share * solved]),
+        np.hstack([alpha, probes]),
+    )
+    by_variance = 0.5 * share * np.einsum("np,np->n", probes, solved)
+    by_variance -= 0.5 * np.einsum("nk,nk->n", alpha, alpha)
+    if weight is not None:
+        weight, noise = engine.hold(weight), engine.hold(np.asarray(noise, np.float64))
+        by_variance = by_variance / weight + n_targets * (weight - 1.0) / (2.0 * noise)
+    by_noise = float(by_variance.sum())
+    phi, log_scale = [], np.empty(len(orders))
+    for t, (order, by_weight) in enumerate(zip(orders, by_level, strict=True)):
+        by_weight[0] = 0.0  # no weight belongs to depth 0
+        by_total = by_weight - np.append(by_weight[1:], 0.0)
+        phi.append(order.phi_gradient(by_total, by_noise))
+        log_scale[t] = order.log_scale_gradient(by_total, by_noise)
+    return ForestGradient(tuple(phi), log_scale, by_noise)

@@ -1,0 +1,209 @@
+"""A preconditioner: the kernel through a few rows, and what that leaves within blocks of rows.
+
+With C = K[:, J] for r random rows J and C[J] = L L', B = C L^-T gives K ~ B B'. What that leaves of
+the covariance between rows of the same block, 64 neighbours in one of the trees, joins the noise:
+M = B B' + S with S block-diagonal, which is inverted by Woodbury's formula. The few rows know the
+function at large, the blocks know which rows are almost the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.forest import Forest, multiply
+from triegp.checks import non_negative_vector, whole_number
+from triegp.devices import to_host
+from triegp.engines import Engine, Woodbury
+from triegp.engines.blas import one_blas_thread
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int32]
+
+COLUMNS_AT_A_TIME = 32
+MANY_COLUMNS = 128  # the same where the engine likes much at once
+BLOCK_ROWS = 64
+BLOCKS_AT_A_TIME = 32
+JITTER = 1e-10  # of the prior variance, on diagonals
+
+
+@dataclass(frozen=True, eq=False)
+class Nystrom:
+    """M = B B' + S, and what its inverse takes.
+
+    Rows are kept in the order of the blocks, and filled up to whole blocks. Arrays lie in the
+    engine's memory.
+
+    Attributes
+    ----------
+    rows : int32 (n,)
+        The rows in the order of the blocks.
+    local : float64 (n_blocks, 64, 64)
+        S^-1.
+    gain : float64 (64 n_blocks, r)
+        G = S^-1 B core^-T; M^-1 = S^-1 - G G'.
+    core : float64 (r, r)
+        Lower Cholesky factor of I + B' S^-1 B.
+    log_det : float
+        log det M.
+    engine : Engine
+        Who shares out the work.
+    """
+
+    rows: Ids
+    local: Floats
+    gain: Floats
+    core: Floats
+    log_det: float
+    engine: Engine
+
+    @property
+    def inverse(self) -> Woodbury:
+        """M^-1, as engines take it."""
+        return Woodbury(self.rows, self.local, self.gain)
+
+
+def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
+    """Preconditioner of K + noise from `rank` random rows and blocks of 64.
+
+    Parameters
+    ----------
+    forest : Forest
+        Whose K.
+    noise : float or array (n,)
+        Variances, > 0.
+    rank : int
+        Rows to go through; at most n are used.
+    rng : numpy.random.Generator
+        Draws them.
+
+    Notes
+    -----
+    O(n T (r + 64)) for the kernel's entries, O(n (r + 64)^2) for the rest; 8 n (r + 64) bytes, and
+    as much again on the way.
+    """
+    rank = whole_number("rank", rank)
+    n, engine = forest.n_rows, forest.engine
+    variance = engine.hold(check_noise(noise, n))
+    chosen = engine.hold(np.sort(rng.choice(n, size=min(rank, n), replace=False)))
+    size = min(BLOCK_ROWS, n)
+    members = _make_blocks(forest, size)
+    n_blocks = members.shape[0]
+    rows = members.ravel()[:n]
+    basis = np.zeros_like(variance, shape=(n_blocks * size, chosen.size))
+    corner = np.empty_like(variance, shape=(chosen.size, chosen.size))
+    numbers = engine.hold(np.arange(max(size, chosen.size)))
+    at_a_time = MANY_COLUMNS if engine.batches else COLUMNS_AT_A_TIME
+    for start in range(0, chosen.size, at_a_time):
+        some = chosen[start : start + at_a_time]
+        units = np.zeros_like(variance, shape=(n, some.size))
+        units[some, numbers[: some.size]] = 1.0
+        columns = multiply(forest, units)
+        corner[:, start : start + some.size] = columns[chosen]
+        basis[:n, start : start + some.size] = columns[rows]
+    jitter = JITTER * max(forest.prior_variance, 1e-300)
+    corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
+    local = engine.block_kernels(forest.trees, members)
+    spare = np.ones_like(variance, shape=(n_blocks * size,))  # the rows that fill up the last block
+    spare[:n] = variance[rows] + jitter
+    local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
+    slices = _slices(engine, n_blocks)
+    with one_blas_thread():
+        lower = _factor(engine, corner, jitter)
+
+        def reduce_blocks(_: Engine, some: slice) -> tuple[Floats, float]:
+            """What a few blocks add to the inner matrix and to log det S; S^-1 in place of S."""
+            part = slice(some.start * size, some.stop * size)
+            basis[part] = engine.solve_lower(lower, basis[part].T).T
+            own = basis[part].reshape(-1, size, chosen.size)
+            left = local[some] - own @ own.transpose(0, 2, 1)
+            roots = _factor(engine, left, jitter)
+            log_det = 2.0 * float(np.log(np.einsum("bii->bi", roots)).sum())
+            inverse = np.linalg.inv(roots)
+            local[some] = inverse.transpose(0, 2, 1) @ inverse
+            flat = basis[part]
+            return flat.T @ _within(local[some], flat), log_det
+
+        parts = engine.each(reduce_blocks, slices)
+        inner = sum((part for part, _ in parts), engine.hold(np.eye(chosen.size)))
+        core = engine.cholesky(inner)
+
+        def gain_blocks(_: Engine, some: slice) -> None:
+            part = slice(some.start * size, some.stop * size)
+            scaled = _within(local[some], basis[part])
+            basis[part] = engine.solve_lower(core, scaled.T).T
+
+        engine.each(gain_blocks, slices)
+    log_det = 2.0 * float(np.log(np.diag(core)).sum()) + sum(value for _, value in parts)
+    return Nystrom(rows, local, basis, core, log_det, engine)
+
+
+def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
+    """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k), for any number of threads."""
+    return nystrom.engine.apply_woodbury(nystrom.inverse, nystrom.engine.hold(x))
+
+
+def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Samples of N(0, M), (n, n_samples), in the engine's memory.
+
+    O(n (r + 64) n_samples + n 64^2).
+    """
+    engine = nystrom.engine
+    n_blocks, size, _ = nystrom.local.shape
+    within: Any = np.linalg.inv(nystrom.local)  # S
+    roots = engine.cholesky(within)
+    normals = engine.hold(rng.standard_normal((nystrom.core.shape[0], n_samples)))
+    scatter = engine.hold(rng.standard_normal((n_blocks * size, n_samples)))
+    through = nystrom.gain @ (nystrom.core.T @ normals)
+    draws = _within(within, through) + _within(roots, scatter)
+    out = np.empty_like(draws, shape=(nystrom.rows.size, n_samples), order="C")
+    out[nystrom.rows] = draws[: nystrom.rows.size]
+    return out
+
+
+def _make_blocks(forest: Forest, size: int) -> Ids:
+    """Rows in blocks of neighbours in the tree that says most, int32 (n_blocks, size)."""
+    spans = [float(levels[0] - levels[-1]) for levels in forest.levels]
+    rows = forest.tries[int(np.argmax(spans))].row_idx
+    members: Ids = np.full_like(rows, -1, shape=(-(-rows.size // size) * size,))
+    members[: rows.size] = rows
+    return members.reshape(-1, size)
+
+
+def _factor(engine: Engine, matrices: Floats, jitter: float) -> Floats:
+    """Lower Cholesky factors; where rounding has made one indefinite, with more on the diagonal."""
+    eye = engine.hold(np.eye(matrices.shape[-1]))
+    for more in (0.0, 1e2, 1e4, 1e6):
+        try:
+            return engine.cholesky(matrices + more * jitter * eye)
+        except np.linalg.LinAlgError:
+            continue
+    raise np.linalg.LinAlgError("the preconditioner is not positive: is the noise too small?")
+
+
+def _within(blocks: Floats, x: Floats) -> Floats:
+    """A block-diagonal matrix (n_blocks, size, size) times x (n_blocks size, k)."""
+    n_blocks, size, _ = blocks.shape
+    out: Floats = (blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape)
+    return out
+
+
+def _slices(engine: Engine, n_blocks: int) -> list[slice]:
+    """Blocks a few at a time, depending on their number alone; all for one who takes many."""
+    if engine.batches:
+        return [slice(0, n_blocks)]
+    starts = range(0, n_blocks, BLOCKS_AT_A_TIME)
+    return [slice(k, min(k + BLOCKS_AT_A_TIME, n_blocks)) for k in starts]
+
+
+def check_noise(noise: Any, n_rows: int) -> Floats:
+    """Noise variances as a vector (n,) in the host's memory, all positive."""
+    variance = np.broadcast_to(np.asarray(to_host(noise), np.float64), (n_rows,))
+    variance = non_negative_vector("noise", variance, n_rows)
+    if not (variance > 0).all():
+        i = int(np.argmin(variance))
+        raise ValueError(f"noise must be positive, got {variance[i]} at row {i}")
+    return variance

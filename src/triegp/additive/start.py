@@ -1,0 +1,99 @@
+"""Where a forest begins: grids shifted evenly, and orders to start from.
+
+A bit (feature j, depth b) halves cells of width 2^-b along j. In the start "even", its phi is
+-slope (b + u_j) log 2 with u_j drawn for every tree and feature: what is left of the variance falls
+with the width of the cells, and each tree takes the features in an order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import qmc
+
+from triegp.encoding.encoder import BitEncoder
+from triegp.tree.order import BitOrder
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STARTS = ("even", "random", "trained")
+MAX_SOBOL = 1000  # features up to which shifts are spread evenly; beyond, at random
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """What a forest learns.
+
+    Attributes
+    ----------
+    phi : tuple of float64 (q,)
+        Order and weights of every tree, as `BitOrder.from_phi` takes them.
+    log_scale : float64 (T,)
+        Logarithm of every tree's prior variance, nugget included.
+    log_noise : float
+        Logarithm of the noise variance, the trees' nuggets not included.
+    """
+
+    phi: tuple[Floats, ...]
+    log_scale: Floats
+    log_noise: float
+
+    def orders(self) -> tuple[BitOrder, ...]:
+        """The trees' orders."""
+        scales = np.exp(self.log_scale).tolist()
+        return tuple(
+            BitOrder.from_phi(phi, scale=scale) for phi, scale in zip(self.phi, scales, strict=True)
+        )
+
+    @property
+    def noise(self) -> float:
+        """Noise variance, nuggets not included."""
+        return float(np.exp(self.log_noise))
+
+
+def rescale(parameters: Parameters, factor: float) -> Parameters:
+    """Multiply kernel and noise: every variance the forest speaks of."""
+    log = float(np.log(factor))
+    return Parameters(parameters.phi, parameters.log_scale + log, float(parameters.log_noise) + log)
+
+
+def draw_grids(
+    encoders: Sequence[BitEncoder], n_trees: int, rng: np.random.Generator
+) -> tuple[BitEncoder, ...]:
+    """One shifted encoder a tree: the encoders in turns, shifts of low discrepancy."""
+    n_features = encoders[0].n_features_in_
+    shifts = rng.random((n_trees, n_features))
+    if n_features <= MAX_SOBOL and n_trees > 1:
+        sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
+        shifts = sobol.random_base2(int(np.ceil(np.log2(n_trees))))[:n_trees]
+    turn = np.arange(n_trees) % len(encoders)
+    shifts[np.argsort(turn, kind="stable")] = shifts.copy()  # points in a row are spread evenly
+    pairs = zip(turn.tolist(), shifts, strict=True)
+    return tuple(encoders[k].with_shift(shift) for k, shift in pairs)
+
+
+def features_of(encoder: BitEncoder) -> Ints:
+    """Feature that every bit belongs to, (q,)."""
+    return np.repeat(np.arange(encoder.n_features_in_), encoder.precision_)
+
+
+def depths_of(encoder: BitEncoder) -> Ints:
+    """Place of every bit in its feature, most significant 0, (q,)."""
+    return np.concatenate([np.arange(p) for p in encoder.precision_.tolist()])
+
+
+def start_even(encoder: BitEncoder, slope: float, rng: np.random.Generator) -> Floats:
+    """Phi of one tree: by the width of the cells, each feature a random part of a bit later."""
+    late = rng.random(encoder.n_features_in_)[features_of(encoder)]
+    return -slope * float(np.log(2.0)) * (depths_of(encoder) + late)
+
+
+def start_random(encoder: BitEncoder, rng: np.random.Generator) -> Floats:
+    """Phi of one tree: features shuffled anew at every depth, W(l) = 1 - exp(-l / d)."""
+    late = rng.random(encoder.n_bits_)
+    rank = np.argsort(np.argsort(depths_of(encoder) + late))
+    return -(rank / encoder.n_features_in_)

@@ -1,0 +1,206 @@
+"""Variances, covariances, samples and leave-one-out of a forest: what takes solves.
+
+Exact: v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, one solve a row. By samples: draw the prior f and
+the noise at training and new rows, u = (K + noise)^-1 (f + e); then f(x) - k_x' u is a draw of what
+the data leave open at x, whatever y is. The mean square of S of them is the variance times
+chi-square / S: its relative error is sqrt(2 / S), the same at every row. And since u has covariance
+(K + noise)^-1, its mean square is the diagonal of the inverse, which is all that leaving one row
+out takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+
+from triegp.additive.cheap import Cheap, cheap_variance, learn_cheap
+from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.forest import Forest, forest_product
+from triegp.additive.model import (
+    Data,
+    ForestModel,
+    encode_inside,
+    forest_mean,
+    joint_forest,
+    solve_rows,
+)
+from triegp.additive.sampling import draw_prior
+from triegp.encoding.codes import Codes
+
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = 16  # solved for at a time
+EXACT_TOLERANCE = 1e-6  # of |b - A x| / |b|: the variance is off by r' A^-1 r, r = b - A x
+SAMPLE_TOLERANCE = 1e-2  # less where the noise is small: see `sample_tolerance`
+DIAGONAL_SAMPLES = 64
+LARGE_ROWS = (10_000, 60_000)  # from each of these on, half the samples must do
+
+
+def forest_variance(model: ForestModel, X: Data) -> Floats:
+    """Variance of f at new rows, (m,); the prior's outside the box.
+
+    "auto" takes solves for fewer rows than there would be samples, samples for more.
+    """
+    inner, codes = encode_inside(model, X)
+    variance = np.full(X.shape[0], model.forest.prior_variance)
+    if not inner.size:
+        return variance
+    kind, n_samples = model.manner.variance, model.manner.n_samples
+    if kind == "cheap":
+        variance[inner] = cheap_variance(model, _cheap(model), codes)
+    elif kind == "exact" or (kind == "auto" and inner.size <= n_samples):
+        variance[inner] = _exact_variance(model, codes)
+    else:
+        draws = _deviations(model, codes, n_samples, np.random.default_rng(model.manner.seed))
+        variance[inner] = sum(np.square(part).sum(axis=1) for part in draws) / n_samples
+    return variance
+
+
+def _cheap(model: ForestModel) -> Cheap:
+    """What cheap variances take; made when first needed, and kept beside the model."""
+    found: Cheap | None = model.__dict__.get("_cheap")
+    if found is None:
+        known = with_diagonal(model).known_diagonal
+        assert known is not None
+        found = learn_cheap(model, 1.0 / known - model.variance)
+        model.__dict__["_cheap"] = found
+    return found
+
+
+def forest_covariance(model: ForestModel, X: Data) -> Floats:
+    """Covariance of f at new rows, (m, m), by solves; rows outside the box are unrelated."""
+    inner, codes = encode_inside(model, X)
+    cov: Floats = np.zeros((X.shape[0], X.shape[0]))
+    np.fill_diagonal(cov, model.forest.prior_variance)
+    if inner.size:
+        joint, n = joint_forest(model, codes), model.forest.n_rows
+        part = np.empty((inner.size, inner.size))
+        for first in range(0, inner.size, COLUMNS):
+            some = np.arange(first, min(first + COLUMNS, inner.size))
+            own, cross = _kernel_columns(joint, n, some)
+            weights: Floats = np.zeros((joint.n_rows, some.size))
+            weights[:n] = solve_rows(model, cross, EXACT_TOLERANCE).x
+            part[:, some] = own - forest_product(joint, weights)[n:]
+        part = 0.5 * (part + part.T)
+        np.fill_diagonal(part, np.maximum(np.diag(part), 0.0))
+        cov[np.ix_(inner, inner)] = part
+    return cov
+
+
+def draw_forest(model: ForestModel, X: Data, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Joint samples of f at new rows, (m, n_samples). O((n + m) T) for each of some solves."""
+    inner, codes = encode_inside(model, X)
+    out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((X.shape[0], n_samples))
+    if inner.size:
+        out[inner] = np.hstack(list(_deviations(model, codes, n_samples, rng)))
+    return np.asarray(forest_mean(model, X)[:, None] + out)
+
+
+def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> ForestModel:
+    """The model, with the diagonal of (K + noise)^-1 found: exact for few rows, else by samples.
+
+    solver: the same model in the memory of the engine that solves, by default its own.
+    """
+    if model.known_diagonal is not None:
+        return model
+    n = model.forest.n_rows
+    if n <= EXACT_ROWS:
+        dense = forest_product(model.forest, np.eye(n))
+        dense[np.diag_indices_from(dense)] += model.variance
+        inverse = cho_solve(cho_factor(dense, lower=True), np.eye(n))
+        return replace(model, known_diagonal=np.diag(inverse).copy())
+    rng = np.random.default_rng(model.manner.seed)
+    total: Floats = np.zeros(n)
+    n_samples, tolerance = diagonal_samples(n), sample_tolerance(model)
+    on = solver or model
+    for first in range(0, n_samples, COLUMNS):
+        k = min(COLUMNS, n_samples - first)
+        prior = draw_prior(model.forest, k, rng)
+        prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
+        squares = np.square(solve_rows(on, prior, tolerance).x).sum(axis=1)
+        total += on.forest.engine.fetch(squares)
+    # 1 / diagonal is what is wanted: E[S / chi-square] is S / (S - 2).
+    return replace(
+        model,
+        known_diagonal=total / (n_samples - 2),
+        known_preconditioner=model.known_preconditioner if solver else model.preconditioner,
+    )
+
+
+def diagonal_samples(n_rows: int) -> int:
+    """Samples that the diagonal of the inverse is made of; 0 where it is exact."""
+    if n_rows <= EXACT_ROWS:
+        return 0
+    return DIAGONAL_SAMPLES >> sum(n_rows >= limit for limit in LARGE_ROWS)
+
+
+def sample_tolerance(model: ForestModel) -> float:
+    """Relative residual at which solves for samples end.
+
+    Rows that are almost the same differ by little more than their noise: the smaller it is, the
+    closer a solve has to come.
+    """
+    ratio = float(model.variance.min()) / max(model.forest.prior_variance, 1e-300)
+    return min(SAMPLE_TOLERANCE, max(0.1 * float(np.sqrt(ratio)), 1e-6))
+
+
+def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
+    """Mean and variance of a new observation at every row that counts, given all others, (n,).
+
+    A row of weight c > 1 loses one of its c copies.
+    """
+    known = with_diagonal(model).known_diagonal
+    assert known is not None
+    own = model.variance
+    # Without the row, f's variance is neither negative nor more than the prior's.
+    inverse = np.clip(known, 1.0 / (own + model.forest.prior_variance), 1.0 / own)
+    var = np.maximum(1.0 / inverse - own, 0.0)
+    mean = model.rows.y - model.alpha / inverse
+    noise = np.broadcast_to(model.rows.noise, own.shape)
+    if model.rows.weight is not None:
+        left = np.maximum(model.rows.weight - 1.0, 0.0)
+        gain = var * left / (var * left + noise)  # what the copies that stay say of f
+        mean = mean + gain * (model.rows.y - mean)
+        var = var * (1.0 - gain)
+    return mean, var + noise
+
+
+def _exact_variance(model: ForestModel, codes: Sequence[Codes]) -> Floats:
+    joint, n = joint_forest(model, codes), model.forest.n_rows
+    out = np.empty(codes[0].n_rows)
+    for first in range(0, out.size, COLUMNS):
+        some = np.arange(first, min(first + COLUMNS, out.size))
+        _, cross = _kernel_columns(joint, n, some)
+        x = solve_rows(model, cross, EXACT_TOLERANCE).x
+        # 2 b'x - x'Ax is off by the square of the error of x.
+        image = forest_product(model.forest, x) + model.variance[:, None] * x
+        explained = np.einsum("nk,nk->k", x, 2.0 * cross - image)
+        out[some] = model.forest.prior_variance - explained
+    return np.maximum(out, 0.0)
+
+
+def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Of new rows `rows`: covariance with all new rows (m, k), and with training rows (n, k)."""
+    units: Floats = np.zeros((joint.n_rows, rows.size))
+    units[n + rows, np.arange(rows.size)] = 1.0
+    columns = forest_product(joint, units)
+    return columns[n:], columns[:n]
+
+
+def _deviations(
+    model: ForestModel, codes: Sequence[Codes], n_samples: int, rng: np.random.Generator
+) -> Iterator[Floats]:
+    """Draws of f - mean at new rows, in blocks (m, k)."""
+    joint, n = joint_forest(model, codes), model.forest.n_rows
+    root, tolerance = np.sqrt(model.variance)[:, None], sample_tolerance(model)
+    for first in range(0, n_samples, COLUMNS):
+        k = min(COLUMNS, n_samples - first)
+        prior = draw_prior(joint, k, rng)
+        seen = prior[:n] + root * rng.standard_normal((n, k))
+        weights: Floats = np.zeros_like(prior)
+        weights[:n] = solve_rows(model, seen, tolerance).x
+        yield prior[n:] - forest_product(joint, weights)[n:]

@@ -1,0 +1,98 @@
+"""Checks of what users pass in: an error names the argument, what came and what was expected.
+
+Arrays are made numpy's. Where `hold` is given, an engine's or one like it, arrays on a device are
+welcome too, and what is returned lies where `hold` puts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.devices import on_device
+
+Floats = npt.NDArray[np.float64]
+Hold = Callable[[Any], Any]
+
+
+def finite_vector(
+    name: str, value: Any, length: int | None = None, hold: Hold | None = None
+) -> Floats:
+    """Return `value` as a contiguous float64 vector of `length` finite numbers."""
+    vector = float_array(name, value, hold)
+    if vector.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {vector.shape}")
+    if length is not None and vector.size != length:
+        raise ValueError(f"{name} must have {length} entries, got {vector.size}")
+    _refuse_nonfinite(name, vector)
+    return vector
+
+
+def finite_columns(name: str, value: Any, n_rows: int, hold: Hold | None = None) -> Floats:
+    """Return `value` as a contiguous float64 array (n_rows,) or (n_rows, k) of finite numbers."""
+    array = float_array(name, value, hold)
+    if array.ndim not in (1, 2) or array.shape[0] != n_rows:
+        raise ValueError(f"{name} must have shape ({n_rows},) or ({n_rows}, k), got {array.shape}")
+    _refuse_nonfinite(name, array)
+    return array
+
+
+def non_negative_vector(
+    name: str, value: Any, length: int | None = None, hold: Hold | None = None
+) -> Floats:
+    """Return `value` as a contiguous float64 vector of finite numbers >= 0."""
+    vector = finite_vector(name, value, length, hold)
+    if vector.size and vector.min() < 0:
+        i = int(np.argmin(vector))
+        raise ValueError(f"{name} must not be negative, got {vector[i]} at position {i}")
+    return vector
+
+
+def positive_number(name: str, value: Any) -> float:
+    """Return `value` as a finite float > 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a positive number, got {value!r}") from None
+    if not (np.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+    return number
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int of at least `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def float_array(name: str, value: Any, hold: Hold | None = None) -> Floats:
+    """Return `value` as a contiguous float64 array; complex, text and ragged input is refused."""
+    from_device = hold is not None and on_device(value)
+    try:
+        array = hold(value) if hold is not None and from_device else np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError
+        if from_device:
+            return array.astype(np.float64, order="C", copy=False)
+        array = np.asarray(array, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of real numbers, got {value!r:.80}") from None
+    return array if hold is None else hold(array)
+
+
+def _refuse_nonfinite(name: str, array: Floats) -> None:
+    if not np.isfinite(array).all():
+        where = tuple(int(k) for k in np.argwhere(~np.isfinite(array))[0])
+        position = where[0] if len(where) == 1 else where
+        raise ValueError(f"{name} must be finite, got {array[where]} at position {position}")

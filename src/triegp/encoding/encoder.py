@@ -1,0 +1,428 @@
+"""Rows to codes: each feature onto [0, 1], then cut to a number of bits.
+
+The map of a feature onto [0, 1] is non-decreasing, and so is its code: a larger value never has a
+smaller code. Blocks of rows are held feature by feature, shape (n_features, m), so that every
+operation runs along the rows of one feature.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from triegp.checks import Floats, finite_vector, non_negative_vector, one_of
+from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
+from triegp.encoding.precision import FullCodes, Precision, paper_precision, separating_precision
+from triegp.encoding.scaling import N_STEPS, Grid, cut, n_cells, positions, weighted_percentiles
+
+OUTSIDE = ("clip", "unrelated", "error")
+BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
+PACK_ENTRIES = 2**25
+
+Rows = slice | npt.NDArray[np.intp]
+
+
+class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Quantise features to bits.
+
+    Parameters
+    ----------
+    scaling : {"minmax", "ecdf"}, default="minmax"
+        How a feature is mapped onto [0, 1]. "minmax" is linear between the smallest and the
+        largest training value. "ecdf" is the paper's: increasing and piecewise linear, the k-th
+        percentile goes to k/100 for k = 0, 10, ..., 100. Where percentiles are tied the map jumps;
+        the tied value itself takes the middle of its jump, but the smallest value always goes
+        to 0 and the largest to 1.
+    precision : "auto", "paper", int or array-like (n_features,), default="auto"
+        Bits a feature, 1 to 32, and 10**5 in all. "paper" is the paper's rule,
+        min(8, floor(150 / n_features) + 1). "auto" begins with it, one bit for constant features,
+        and raises single features while bit strings are less unique than rows.
+    shift : None, "random" or array-like (n_features,), default=None
+        Shift of the grid, in [0, 1): u in [0, 1] becomes (u + shift) / 2, and each feature gets
+        one bit more, so that cells are as wide as without it.
+    outside : {"clip", "unrelated", "error"}, default="clip"
+        What becomes of values outside the training box: moved to its border, unrelated to all
+        training rows (k = 0), or refused.
+    margin : float, default=0.0
+        Added to the width of the box before a feature is scaled (the paper's code adds 1e-6).
+    random_state : int, RandomState or None, default=None
+        Draws the random shift; not used otherwise.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : object array (n_features,)
+        Only where the training X had names.
+    precision_ : int64 array (n_features,)
+        Bits of each feature, including the one that a shift adds.
+    n_bits_ : int
+        Bits a row, the sum of `precision_`.
+    low_, high_ : float64 arrays (n_features,)
+        The training box.
+    knots_ : float64 array (n_features, 11) or None
+        Percentiles 0, 10, ..., 100 of each feature, for scaling="ecdf".
+    shift_ : float64 array (n_features,) or None
+
+    Notes
+    -----
+    `fit` is O(n d) time, for scaling="ecdf" O(n log n d); automatic precision adds a sort of the
+    rows and O(m d) a round for the m rows that the paper's rule leaves tied. `transform` and
+    `encode` are O(n d). Rows are read in blocks: input of any real dtype is never copied whole.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from triegp.encoding.encoder import BitEncoder
+    >>> X = np.array([[0.0, 10.0], [0.5, 20.0], [1.0, 40.0]])
+    >>> encoder = BitEncoder(precision=[2, 4]).fit(X)
+    >>> encoder.transform(X)
+    array([[ 0,  0],
+           [ 2,  5],
+           [ 3, 15]], dtype=uint8)
+    >>> np.unpackbits(encoder.encode(X).packed, axis=1)[:, :6]
+    array([[0, 0, 0, 0, 0, 0],
+           [1, 0, 0, 1, 0, 1],
+           [1, 1, 1, 1, 1, 1]], dtype=uint8)
+    """
+
+    n_features_in_: int
+    precision_: Precision
+    n_bits_: int
+    low_: Floats
+    high_: Floats
+    knots_: Floats | None
+    shift_: Floats | None
+
+    def __init__(
+        self,
+        *,
+        scaling: str = "minmax",
+        precision: Any = "auto",
+        shift: Any = None,
+        outside: str = "clip",
+        margin: float = 0.0,
+        random_state: Any = None,
+    ) -> None:
+        self.scaling = scaling
+        self.precision = precision
+        self.shift = shift
+        self.outside = outside
+        self.margin = margin
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find the box, the percentiles and the precision.
+
+        Parameters
+        ----------
+        X : array-like (n_rows, n_features)
+            Finite real numbers.
+        y : ignored
+        sample_weight : array-like (n_rows,), optional
+            Non-negative. An integer weight equals repeating the row, also in the percentiles
+            (`weighted_percentiles` says what fractions mean); rows of weight 0 do not count.
+
+        Returns
+        -------
+        BitEncoder
+            Itself.
+        """
+        one_of("scaling", self.scaling, ("minmax", "ecdf"))
+        one_of("outside", self.outside, OUTSIDE)
+        if not (np.isfinite(self.margin) and self.margin >= 0):
+            raise ValueError(f"margin must be finite and not negative, got {self.margin!r}")
+        data = self._check_rows(X, reset=True)
+        kept, weights = _kept_rows(sample_weight, data.shape[0])
+        self.low_, self.high_ = self._box(data, kept)
+        self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
+        self.shift_ = _fit_shift(self.shift, data.shape[1], self.random_state)
+        self.precision_ = self._fit_precision(data, kept)
+        self.n_bits_ = int(self.precision_.sum())
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Quantise rows.
+
+        Parameters
+        ----------
+        X : array-like (n_rows, n_features)
+
+        Returns
+        -------
+        unsigned integer array (n_rows, n_features)
+            Codes below 2**precision_, of the smallest type that holds them all. With
+            outside="unrelated" a value outside the box has the code 2**precision_.
+        """
+        check_is_fitted(self)
+        data = self._check_rows(X, reset=False)
+        return self._quantise(data, slice(0, data.shape[0]))
+
+    def encode(self, X: Any) -> Codes:
+        """Quantise rows and pack their bits, `pack_codes(transform(X), precision_)`.
+
+        Parameters
+        ----------
+        X : array-like (n_rows, n_features)
+
+        Returns
+        -------
+        Codes
+        """
+        check_is_fitted(self)
+        return self.encode_array(self._check_rows(X, reset=False))
+
+    def encode_array(self, data: npt.NDArray[Any]) -> Codes:
+        """`encode` for an array that `real_array` gave: names and columns are not checked again."""
+        n_rows = data.shape[0]
+        packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
+        outside = np.zeros(n_rows, dtype=np.bool_)
+        for rows in row_blocks(n_rows, data.shape[1], PACK_ENTRIES):
+            part = pack_codes(self._quantise(data, rows), self.precision_)
+            packed[rows] = part.packed
+            if part.outside is not None:
+                outside[rows] = part.outside
+        return Codes(packed, self.precision_.copy(), outside if outside.any() else None)
+
+    def with_shift(self, shift: Any) -> Self:
+        """Return a fitted copy on another grid: same box and percentiles, the grid shifted.
+
+        Parameters
+        ----------
+        shift : array-like (n_features,) or None
+            In [0, 1).
+        """
+        check_is_fitted(self)
+        other = copy.copy(self)
+        had = 0 if self.shift_ is None else 1
+        other.shift = shift
+        other.shift_ = _fit_shift(shift, self.n_features_in_, None)
+        other.precision_ = _add_bit(self.precision_ - had, 0 if other.shift_ is None else 1)
+        other.n_bits_ = int(other.precision_.sum())
+        return other
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # integers, whatever came in
+        return tags
+
+    def _check_rows(self, X: Any, *, reset: bool) -> npt.NDArray[Any]:
+        data = real_array(X, self)
+        validate_data(self, X, reset=reset, skip_check_array=True)  # names, number of features
+        return data
+
+    def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
+        """Smallest and largest value of each feature, over the kept rows; all must be finite."""
+        n_rows, n_features = data.shape
+        low, high = np.full(n_features, np.inf), np.full(n_features, -np.inf)
+        is_kept = np.zeros(n_rows, dtype=np.bool_)
+        is_kept[slice(None) if kept is None else kept] = True
+        for rows in row_blocks(n_rows, n_features):
+            columns = _columns(data, rows)
+            self._refuse_nonfinite(columns, rows.start)
+            counted = is_kept[rows]
+            np.minimum(low, columns.min(axis=1, initial=np.inf, where=counted), out=low)
+            np.maximum(high, columns.max(axis=1, initial=-np.inf, where=counted), out=high)
+        return low, high
+
+    def _fit_precision(
+        self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None
+    ) -> Precision:
+        """Bits of each feature, including the one that a shift adds."""
+        n_features = data.shape[1]
+        extra = 0 if self.shift_ is None else 1
+        if not isinstance(self.precision, str):
+            return _add_bit(check_precision(self.precision, n_features), extra)
+        if self.precision == "paper":
+            return _add_bit(check_precision(paper_precision(n_features), n_features), extra)
+        if self.precision != "auto":
+            raise ValueError(
+                "precision must be 'auto', 'paper', an integer or one integer a feature, "
+                f"got {self.precision!r}"
+            )
+        start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
+        grid = self._grid()
+
+        def read(rows: Rows) -> FullCodes:
+            numbers = rows if kept is None else kept[rows]
+            at = positions(_columns(data, numbers), grid)
+            return cut(at, np.full(n_features, MAX_PRECISION)).astype(np.uint32)
+
+        n_kept = data.shape[0] if kept is None else kept.size
+        blocks = list(row_blocks(n_kept, n_features))
+        return separating_precision(read, blocks, _add_bit(start, extra))
+
+    def _quantise(self, data: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
+        """Codes of the given rows, (m, n_features)."""
+        largest = (1 << int(self.precision_.max())) - (0 if self.outside == "unrelated" else 1)
+        codes = np.empty((rows.stop - rows.start, data.shape[1]), np.min_scalar_type(largest))
+        for block in row_blocks(codes.shape[0], data.shape[1]):
+            some = slice(rows.start + block.start, rows.start + block.stop)
+            at, beyond = self.read_positions(data, some, self.shift_)
+            at = cut(at, self.precision_)
+            codes[block] = (np.where(beyond, n_cells(self.precision_), at) if beyond.size else at).T
+        return codes
+
+    def read_positions(
+        self, data: npt.NDArray[Any], rows: slice, shift: Floats | None
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Positions of some rows in [0, 1], (n_features, m), and which are outside the box.
+
+        Which are outside is (0, 0) where that makes no difference.
+        """
+        outside = one_of("outside", self.outside, OUTSIDE)
+        columns = _columns(data, rows)
+        self._refuse_nonfinite(columns, rows.start)
+        beyond = np.zeros((0, 0), np.bool_)
+        if outside != "clip":
+            beyond = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
+            if outside == "error" and beyond.any():
+                self._refuse_outside(columns, beyond, rows.start)
+        return positions(columns, replace(self._grid(), shift=shift)), beyond
+
+    @property
+    def box(self) -> tuple[bytes | str, ...]:
+        """What encoders share that differ in their shifts and precisions alone."""
+        knots = b"" if self.knots_ is None else self.knots_.tobytes()
+        top = self.high_ + self.margin
+        return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
+
+    def _grid(self) -> Grid:
+        return Grid(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
+
+    def _refuse_nonfinite(self, columns: Floats, first_row: int) -> None:
+        is_finite = np.isfinite(columns)
+        if not is_finite.all():
+            j, i = np.argwhere(~is_finite)[0].tolist()
+            value = "NaN" if np.isnan(columns[j, i]) else f"{columns[j, i]}"
+            where = _place(j, first_row + i, getattr(self, "feature_names_in_", None))
+            raise ValueError(f"X must be finite, got {value} {where}")
+
+    def _refuse_outside(
+        self, columns: Floats, is_outside: npt.NDArray[np.bool_], first_row: int
+    ) -> None:
+        j, i = np.argwhere(is_outside)[0].tolist()
+        where = _place(j, first_row + i, getattr(self, "feature_names_in_", None))
+        raise ValueError(
+            f"X must lie in the training box, got {columns[j, i]} {where}, "
+            f"expected {self.low_[j]} to {self.high_[j]}"
+        )
+
+
+def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
+    """X as a two-dimensional array of real numbers, copied only if it must be.
+
+    Errors speak of the given estimator.
+    """
+    try:
+        data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
+        if data.dtype.kind == "O":
+            data = data.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        text = _first_non_number(X)
+        if text is None:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"X must hold real numbers, got {text}: {error}") from None
+    if data.dtype.kind not in "fiub":
+        raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
+    return np.asarray(data)
+
+
+def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> Sequence[slice]:
+    """Cut rows into blocks of about `n_entries` values, at least 64 rows each."""
+    step = max(64, n_entries // n_features)
+    return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
+
+
+def _columns(data: npt.NDArray[Any], rows: Rows) -> Floats:
+    """Copy rows as a float64 block (n_features, m)."""
+    with np.errstate(over="ignore"):  # long doubles may become infinite, which is refused by name
+        return np.array(data[rows].T, dtype=np.float64, order="C")
+
+
+def _knots(
+    data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, weights: Floats | None
+) -> Floats:
+    """Percentiles of each feature over the kept rows, (n_features, 11)."""
+    knots = np.empty((data.shape[1], N_STEPS + 1))
+    for j in range(data.shape[1]):
+        values = data[:, j].astype(np.float64)
+        knots[j] = weighted_percentiles(values if kept is None else values[kept], weights)
+    return knots
+
+
+def _kept_rows(
+    sample_weight: Any, n_rows: int
+) -> tuple[npt.NDArray[np.intp] | None, Floats | None]:
+    """Numbers and weights of the rows of positive weight; None for all rows, all of weight 1."""
+    if sample_weight is None:
+        return None, None
+    weights = non_negative_vector("sample_weight", sample_weight, n_rows)
+    kept = np.flatnonzero(weights)
+    if kept.size == 0:
+        raise ValueError("sample_weight must have a positive entry, got zeros only")
+    with np.errstate(over="ignore"):
+        if np.isinf(weights.sum()):
+            raise ValueError("sample_weight must have a finite sum, got inf")
+    return kept, weights[kept]
+
+
+def _fit_shift(shift: Any, n_features: int, random_state: Any) -> Floats | None:
+    """One shift a feature, in [0, 1)."""
+    if shift is None:
+        return None
+    if isinstance(shift, str):
+        if shift != "random":
+            raise ValueError(f"shift must be None, 'random' or one number a feature, got {shift!r}")
+        drawn: Floats = check_random_state(random_state).uniform(size=n_features)
+        return drawn
+    fixed = finite_vector("shift", shift, n_features).copy()
+    bad = np.flatnonzero((fixed < 0) | (fixed >= 1))
+    if bad.size:
+        raise ValueError(f"shift must lie in [0, 1), got {fixed[bad[0]]} for feature {bad[0]}")
+    return fixed
+
+
+def _add_bit(precision: Precision, extra: int) -> Precision:
+    """Add the bit of a shift; 32 bits a feature and 10**5 in all are the limit with it, too."""
+    if extra and precision.max() >= MAX_PRECISION:
+        j = int(precision.argmax())
+        raise ValueError(
+            f"precision must be at most {MAX_PRECISION - 1} with a shift, which adds a bit, "
+            f"got {precision[j]} for feature {j}"
+        )
+    return check_precision(precision + extra, precision.size)
+
+
+def _place(column: int, row: int, names: Any) -> str:
+    """Say where: the column, by name too if it has one, and the row."""
+    number = f"{names[column]!r} ({column})" if names is not None else f"{column}"
+    return f"in column {number} at row {row}"
+
+
+def _first_non_number(X: Any) -> str | None:
+    """Find the first cell, column by column, that is no number: what and where it is."""
+    if issparse(X):
+        return None
+    try:
+        cells = np.asarray(X, dtype=object)
+    except ValueError:
+        return None
+    if cells.ndim != 2:
+        return None
+    for j, column in enumerate(cells.T):
+        for i, cell in enumerate(column.tolist()):
+            try:
+                float(cell)
+            except (TypeError, ValueError, OverflowError):
+                return f"{cell!r:.40} {_place(j, i, getattr(X, 'columns', None))}"
+    return None

@@ -1,0 +1,1 @@
+"""scikit-learn's manners around the models."""

@@ -1,0 +1,142 @@
+"""Checks of what a model file holds: a file may say anything, and the engines check nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import one_of
+from triegp.tree.observations import RANGES, Observations, refuse_silence
+from triegp.tree.order import NUGGETS, BitOrder
+
+Arrays = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+Item = TypeVar("Item")
+
+
+def check_array(
+    arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
+) -> npt.NDArray[Any]:
+    """The array of a name, of a dtype and shape (None is any length but 0); floats finite."""
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        have == want if want is not None else have > 0
+        for have, want in zip(array.shape, shape, strict=True)
+    )
+    if array.dtype != np.dtype(dtype) or not fits:
+        raise ValueError(
+            f"{name} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} {array.shape}"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite")
+    return array
+
+
+def check_index(name: str, index: Any, items: Sequence[Item]) -> Item:
+    """The item of an index, 0 or more."""
+    if type(index) is not int or not 0 <= index < len(items):
+        raise ValueError(f"{name} must be a number from 0 to {len(items) - 1}, got {index!r:.40}")
+    return items[index]
+
+
+def check_order(arrays: Arrays, name: str, n_bits: int, nugget: Any) -> BitOrder:
+    """A member's order: a permutation of the encoder's bits, and variance that only falls to 0."""
+    bits = check_array(arrays, f"{name}.bits", np.int64, (n_bits,))
+    remaining = check_array(arrays, f"{name}.remaining", np.float64, (n_bits + 1,))
+    if not _is_permutation(bits):
+        raise ValueError(f"{name}.bits must be a permutation of 0..{n_bits - 1}")
+    if not (remaining[0] > 0 and remaining[-1] == 0 and (np.diff(remaining) <= 0).all()):
+        raise ValueError(f"{name}.remaining must fall from a positive number to 0")
+    return BitOrder(bits, remaining, one_of("nugget", nugget, NUGGETS))
+
+
+def check_rows(arrays: Arrays, name: str, n_rows: int, n_levels: int) -> tuple[Ids, Ids, Words]:
+    """A member's rows in key order, the lcp of neighbours, and keys: one must follow from another.
+
+    O(n q / 64).
+    """
+    row_idx = check_array(arrays, f"{name}.row_idx", np.int32, (n_rows,))
+    lcp = check_array(arrays, f"{name}.lcp", np.int32, (n_rows,))
+    n_words = max(1, -(-n_levels // 64))
+    keys = check_array(arrays, f"{name}.keys", np.uint64, (n_rows, n_words))
+    if not _is_permutation(row_idx):
+        raise ValueError(f"{name}.row_idx must be a permutation of 0..{n_rows - 1}")
+    unused = 64 * n_words - n_levels
+    if unused and (keys[:, -1] & np.uint64((1 << unused) - 1)).any():
+        raise ValueError(f"{name}.keys must have {n_levels} bits")
+    shared, rises = _neighbours(keys, n_levels)
+    if not rises.all():
+        raise ValueError(f"{name}.keys must be sorted")
+    if lcp[0] != -1 or not np.array_equal(lcp[1:], shared):
+        raise ValueError(f"{name}.lcp must be what neighbouring keys share")
+    if (np.diff(row_idx)[shared == n_levels] < 0).any():
+        raise ValueError(f"{name}.row_idx must rise among rows with the same key")
+    return row_idx, lcp, keys
+
+
+def check_observations(
+    y: Floats, arrays: Arrays, name: str, weight: Floats | None, dtype: np.dtype[Any]
+) -> Observations:
+    """Targets (finite already), noise and weights in the ranges that messages can hold."""
+    smallest, largest, furthest = RANGES[dtype]
+    noise = check_array(arrays, name, np.float64, (None,))
+    if noise.size not in (1, y.size):
+        raise ValueError(f"{name} must have 1 or {y.size} entries, got {noise.size}")
+    if np.abs(y).max() > furthest or noise.min() < smallest or noise.max() > largest:
+        raise ValueError(f"{name} and the targets must lie in the range of {dtype}")
+    if weight is not None and weight.min() < 0:
+        raise ValueError("row_weight must not be negative")
+    rows = Observations(y, noise, weight)
+    refuse_silence(rows)
+    return rows
+
+
+def check_mixing(weight: Floats, tempering: Floats) -> None:
+    """Weights of the members, (n_targets, K): of sum 1; and the rest of each target's mixing."""
+    if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
+        raise ValueError("weight of the members must not be negative and must sum to 1")
+    shrink, scale, stray, stray_var = tempering.T
+    if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():
+        raise ValueError("tempering must have shrink between 0 and 1, and scale > 0")
+    if not ((stray >= 0) & (stray < 1) & (stray_var > 0)).all():
+        raise ValueError("tempering must have stray from 0 to less than 1, and stray_var > 0")
+
+
+def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:
+    """The rows for `refresh`, as many as the trees hold."""
+    kind = np.float32 if arrays["rows.X"].dtype == np.float32 else np.float64
+    check_array(arrays, "rows.X", kind, (n_rows, n_features))
+    check_array(arrays, "rows.targets", np.float64, (n_rows, n_targets))
+    for name in ("rows.weight", "rows.known_noise"):
+        if name in arrays and check_array(arrays, name, np.float64, (n_rows,)).min() < 0:
+            raise ValueError(f"{name} must not be negative")
+
+
+def _is_permutation(numbers: npt.NDArray[Any]) -> bool:
+    if numbers.min() < 0 or numbers.max() >= numbers.size:
+        return False
+    return bool((np.bincount(numbers, minlength=numbers.size) == 1).all())
+
+
+def _neighbours(keys: Words, n_levels: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    """Leading bits that each key shares with the one before, (n - 1,), and whether it is not less.
+
+    keys: uint64 (n, w), first bit on top.
+    """
+    shared = np.full(max(keys.shape[0] - 1, 0), n_levels, dtype=np.int32)
+    rises = np.ones(shared.size, dtype=np.bool_)
+    for w in reversed(range(keys.shape[1])):
+        before, after = keys[:-1, w], keys[1:, w]
+        differ = before ^ after
+        upper = (differ >> np.uint64(32)).astype(np.float64)  # exact, unlike all 64 bits
+        lower = (differ & np.uint64(0xFFFFFFFF)).astype(np.float64)
+        length = np.where(upper > 0, np.frexp(upper)[1] + 32, np.frexp(lower)[1])
+        here = differ != 0
+        shared[here] = 64 * w + 64 - length[here]
+        rises[here] = (after > before)[here]
+    return shared, rises

@@ -1,0 +1,121 @@
+"""An ensemble as a header and flat arrays, and back: its part of a model file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import positive_number
+from triegp.encoding.encoder import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.files.contents import (
+    check_array,
+    check_index,
+    check_mixing,
+    check_observations,
+    check_order,
+    check_rows,
+)
+from triegp.mixture.calibration import Calibration
+from triegp.mixture.members import Ensemble, Member
+from triegp.mixture.optimise import Fit
+from triegp.tree.observations import check_dtype
+from triegp.tree.posterior import restore
+from triegp.tree.trie import link_rows
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack_ensemble(
+    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of an ensemble, names beginning with prefix."""
+    arrays: Arrays = {
+        f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
+        f"{prefix}.tempering": np.array(
+            [[p.shrink, p.scale, p.stray, p.stray_var] for p in ensemble.calibrations]
+        ),
+    }
+    first = ensemble.members[0].posteriors
+    arrays[f"{prefix}.targets"] = np.stack([posterior.rows.y for posterior in first])
+    if first[0].rows.weight is not None:
+        arrays[f"{prefix}.row_weight"] = first[0].rows.weight
+    members = []
+    for k, member in enumerate(ensemble.members):
+        name = f"{prefix}.{k}"
+        posterior = member.posteriors[0]
+        if member.encoder.shift_ is not None:
+            arrays[f"{name}.shift"] = member.encoder.shift_
+        arrays[f"{name}.bits"] = member.order.bits
+        arrays[f"{name}.remaining"] = member.order.remaining
+        arrays[f"{name}.row_idx"] = posterior.trie.row_idx
+        arrays[f"{name}.lcp"] = posterior.trie.links.lcp
+        arrays[f"{name}.keys"] = posterior.keys
+        for t, part in enumerate(member.posteriors):
+            arrays[f"{name}.noise.{t}"] = part.rows.noise
+        members.append(
+            {
+                "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
+                "nugget": member.order.nugget,
+                "noise": posterior.noise,
+                "dtype": posterior.inside[0].dtype.name,
+                "nll_per_row": member.fit.nll_per_row,
+                "n_evaluations": member.fit.n_evaluations,
+                "converged": member.fit.converged,
+            }
+        )
+    return {"members": members}, arrays
+
+
+def unpack_ensemble(
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+) -> Ensemble:
+    """The ensemble of a header and arrays, its messages swept anew.
+
+    All that the engines rely on is checked first: a file may say anything.
+    """
+    targets = check_array(arrays, f"{prefix}.targets", np.float64, (None, None))
+    weight = None
+    if f"{prefix}.row_weight" in arrays:
+        weight = check_array(arrays, f"{prefix}.row_weight", np.float64, targets.shape[1:])
+    mixing = check_array(
+        arrays, f"{prefix}.weight", np.float64, (targets.shape[0], len(header["members"]))
+    )
+    tempering = check_array(arrays, f"{prefix}.tempering", np.float64, (targets.shape[0], 4))
+    check_mixing(mixing, tempering)
+    members = []
+    for k, facts in enumerate(header["members"]):
+        name = f"{prefix}.{k}"
+        own = check_index("encoder", facts["encoder"], encoders)
+        if f"{name}.shift" in arrays:
+            own = own.with_shift(arrays[f"{name}.shift"])
+        order = check_order(arrays, name, own.n_bits_, facts["nugget"])
+        row_idx, lcp, keys = check_rows(arrays, name, targets.shape[1], order.n_levels)
+        trie = link_rows(order.key_bits, row_idx, lcp, CpuEngine())
+        dtype = check_dtype(facts["dtype"])
+        posteriors = tuple(
+            restore(
+                trie,
+                keys,
+                order,
+                positive_number("noise", facts["noise"]),
+                check_observations(y, arrays, f"{name}.noise.{t}", weight, dtype),
+                dtype,
+            )
+            for t, y in enumerate(targets)
+        )
+        fit = Fit(
+            order,
+            float(facts["nll_per_row"]),
+            int(facts["n_evaluations"]),
+            bool(facts["converged"]),
+        )
+        members.append(Member(own, fit, posteriors))
+    calibrations = tuple(
+        Calibration(weight, *numbers)
+        for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
+    )
+    return Ensemble(tuple(members), calibrations)

@@ -1,0 +1,115 @@
+"""A forest as a header and flat arrays, and back: its part of a model file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.fitted import FittedForest
+from triegp.additive.forest import Forest
+from triegp.additive.model import VARIANCES, ForestModel, Manner
+from triegp.additive.tails import Tails
+from triegp.checks import one_of, positive_number, whole_number
+from triegp.encoding.encoder import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.files.contents import check_array, check_index, check_order, check_rows
+from triegp.tree.observations import Observations
+from triegp.tree.trie import link_rows
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack_forest(
+    fitted: FittedForest, prefix: str, encoders: Sequence[BitEncoder]
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a forest, names beginning with prefix."""
+    model = fitted.model
+    arrays: Arrays = {
+        "y": model.rows.y,
+        "noise": model.rows.noise,
+        "present": model.present,
+        "alpha": model.alpha,
+        "tails": np.stack([model.tails.weight, model.tails.factor]),
+        "looks": np.array(fitted.nll_per_row),
+    }
+    if model.rows.weight is not None:
+        arrays["weight"] = model.rows.weight
+    if model.known_diagonal is not None:
+        arrays["diagonal"] = model.known_diagonal
+    for t, (encoder, order) in enumerate(zip(model.encoders, model.orders, strict=True)):
+        trie = model.forest.tries[t]
+        arrays[f"{t}.shift"] = np.asarray(encoder.shift_)
+        arrays[f"{t}.bits"] = order.bits
+        arrays[f"{t}.remaining"] = order.remaining
+        arrays[f"{t}.row_idx"] = trie.row_idx
+        arrays[f"{t}.lcp"] = trie.links.lcp
+        arrays[f"{t}.keys"] = model.keys[t]
+    scalings = [encoder.scaling for encoder in encoders]
+    facts = {
+        "encoders": [scalings.index(encoder.scaling) for encoder in model.encoders],
+        "noise": model.noise,
+        "residual": model.residual,
+        "variance": model.manner.variance,
+        "error": model.manner.error,
+        "seed": model.manner.seed,
+        "n_steps": fitted.n_steps,
+        "diverged": fitted.diverged,
+    }
+    return facts, {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def unpack_forest(
+    facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+) -> FittedForest:
+    """The forest of a header and arrays; all that the engines rely on is checked first."""
+    y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
+    n = y.size
+    noise = check_array(arrays, f"{prefix}.noise", np.float64, (n,))
+    weight = diagonal = None
+    if f"{prefix}.weight" in arrays:
+        weight = check_array(arrays, f"{prefix}.weight", np.float64, (n,))
+    if f"{prefix}.diagonal" in arrays:
+        diagonal = check_array(arrays, f"{prefix}.diagonal", np.float64, (n,))
+    for name, values in (("noise", noise), ("weight", weight), ("diagonal", diagonal)):
+        if values is not None and not ((values > 1e-30) & (values < 1e30)).all():
+            raise ValueError(f"{prefix}.{name} must lie between 1e-30 and 1e30")
+    present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
+    if int(present.sum()) != n:
+        raise ValueError(f"{prefix}.present must count {n} rows, got {int(present.sum())}")
+    tails = check_array(arrays, f"{prefix}.tails", np.float64, (2, None))
+    if tails.min() < 0 or abs(tails[0].sum() - 1.0) > 1e-6 or tails[1].min() <= 0:
+        raise ValueError(f"{prefix}.tails must be weights of sum 1 and positive factors")
+    own, orders, tries, keys = [], [], [], []
+    for t, which in enumerate(facts["encoders"]):
+        encoder = check_index("encoder", which, encoders)
+        encoder = encoder.with_shift(arrays[f"{prefix}.{t}.shift"])
+        order = check_order(arrays, f"{prefix}.{t}", encoder.n_bits_, "row")
+        row_idx, lcp, sorted_keys = check_rows(arrays, f"{prefix}.{t}", n, order.n_levels)
+        own.append(encoder)
+        orders.append(order)
+        keys.append(sorted_keys)
+        tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
+    if not 0.001 <= positive_number("error", facts["error"]) < 1:
+        raise ValueError(f"error must lie between 0.001 and 1, got {facts['error']}")
+    error, seed = positive_number("error", facts["error"]), whole_number("seed", facts["seed"], 0)
+    model = ForestModel(
+        encoders=tuple(own),
+        orders=tuple(orders),
+        noise=positive_number("noise", facts["noise"]),
+        forest=Forest.of(tries, [order.levels for order in orders]),
+        keys=tuple(keys),
+        rows=Observations(y, noise, weight),
+        present=present,
+        alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
+        residual=float(facts["residual"]),
+        tails=Tails(tails[0], tails[1]),
+        manner=Manner(one_of("variance", facts["variance"], VARIANCES), error, seed),
+        known_diagonal=diagonal,
+    )
+    looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
+    return FittedForest(
+        model, looks, whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
+    )

@@ -1,0 +1,123 @@
+"""What an estimator does where it is not told: one constructor call, one set of choices.
+
+The default preset was chosen by measurement on training and validation parts (`docs/training.md`);
+the paper's two presets do what its experiments did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from triegp.checks import one_of, positive_number, whole_number
+from triegp.tree.order import NUGGETS
+
+SCALINGS = ("minmax", "ecdf", "both")
+OPTIMIZERS = ("lbfgs", "bfgs")
+MIXTURES = ("calibrated", "stacking", "softmax", "best")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of an estimator; `BinaryTreeGPRegressor` says what each means."""
+
+    n_members: int
+    n_candidates: int
+    scaling: str
+    precision: Any
+    shift: bool
+    nugget: str
+    noise: float
+    final_noise: float | None
+    learn_scale: bool
+    optimizer: str
+    max_iter: int
+    tolerance: float
+    mixture: str
+    temperature: float
+    last_weights: tuple[float | None, ...]
+    box_margin: float
+
+
+PAPER_BTE = Settings(
+    n_members=20,
+    n_candidates=480,
+    scaling="minmax",
+    precision="paper",
+    shift=False,
+    nugget="row",
+    noise=1e-5,
+    final_noise=None,
+    learn_scale=False,
+    optimizer="bfgs",
+    max_iter=1000,
+    tolerance=1e-4,
+    mixture="softmax",
+    temperature=0.01,
+    last_weights=(None, 0.5, 0.9),
+    box_margin=1e-6,
+)
+
+PRESETS = {
+    "default": Settings(
+        n_members=24,
+        n_candidates=30,
+        scaling="both",
+        precision="auto",
+        shift=True,
+        nugget="row",
+        noise=1e-5,
+        final_noise=1e-5,
+        learn_scale=True,
+        optimizer="lbfgs",
+        max_iter=200,
+        tolerance=1e-3,
+        mixture="calibrated",
+        temperature=0.01,
+        last_weights=(None, 0.5, 0.9),
+        box_margin=0.0,
+    ),
+    "paper-bte": PAPER_BTE,
+    "paper-bt": replace(PAPER_BTE, mixture="best"),
+}
+
+TUNABLE = (
+    "n_members",
+    "n_candidates",
+    "scaling",
+    "precision",
+    "shift",
+    "nugget",
+    "noise",
+    "learn_scale",
+    "optimizer",
+    "max_iter",
+    "tolerance",
+    "mixture",
+    "temperature",
+)
+
+
+def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
+    """The preset's settings, with what was given in their place; None is "as the preset says"."""
+    settings = PRESETS[one_of("preset", preset, tuple(PRESETS))]
+    settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
+    if given.get("noise") is not None:
+        settings = replace(settings, final_noise=settings.noise)
+    one_of("scaling", settings.scaling, SCALINGS)
+    one_of("nugget", settings.nugget, NUGGETS)
+    one_of("optimizer", settings.optimizer, OPTIMIZERS)
+    one_of("mixture", settings.mixture, MIXTURES)
+    for name in ("n_members", "n_candidates", "max_iter"):
+        whole_number(name, getattr(settings, name))
+    for name in ("noise", "tolerance", "temperature"):
+        positive_number(name, getattr(settings, name))
+    for name in ("shift", "learn_scale"):
+        if not isinstance(getattr(settings, name), (bool, np.bool_)):
+            raise ValueError(f"{name} must be True, False or None, got {getattr(settings, name)!r}")
+    return settings
+
+
+assert set(TUNABLE) <= {field.name for field in fields(Settings)}

@@ -1,0 +1,183 @@
+"""The joint distribution of f at many points: a tree over these points alone.
+
+Between two points lies a path through the trie; what the data say of it condenses to one Gaussian
+step an edge, f_low | f_up ~ N(gain f_up + shift, var). Made once in O(n + m), after which means,
+samples and covariance products cost O(m).
+
+Means, samples and covariances lie where the codes of the points do, on the host or on their device;
+products where the factor does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import LinearOperator
+
+from triegp.checks import finite_columns
+from triegp.devices import like
+from triegp.encoding.codes import Codes
+from triegp.engines import Engine
+from triegp.tree.order import BitOrder
+from triegp.tree.posterior import Posterior, inner_rows, select_codes
+from triegp.tree.trie import Trie, build_trie, insert_rows
+
+BLOCK_FLOATS = 1 << 23  # floats that a block of columns may take while a dense matrix is made
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """f at m points, jointly.
+
+    Attributes
+    ----------
+    trie : Trie or None
+        The trie over the points inside the box; None if there are none.
+    edges : float64 (2 m_inside, 3)
+        (gain, shift, var) along the edge above every id of that trie, in its engine's memory.
+    inner : int64 (m_inside,)
+        Which points these are, in the memory where their codes lie; all others are unrelated to the
+        data and to each other.
+    n_points : int
+        m.
+    prior_variance : float
+        Variance of f where nothing is known.
+    """
+
+    trie: Trie | None
+    edges: Floats
+    inner: npt.NDArray[np.int64]
+    n_points: int
+    prior_variance: float
+
+
+def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) -> Joint:
+    """The joint prior of f at the given rows. O(m) and a sort."""
+    inner = inner_rows(codes)
+    trie = build_trie(select_codes(codes, inner), order, engine=engine) if inner.size else None
+    edges = np.zeros((0, 3))
+    if trie is not None:
+        n, links = trie.n_rows, trie.links
+        silent = np.full(2 * n, np.inf)
+        everyone = np.arange(n, dtype=np.int32)
+        edges = trie.engine.contract(links, order.levels, np.zeros(2 * n), silent, everyone, n)
+    return Joint(trie, edges, inner, codes.n_rows, order.prior_variance)
+
+
+def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
+    """The joint posterior of f at the given rows. O(n + m) and a sort of the m rows."""
+    inner = inner_rows(codes)
+    order = posterior.order
+    if codes.n_bits != order.n_bits:
+        raise ValueError(f"codes must have {order.n_bits} bits, got {codes.n_bits}")
+    if not inner.size:
+        return Joint(None, np.zeros((0, 3)), inner, codes.n_rows, order.prior_variance)
+    points = select_codes(codes, inner)
+    old = posterior.trie
+    trie = build_trie(points, order, engine=old.engine)
+    union, _ = insert_rows(old, posterior.keys, points)
+    # The points join the trie as leaves that say nothing.
+    is_new = union.row_idx >= old.n_rows
+    leaf_m, leaf_s = (part[: old.n_rows] for part in posterior.inside)
+    m = np.zeros_like(leaf_m, dtype=np.float64, shape=(2 * union.n_rows,))
+    s = np.full_like(m, np.inf)
+    m[: union.n_rows][~is_new], s[: union.n_rows][~is_new] = leaf_m, leaf_s
+    engine = union.engine
+    engine.inside(union.links, order.levels, m, s)
+    chosen = np.where(is_new, np.cumsum(is_new) - 1, -1).astype(np.int32)
+    edges = engine.contract(union.links, order.levels, m, s, chosen, inner.size)
+    return Joint(trie, edges, inner, codes.n_rows, order.prior_variance)
+
+
+def joint_mean(joint: Joint) -> Floats:
+    """Mean of f, (m,)."""
+    zeros = np.zeros((2 * joint.inner.size, 1))
+    return _fill(joint, lambda trie: trie.engine.draw(trie.links, joint.edges, zeros), 1)[:, 0]
+
+
+def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floats:
+    """Exact joint samples of f, (m, n_samples). O(m n_samples).
+
+    Parameters
+    ----------
+    joint : Joint
+        Made by `joint_prior` or `joint_posterior`.
+    n_samples : int
+        How many.
+    rng : numpy.random.Generator
+        Where the randomness comes from.
+    """
+    if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
+        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+    if not hasattr(rng, "standard_normal"):
+        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}")
+    normals = rng.standard_normal((2 * joint.inner.size, n_samples))
+    samples = _fill(
+        joint, lambda trie: trie.engine.draw(trie.links, joint.edges, normals), n_samples
+    )
+    beyond = _beyond(joint)
+    sd = np.sqrt(joint.prior_variance)
+    samples[beyond] = like(sd * rng.standard_normal((beyond.size, n_samples)), joint.inner)
+    return samples
+
+
+def covariance_product(joint: Joint, x: Any) -> Floats:
+    """Covariance of f at the points times x, (m,) or (m, c). O(m c)."""
+    array = finite_columns("x", x, joint.n_points, lambda values: like(values, joint.inner))
+    columns = array.reshape(joint.n_points, -1)
+
+    def multiply(trie: Trie) -> Floats:
+        inner = trie.sort(trie.engine.hold(columns[joint.inner]))
+        return trie.engine.covariance_product(trie.links, joint.edges, inner)
+
+    product = _fill(joint, multiply, columns.shape[1])
+    beyond = _beyond(joint)
+    product[beyond] = joint.prior_variance * columns[beyond]
+    out: Floats = like(product.reshape(array.shape), x)
+    return out
+
+
+def covariance_operator(joint: Joint) -> LinearOperator:
+    """The covariance of f at the points as a symmetric scipy LinearOperator (m, m)."""
+
+    def multiply(x: Floats) -> Floats:
+        return covariance_product(joint, x)
+
+    shape = (joint.n_points, joint.n_points)
+    return LinearOperator(
+        shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply, dtype=float
+    )
+
+
+def dense_covariance(joint: Joint) -> Floats:
+    """The covariance of f at the points as a matrix (m, m). O(m^2) time and memory."""
+    m = joint.n_points
+    out = np.empty_like(joint.inner, dtype=np.float64, shape=(m, m))
+    width = max(BLOCK_FLOATS // max(m, 1), 1)
+    for start in range(0, m, width):
+        block = np.zeros((m, min(width, m - start)))
+        block[np.arange(start, start + block.shape[1]), np.arange(block.shape[1])] = 1.0
+        out[:, start : start + width] = covariance_product(joint, like(block, joint.inner))
+    symmetric: Floats = 0.5 * (out + out.T)  # to the last bit
+    return symmetric
+
+
+def _fill(joint: Joint, work: Callable[[Trie], Floats], n_columns: int) -> Floats:
+    """Values (m, c) in the order of the points: those inside from work, in key order, others 0."""
+    out = np.zeros_like(joint.inner, dtype=np.float64, shape=(joint.n_points, n_columns))
+    if joint.trie is not None:
+        out[joint.inner] = like(joint.trie.unsort(work(joint.trie)), joint.inner)
+    return out
+
+
+def _beyond(joint: Joint) -> npt.NDArray[np.int64]:
+    """Points outside the box, where joint.inner lies."""
+    outside = np.ones_like(joint.inner, dtype=np.bool_, shape=(joint.n_points,))
+    outside[joint.inner] = False
+    return np.flatnonzero(outside)

@@ -1,0 +1,224 @@
+"""The trie: rows sorted by key, and where their keys part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.devices import like
+from triegp.encoding.codes import Codes
+from triegp.engines import CpuEngine, Engine, Links
+from triegp.engines.cuts import default_cuts
+from triegp.tree.order import BitOrder
+
+MAX_ROWS = 2**30  # ids are int32, two a row
+
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """Compressed binary trie over the keys of n rows, in its engine's memory but for the bits.
+
+    Attributes
+    ----------
+    bits : int64 (D,)
+        The canonical bits that make a key, first bit first.
+    row_idx : int32 (n,)
+        Rows in key order; rows with the same key in their own order.
+    links : Links
+        The tree over them.
+    engine : Engine
+        Who built it and works on it.
+    """
+
+    bits: Ints
+    row_idx: Ids
+    links: Links
+    engine: Engine
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return int(self.row_idx.size)
+
+    @property
+    def n_levels(self) -> int:
+        """Length of a key, D."""
+        return int(self.bits.size)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of distinct keys."""
+        return int(np.count_nonzero(self.links.lcp < self.n_levels))
+
+    def sort(self, values: Any) -> Any:
+        """Bring row values (n, ...) into key order; they come back to where they are."""
+        return like(np.take(self.engine.hold(values), self.row_idx, axis=0), values)
+
+    def unsort(self, values: Any) -> Any:
+        """Bring values in key order back into row order; they come back to where they are."""
+        held = self.engine.hold(values)
+        out = np.empty_like(held)
+        out[self.row_idx] = held
+        return like(out, values)
+
+
+def build_trie(
+    codes: Codes, order: BitOrder, *, cuts: Any = None, engine: Engine | None = None
+) -> Trie:
+    """Sort rows by their keys and link them into a trie.
+
+    Parameters
+    ----------
+    codes : Codes
+        The rows, none of them outside the box.
+    order : BitOrder
+        Which bits make the key, in which order.
+    cuts : integer array, optional
+        First leaves of the shards, in key order, beginning with 0. By default they depend on the
+        number of rows alone. A cut between rows with the same key moves behind the last of them.
+        The tree is the same for any cut, likelihoods are to rounding.
+    engine : Engine, optional
+        By default the CPU engine, on all cores.
+
+    Returns
+    -------
+    Trie
+
+    Examples
+    --------
+    >>> from triegp.encoding.codes import pack_codes
+    >>> order = BitOrder.from_weights([0, 1, 2], [0.5, 0.3, 0.2], nugget="bit")
+    >>> trie = build_trie(pack_codes([[6], [1], [7], [6]], precision=3), order)
+    >>> trie.row_idx
+    array([1, 0, 3, 2], dtype=int32)
+    >>> trie.links.lcp
+    array([-1,  0,  3,  2], dtype=int32)
+
+    Notes
+    -----
+    O(n q / 8) for the first chunk of the keys, O(n) for a radix sort that reads as many bits as it
+    takes to tell the rows apart, O(n) for the links; about 45 bytes a row.
+    """
+    check_codes(codes, order)
+    engine = engine or CpuEngine()
+    row_idx, lcp = engine.sort_rows(engine.hold(codes.packed), order.key_bits)
+    return link_rows(order.key_bits, row_idx, lcp, engine, cuts=cuts)
+
+
+def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
+    """Return the trie of the same rows for another order, sorting only below the first change.
+
+    Equal to `build_trie(codes, order)`. Where nothing that the key reads has changed, the trie
+    itself is returned; where only deep bits have, O(n) with a small factor.
+    """
+    check_codes(codes, order)
+    if codes.n_rows != trie.n_rows or order.n_levels != trie.n_levels:
+        raise ValueError(
+            f"codes and order must have {trie.n_rows} rows and {trie.n_levels} key bits as the "
+            f"trie has, got {codes.n_rows} and {order.n_levels}"
+        )
+    differ = np.flatnonzero(order.key_bits != trie.bits)
+    if not differ.size:
+        return trie
+    packed = trie.engine.hold(codes.packed)
+    row_idx, lcp = trie.engine.resort_rows(
+        packed, order.key_bits, trie.row_idx, trie.links.lcp, int(differ[0])
+    )
+    return link_rows(order.key_bits, row_idx, lcp, trie.engine)
+
+
+def trie_keys(trie: Trie, codes: Codes) -> Words:
+    """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q).
+
+    They lie in the memory of the trie's engine.
+    """
+    _check_bits(trie, codes)
+    if codes.n_rows != trie.n_rows:
+        raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
+    return trie.engine.keys(trie.engine.hold(codes.packed), trie.bits, trie.row_idx)
+
+
+def sorted_keys(trie: Trie, codes: Codes) -> tuple[Ids, Ids, Words]:
+    """New rows as the trie reads them: their order, lcp and keys, sorted."""
+    packed = trie.engine.hold(codes.packed)
+    row_idx, lcp = trie.engine.sort_rows(packed, trie.bits)
+    return row_idx, lcp, trie.engine.keys(packed, trie.bits, row_idx)
+
+
+def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
+    """Put new rows into a trie: the trie and the keys of all rows, new ones numbered from n on.
+
+    Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
+    sorted arrays and the relinking.
+    """
+    _check_bits(trie, codes)
+    _refuse_outside(codes)
+    if codes.n_rows == 0:
+        return trie, keys
+    row_idx, lcp, added = sorted_keys(trie, codes)
+    engine = trie.engine
+    keys = engine.hold(keys)
+    source, out_lcp = engine.merge_keys(keys, trie.links.lcp, added, lcp, trie.n_levels)
+    old = source >= 0
+    merged_rows = np.empty_like(row_idx, shape=source.shape)
+    merged_rows[old] = trie.row_idx
+    merged_rows[~old] = row_idx + trie.n_rows
+    merged_keys = np.empty_like(keys, shape=(source.size, keys.shape[1]))
+    merged_keys[old], merged_keys[~old] = keys, added
+    return link_rows(trie.bits, merged_rows, out_lcp, engine), merged_keys
+
+
+def with_engine(trie: Trie, engine: Engine) -> Trie:
+    """Return the same trie in the hands of another engine of the same kind."""
+    return replace(trie, engine=engine)
+
+
+def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any = None) -> Trie:
+    """The trie of rows already sorted, with the lcp of neighbours. O(n)."""
+    n_rows = row_idx.size
+    first = default_cuts(n_rows) if cuts is None else np.asarray(cuts)
+    if (
+        first.ndim != 1
+        or first.dtype.kind not in "iu"
+        or first.size == 0
+        or first[0] != 0
+        or (np.diff(first) <= 0).any()
+        or first[-1] >= n_rows
+    ):
+        raise ValueError(
+            f"cuts must be rising integers from 0 to at most {n_rows - 1}, got {cuts!r}"
+        )
+    links = engine.link(lcp, int(bits.size), first.astype(np.int64))
+    return Trie(bits, row_idx, links, engine)
+
+
+def check_codes(codes: Codes, order: BitOrder) -> None:
+    """Refuse codes that no trie of this order can be built over."""
+    if codes.n_rows == 0:
+        raise ValueError("codes must have at least one row, got none")
+    if codes.n_rows > MAX_ROWS:
+        raise ValueError(f"codes must have at most {MAX_ROWS} rows, got {codes.n_rows}")
+    if codes.n_bits != order.n_bits:
+        raise ValueError(f"order must have {codes.n_bits} bits as the codes do, got {order.n_bits}")
+    _refuse_outside(codes)
+
+
+def _check_bits(trie: Trie, codes: Codes) -> None:
+    if codes.n_bits - trie.n_levels not in (0, 1):  # the row nugget leaves one bit unread
+        raise ValueError(
+            f"codes must have the {trie.n_levels} bits that the trie reads, and one more with the "
+            f"row nugget, got {codes.n_bits}"
+        )
+
+
+def _refuse_outside(codes: Codes) -> None:
+    if codes.outside is not None and codes.outside.any():
+        row = int(np.argmax(codes.outside))
+        raise ValueError(f"codes of a trie must lie inside the box, row {row} does not")
