@@ -22,7 +22,7 @@ from triegp.tree import (
     uniform_weights,
 )
 
-DATA = Path(os.environ.get("TRIEGP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("TRIEGP_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 @pytest.fixture(params=["protein", "keggdirected", "pol", "concrete"])

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from bench import __main__ as command
-from bench import cells, page, paper, plan, scaling, tables, unique
 from bench.data import SEVEN, available, load
 from bench.distributions import LEVELS, TAILS, Gaussians, Quantiles, central, gaussian, score
 from bench.methods import METHODS, Task, gaussian_processes, missing
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from bench import __main__ as command
+from bench import cells, page, paper, plan, scaling, tables, unique
 from triegp import BinaryTreeGPRegressor
 
 

@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from bench import data, sources
 from bench.sources import DATASETS, DataError, Dataset, fingerprint
+
+from bench import data, sources
 
 ROWS, FEATURES = 23, 3
 PAPER_ROWS = {  # training rows in the paper's Table 1
