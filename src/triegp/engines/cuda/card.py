@@ -25,8 +25,6 @@ from numba import config, cuda, from_dtype, types
 
 SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 if SIMULATED:
-    from triegp.engines.cuda.simulator import simulation
-
     xp: Any = np
     THREADS = 4  # a block; the simulator starts a thread of Python for each
     TILE = 16
@@ -185,8 +183,7 @@ def _start(handle: int, n_blocks: int, at: int, together: bool, kept: Any) -> No
 
 
 def _simulate(function: Any, n_blocks: int, arguments: tuple[Any, ...]) -> None:
-    with simulation():
-        function[n_blocks, THREADS](*arguments)
+    function[n_blocks, THREADS](*arguments)
 
 
 @cache
