@@ -10,6 +10,7 @@ unless TRIEGP_TEST_CARD=1 says that there is a card: then they run there, and so
 
 import hashlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,7 +29,8 @@ os.environ.setdefault(
 )
 
 if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
-    from tests import simulator
+    sys.path.insert(0, str(Path(__file__).parent / "tests"))  # where pytest will look for it, too
+    import simulator
 
     simulator.install()
 
