@@ -3,12 +3,14 @@
 Compiled kernels are cached by what is in all engine sources together: numba looks at a kernel's own
 file only, and would not see a change in what the kernel inlines.
 
-The CUDA engine's kernels run in numba's simulator, on the host, unless TRIEGP_TEST_CARD=1 says that
-there is a card: then they run there, and so do the tests marked `card`.
+The CUDA engine's kernels run in numba's simulator (as `tests/simulator.py` mends it), on the host,
+unless TRIEGP_TEST_CARD=1 says that there is a card: then they run there, and so do the tests marked
+`card`.
 """
 
 import hashlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,6 +27,12 @@ os.environ.setdefault(
     "NUMBA_CACHE_DIR",
     str(Path(tempfile.gettempdir()) / f"triegp-numba-{_digest.hexdigest()[:16]}"),
 )
+
+if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
+    sys.path.insert(0, str(Path(__file__).parent / "tests"))  # where pytest will look for it, too
+    import simulator
+
+    simulator.install()
 
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60

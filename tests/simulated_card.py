@@ -144,10 +144,15 @@ def strict_card():
     """Meanwhile the engine's arrays are of this kind."""
     library, launch = Library(), card.Kernel.__call__
 
-    def call(self, n_blocks, *arguments, together=False):
+    def check(self, arguments):
         for value in arguments:
-            if isinstance(value, CardArray) and not value.flags.c_contiguous:
+            if isinstance(value, tuple):
+                check(self, value)
+            elif isinstance(value, CardArray) and not value.flags.c_contiguous:
                 raise ValueError(f"{self.function.__name__} takes C-contiguous arrays")
+
+    def call(self, n_blocks, *arguments, together=False):
+        check(self, arguments)
         launch(self, n_blocks, *inner(arguments), together=together)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -4,8 +4,11 @@ Without a card the kernels run in numba's simulator, a tile being 16 rows there.
 exactly, values to 1e-10 of the sum of absolute terms (the largest, where they are many).
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from numba import types
 
 from problems import make_problem
 from triegp.engines import CpuEngine, Tree
@@ -273,3 +276,19 @@ def test_too_large_for_the_card(monkeypatch):
     )
     with pytest.raises(MemoryError, match="fewer rows or the CPU engine"):
         CUDA.evaluate_many([candidate], DOUBLE, True)
+
+
+def test_tuples_are_handed_over_flat():
+    """As numba compiles them: an empty one takes no room."""
+    array = np.zeros((2, 3), np.float32)
+    names = ("flags", "size", "itemsize", "shape", "strides", "dtype", "ndim")
+    facts = {name: getattr(array, name) for name in names}
+    on_card = SimpleNamespace(**facts, data=SimpleNamespace(ptr=77))
+    words = [0, 0, 6, 4, 77, 2, 3, 12, 4]
+    flat = []
+    kind = card.kernel(lambda: None)._hand_over((True, (), (on_card, 5), on_card), flat)
+    assert flat == [1, *words, 5, *words]
+    assert kind == (int, (), ((SINGLE, 2), int), (SINGLE, 2))
+    found = [card._type(one) for one in kind]
+    matrix = types.Array(types.float32, 2, "C")
+    assert found == [types.int64, types.Tuple(()), types.Tuple((matrix, types.int64)), matrix]

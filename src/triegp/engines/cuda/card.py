@@ -25,8 +25,6 @@ from numba import config, cuda, from_dtype, types
 
 SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 if SIMULATED:
-    from triegp.engines.cuda.simulator import simulation
-
     xp: Any = np
     THREADS = 4  # a block; the simulator starts a thread of Python for each
     TILE = 16
@@ -46,7 +44,9 @@ OFFSETS = 8 * np.arange(512, dtype=np.int64)  # of a kernel's arguments, all of 
 class Kernel:
     """A function for the card, compiled when it first meets arguments of a kind.
 
-    Arguments are C-contiguous arrays on the card, and Python's numbers. No fast-math: the same
+    Arguments are C-contiguous arrays on the card, Python's numbers, and tuples of them, which may
+    be empty. What a factory gives a kernel by its closure is known when it is compiled, and
+    branches that are never taken are not: they need not fit the arguments. No fast-math: the same
     input gives the same bits.
     """
 
@@ -66,23 +66,9 @@ class Kernel:
         if self._simulated is not None:
             _go(partial(_simulate, self._simulated, 1 if together else n_blocks, arguments))
             return
-        kind: list[Any] = []
         flat: list[int] = []
-        for value in arguments:
-            if isinstance(value, int):  # bool is one
-                kind.append(int)
-                flat.append(value)
-            elif isinstance(value, float):
-                kind.append(float)
-                flat.append(int(np.float64(value).view(np.int64)))
-            elif not value.flags.c_contiguous:
-                raise ValueError(f"{self.function.__name__} takes C-contiguous arrays")
-            else:  # as numba hands arrays over: two unused, sizes, address, shape, strides
-                kind.append((value.dtype, value.ndim))
-                flat += (0, 0, value.size, value.itemsize, value.data.ptr)
-                flat += value.shape
-                flat += value.strides
-        function = self._compiled.get(tuple(kind)) or self._compile(tuple(kind))
+        kind = self._hand_over(arguments, flat)
+        function = self._compiled.get(kind) or self._compile(kind)
         values = np.array(flat, np.int64)
         addresses = OFFSETS[: values.size] + values.ctypes.data
         handle, at = function.kernel.ptr, addresses.ctypes.data
@@ -91,6 +77,27 @@ class Kernel:
             n_blocks = min(n_blocks, most * cupy.cuda.Device().attributes["MultiProcessorCount"])
         kept = (values, addresses, arguments)
         _go(partial(_start, handle, n_blocks, at, together, kept))
+
+    def _hand_over(self, values: tuple[Any, ...], flat: list[int]) -> tuple[Any, ...]:
+        """Append arguments to `flat`, as numba hands them over; return their kinds."""
+        kind: list[Any] = []
+        for value in values:
+            if isinstance(value, int):  # bool is one
+                kind.append(int)
+                flat.append(value)
+            elif isinstance(value, float):
+                kind.append(float)
+                flat.append(int(np.float64(value).view(np.int64)))
+            elif isinstance(value, tuple):
+                kind.append(self._hand_over(value, flat))
+            elif not value.flags.c_contiguous:
+                raise ValueError(f"{self.function.__name__} takes C-contiguous arrays")
+            else:  # two unused, sizes, address, shape, strides
+                kind.append((value.dtype, value.ndim))
+                flat += (0, 0, value.size, value.itemsize, value.data.ptr)
+                flat += value.shape
+                flat += value.strides
+        return tuple(kind)
 
     def _compile(self, kind: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -176,8 +183,7 @@ def _start(handle: int, n_blocks: int, at: int, together: bool, kept: Any) -> No
 
 
 def _simulate(function: Any, n_blocks: int, arguments: tuple[Any, ...]) -> None:
-    with simulation():
-        function[n_blocks, THREADS](*arguments)
+    function[n_blocks, THREADS](*arguments)
 
 
 @cache
@@ -216,7 +222,9 @@ def _type(kind: Any) -> Any:
     """What numba calls an argument of a kind."""
     if kind in (int, float):
         return types.int64 if kind is int else types.float64
-    return types.Array(from_dtype(kind[0]), kind[1], "C")
+    if kind and isinstance(kind[0], np.dtype):
+        return types.Array(from_dtype(kind[0]), kind[1], "C")
+    return types.BaseTuple.from_types([_type(one) for one in kind])  # type: ignore[no-untyped-call]
 
 
 def kernel(function: Callable[..., None]) -> Kernel:

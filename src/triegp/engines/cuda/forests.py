@@ -12,12 +12,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import cuda, float64, int32
 
 from triegp.engines.contract import Floats, Tree
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    Kernel,
     current_device,
     device,
     kernel,
@@ -131,72 +133,66 @@ def _go_down(
             out[to, first_column + j] = sums[j * count + p]
 
 
-@kernel
-def _up(
-    n_groups, first, rank, depth, partner, step, n_levels, row_idx, given, next_sums
-):  # fmt: skip
-    """Sums of what stays open; given: (n, k) by row_idx, (n_items, k) where that is of size 1."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo = first[tile]
-    sums = cuda.shared.array(ROOM, float64)
-    left = cuda.shared.array(ROOM, float64)
-    turns = cuda.shared.array(TILE, int32)
-    top = cuda.shared.array(TILE, int32)
-    low = cuda.shared.array(TILE, int32)
-    _go_up(
-        lo, first[tile + 1] - lo, group, n_levels, rank, depth, partner, step, row_idx,
-        given, next_sums, sums, left, turns, top, low,
-    )  # fmt: skip
+@cache
+def _up(long: bool) -> Kernel:
+    """The kernel of a stage's way up: sums of what stays open.
+
+    given: (n, k) by row_idx, or (n_items, k) where that is of size 1. long: whether tiles are of
+    any length and summed up in the card's memory, `room`: see `_room`; else in shared memory, and
+    `room` is empty.
+    """
+
+    @kernel
+    def up(
+        n_groups, first, rank, depth, partner, step, n_levels, row_idx, given, next_sums, room
+    ):  # fmt: skip
+        tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+        lo, hi = first[tile], first[tile + 1]
+        if long:
+            start, stop = lo * WIDE, hi * WIDE
+            sums, left = room[0][group, start:stop], room[1][group, start:stop]
+            turns, top, low = room[2][group, lo:hi], room[3][group, lo:hi], room[4][group, lo:hi]
+        else:
+            sums = cuda.shared.array(ROOM, float64)
+            left = cuda.shared.array(ROOM, float64)
+            turns = cuda.shared.array(TILE, int32)
+            top = cuda.shared.array(TILE, int32)
+            low = cuda.shared.array(TILE, int32)
+        _go_up(
+            lo, hi - lo, group, n_levels, rank, depth, partner, step, row_idx,
+            given, next_sums, sums, left, turns, top, low,
+        )  # fmt: skip
+
+    return up
 
 
-@kernel
-def _down(
-    n_groups, first, member, rank, depth, partner, step, n_levels, levels, row_idx, given,
-    next_values, n_rows, out,
-):  # fmt: skip
-    """Values of all items, from those of what stayed open."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo = first[tile]
-    sums = cuda.shared.array(ROOM, float64)
-    left = cuda.shared.array(ROOM, float64)
-    turns = cuda.shared.array(TILE, int32)
-    top = cuda.shared.array(TILE, int32)
-    low = cuda.shared.array(TILE, int32)
-    _go_down(
-        lo, first[tile + 1] - lo, member[tile], group, n_levels, levels, rank, depth,
-        partner, step, row_idx, given, next_values, n_rows, out, sums, left, turns, top, low,
-    )  # fmt: skip
+@cache
+def _down(long: bool) -> Kernel:
+    """The kernel of a stage's way down: values of all items, from those of what stayed open."""
 
+    @kernel
+    def down(
+        n_groups, first, member, rank, depth, partner, step, n_levels, levels, row_idx, given,
+        next_values, n_rows, out, room,
+    ):  # fmt: skip
+        tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+        lo, hi = first[tile], first[tile + 1]
+        if long:
+            start, stop = lo * WIDE, hi * WIDE
+            sums, left = room[0][group, start:stop], room[1][group, start:stop]
+            turns, top, low = room[2][group, lo:hi], room[3][group, lo:hi], room[4][group, lo:hi]
+        else:
+            sums = cuda.shared.array(ROOM, float64)
+            left = cuda.shared.array(ROOM, float64)
+            turns = cuda.shared.array(TILE, int32)
+            top = cuda.shared.array(TILE, int32)
+            low = cuda.shared.array(TILE, int32)
+        _go_down(
+            lo, hi - lo, member[tile], group, n_levels, levels, rank, depth, partner, step,
+            row_idx, given, next_values, n_rows, out, sums, left, turns, top, low,
+        )  # fmt: skip
 
-@kernel
-def _long_up(
-    n_groups, first, rank, depth, partner, step, n_levels, row_idx, given, next_sums,
-    sums, left, turns, top, low,
-):  # fmt: skip
-    """`_up` for tiles of any length; sums, left: (n_groups, n_items * WIDE); others likewise."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo, hi = first[tile], first[tile + 1]
-    _go_up(
-        lo, hi - lo, group, n_levels, rank, depth, partner, step, row_idx, given,
-        next_sums, sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
-        turns[group, lo:hi], top[group, lo:hi], low[group, lo:hi],
-    )  # fmt: skip
-
-
-@kernel
-def _long_down(
-    n_groups, first, member, rank, depth, partner, step, n_levels, levels, row_idx, given,
-    next_values, n_rows, out, sums, left, turns, top, low,
-):  # fmt: skip
-    """`_down` for tiles of any length."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo, hi = first[tile], first[tile + 1]
-    _go_down(
-        lo, hi - lo, member[tile], group, n_levels, levels, rank, depth, partner, step,
-        row_idx, given, next_values, n_rows, out,
-        sums[group, lo * WIDE : hi * WIDE], left[group, lo * WIDE : hi * WIDE],
-        turns[group, lo:hi], top[group, lo:hi], low[group, lo:hi],
-    )  # fmt: skip
+    return down
 
 
 @kernel
@@ -273,39 +269,36 @@ def _meet_tile(
     add_by_level(count, n_levels, ranks, turns, met, room, bounds, partial, line)
 
 
-@kernel
-def _meet(
-    n_groups, first, rank, partner, step, n_levels, row_idx, given_x, given_z,
-    next_x, next_z, partial, line,
-):  # fmt: skip
-    """Quadratic forms by level: a line of partial, (lines, D + 1), for each tile and group."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo = first[tile]
-    x = cuda.shared.array(ROOM, float64)
-    z = cuda.shared.array(ROOM, float64)
-    met = cuda.shared.array(TILE, float64)
-    ranks = cuda.shared.array(TILE, int32)
-    turns = cuda.shared.array(TILE, int32)
-    _meet_tile(
-        lo, first[tile + 1] - lo, group, n_levels, rank, partner, step, row_idx,
-        given_x, given_z, next_x, next_z, partial, line + cuda.blockIdx.x, x, z, ranks, turns, met,
-    )  # fmt: skip
+@cache
+def _meet(long: bool) -> Kernel:
+    """The kernel of a stage's quadratic forms by level, on the way up.
 
+    It writes a line of partial, (lines, D + 1), for each tile and group.
+    """
 
-@kernel
-def _long_meet(
-    n_groups, first, rank, partner, step, n_levels, row_idx, given_x, given_z,
-    next_x, next_z, partial, line, x, z, ranks, turns, met,
-):  # fmt: skip
-    """`_meet` for tiles of any length."""
-    tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
-    lo, hi = first[tile], first[tile + 1]
-    _meet_tile(
-        lo, hi - lo, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
-        next_x, next_z, partial, line + cuda.blockIdx.x,
-        x[group, lo * WIDE : hi * WIDE], z[group, lo * WIDE : hi * WIDE],
-        ranks[group, lo:hi], turns[group, lo:hi], met[group, lo:hi],
-    )  # fmt: skip
+    @kernel
+    def meet(
+        n_groups, first, rank, partner, step, n_levels, row_idx, given_x, given_z,
+        next_x, next_z, partial, line, room,
+    ):  # fmt: skip
+        tile, group = cuda.blockIdx.x // n_groups, cuda.blockIdx.x % n_groups
+        lo, hi = first[tile], first[tile + 1]
+        if long:
+            start, stop = lo * WIDE, hi * WIDE
+            x, z = room[0][group, start:stop], room[1][group, start:stop]
+            ranks, turns, met = room[2][group, lo:hi], room[3][group, lo:hi], room[4][group, lo:hi]
+        else:
+            x = cuda.shared.array(ROOM, float64)
+            z = cuda.shared.array(ROOM, float64)
+            met = cuda.shared.array(TILE, float64)
+            ranks = cuda.shared.array(TILE, int32)
+            turns = cuda.shared.array(TILE, int32)
+        _meet_tile(
+            lo, hi - lo, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
+            next_x, next_z, partial, line + cuda.blockIdx.x, x, z, ranks, turns, met,
+        )  # fmt: skip
+
+    return meet
 
 
 def sum_products(trees: Sequence[Tree], x: Any, variance: Any = None) -> Floats:
@@ -347,11 +340,7 @@ def _write_grove_product(grove: Grove, x: Any, found: Any) -> None:
         rows = grove.row_idx if place == 0 else none
         items = (*stage.items, plan.n_levels, levels, rows)
         head = (n_groups, stage.first, stage.member, *items, given[place], values, n, out)
-        n_blocks = stage.n_tiles * n_groups
-        if stage.long:
-            _long_down(n_blocks, *head, *_room(stage, n_groups))
-        else:
-            _down(n_blocks, *head)
+        _down(stage.long)(stage.n_tiles * n_groups, *head, _room(stage, n_groups, np.int32))
         values = out
 
 
@@ -371,11 +360,7 @@ def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
         items = (stage.rank, stage.partner, stage.step, plan.n_levels, rows)
         head = (n_groups, stage.first, *items, *pair, *above, partial, line)
         n_blocks = stage.n_tiles * n_groups
-        if stage.long:
-            sums, left, turns, top, _ = _room(stage, n_groups)
-            _long_meet(n_blocks, *head, sums, left, turns, top, xp.empty(top.shape))
-        else:
-            _meet(n_blocks, *head)
+        _meet(stage.long)(n_blocks, *head, _room(stage, n_groups, np.float64))
         pair, line = above, line + n_blocks
     owner = np.concatenate([np.repeat(stage.members, n_groups) for stage in plan.stages])
     by_level = to_host(add_lines_up(owner, plan.n_members, partial))
@@ -395,11 +380,7 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
         rows = grove.row_idx if place == 0 else none
         items = (*stage.items, plan.n_levels, rows)
         head = (n_groups, stage.first, *items, given[-1], sums)
-        n_blocks = stage.n_tiles * n_groups
-        if stage.long:
-            _long_up(n_blocks, *head, *_room(stage, n_groups))
-        else:
-            _up(n_blocks, *head)
+        _up(stage.long)(stage.n_tiles * n_groups, *head, _room(stage, n_groups, np.int32))
         given.append(sums)
     return given
 
@@ -410,7 +391,13 @@ def _no_rows(device: int) -> Any:
     return xp.zeros(1, np.int32)
 
 
-def _room(stage: Stage, n_groups: int) -> list[Any]:
-    """What a long stage needs in place of shared memory."""
+def _room(stage: Stage, n_groups: int, last: npt.DTypeLike) -> tuple[Any, ...]:
+    """What a long stage needs in place of shared memory: two arrays of columns, and three of items.
+
+    last: dtype of the last of them.
+    """
+    if not stage.long:
+        return ()
     wide = [xp.empty((n_groups, stage.n_items * WIDE)) for _ in range(2)]
-    return wide + [xp.empty((n_groups, stage.n_items), np.int32) for _ in range(3)]
+    kinds = (np.int32, np.int32, last)
+    return (*wide, *(xp.empty((n_groups, stage.n_items), kind) for kind in kinds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from triegp.engines.contract import Ids, Links
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    Kernel,
     argsort,
     device,
     kernel,
@@ -44,21 +45,21 @@ def _link(lo, count, place, partner, step, tops, next_tops, left, right, top):
             next_tops[-1 - partner[lo + p]] = top[p]
 
 
-@kernel
-def _link_tiles(first, place, partner, step, tops, next_tops, left, right):
-    """Links of all tiles; tops: ids of the items, or of size 1 where they are leaves."""
-    tile = cuda.blockIdx.x
-    lo, hi = first[tile], first[tile + 1]
-    top = cuda.shared.array(TILE, int32)
-    _link(lo, hi - lo, place, partner, step, tops, next_tops, left, right, top)
+@cache
+def _link_tiles(long: bool) -> Kernel:
+    """The kernel of a stage's links; tops: ids of its items, or of size 1 where they are leaves.
 
+    room: empty, or, if tiles are of any length, one array int32 (n_items,).
+    """
 
-@kernel
-def _link_long_tiles(first, place, partner, step, tops, next_tops, left, right, top):
-    """The same for tiles of any length; top: int32 (n_items,)."""
-    tile = cuda.blockIdx.x
-    lo, hi = first[tile], first[tile + 1]
-    _link(lo, hi - lo, place, partner, step, tops, next_tops, left, right, top[lo:hi])
+    @kernel
+    def link_tiles(first, place, partner, step, tops, next_tops, left, right, room):
+        tile = cuda.blockIdx.x
+        lo, hi = first[tile], first[tile + 1]
+        top = room[0][lo:hi] if long else cuda.shared.array(TILE, int32)
+        _link(lo, hi - lo, place, partner, step, tops, next_tops, left, right, top)
+
+    return link_tiles
 
 
 @kernel
@@ -156,11 +157,8 @@ def _link_plan(plan: Plan) -> tuple[Any, Any, int]:
     for stage, size in zip(plan.stages, sizes, strict=True):
         next_tops = xp.empty(size, np.int32)
         items = (stage.first, stage.place, stage.partner, stage.step)
-        given = (*items, tops, next_tops, left, right)
-        if stage.long:
-            _link_long_tiles(stage.n_tiles, *given, xp.empty(stage.n_items, np.int32))
-        else:
-            _link_tiles(stage.n_tiles, *given)
+        room = (xp.empty(stage.n_items, np.int32),) if stage.long else ()
+        _link_tiles(stage.long)(stage.n_tiles, *items, tops, next_tops, left, right, room)
         tops = next_tops
     return left, right, int(to_host(tops)[0])
 

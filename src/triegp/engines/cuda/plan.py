@@ -20,6 +20,7 @@ from numba import cuda, int32
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    Kernel,
     current_device,
     device,
     kernel,
@@ -155,40 +156,30 @@ def _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin
         n_open[cuda.blockIdx.x] = count - n_merged[0]
 
 
-@kernel
-def _close_tiles(first, rank, depth, n_levels, partner, step, n_open):
-    """Merge what a tile can; partner of what stays open is -1 - the depth of the top of its run.
+def _closing(long: bool) -> Kernel:
+    @kernel
+    def close_tiles(first, rank, depth, n_levels, partner, step, n_open, room):
+        """Merge what a tile can; partner of what stays open is -1 - the depth of its run's top.
 
-    depth: int32 (n_items,), or of size 1 where all items are leaves. n_open: int32 (n_tiles,).
-    """
-    lo = first[cuda.blockIdx.x]
-    count = first[cuda.blockIdx.x + 1] - lo
-    ranks = cuda.shared.array(ENDS, int32)
-    begin = cuda.shared.array(TILE, int32)
-    end = cuda.shared.array(TILE, int32)
-    own = cuda.shared.array(TILE, int32)
-    _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own)
+        depth: int32 (n_items,), or of size 1 where all items are leaves. n_open: int32 (n_tiles,).
+        room: empty, or, if tiles are of any length, four arrays int32 (n_items + n_tiles,).
+        """
+        b = cuda.blockIdx.x
+        lo, hi = first[b], first[b + 1]
+        if long:
+            ranks, begin = room[0][lo + b : hi + b + 1], room[1][lo:hi]
+            end, own = room[2][lo:hi], room[3][lo:hi]
+        else:
+            ranks = cuda.shared.array(ENDS, int32)
+            begin = cuda.shared.array(TILE, int32)
+            end = cuda.shared.array(TILE, int32)
+            own = cuda.shared.array(TILE, int32)
+        _close(lo, hi - lo, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own)
+
+    return close_tiles
 
 
-@kernel
-def _close_long_tiles(first, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own):
-    """The same for tiles of any length; ranks, begin, end, own: int32 (n_items + n_tiles,)."""
-    b = cuda.blockIdx.x
-    lo, hi = first[b], first[b + 1]
-    _close(
-        lo,
-        hi - lo,
-        rank,
-        depth,
-        n_levels,
-        partner,
-        step,
-        n_open,
-        ranks[lo + b : hi + b + 1],
-        begin[lo:hi],
-        end[lo:hi],
-        own[lo:hi],
-    )
+_close_tiles, _close_long_tiles = _closing(False), _closing(True)
 
 
 @kernel
@@ -260,11 +251,8 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
         partner, step = xp.empty(n_items, np.int32), xp.empty(n_items, np.int32)
         n_open = xp.empty(n_tiles, np.int32)
         given = (on_card[0], rank, depth, n_levels, partner, step, n_open)
-        if long:
-            room = [xp.empty(n_items + n_tiles, np.int32) for _ in range(4)]
-            _close_long_tiles(n_tiles, *given, *room)
-        else:
-            _close_tiles(n_tiles, *given)
+        room = tuple(xp.empty(n_items + n_tiles, np.int32) for _ in range(4 if long else 0))
+        (_close_long_tiles if long else _close_tiles)(n_tiles, *given, room)
         starts, owners = on_card
         stages.append(Stage(rank, depth, place, partner, step, starts, owners, members, long))
         offset = np.zeros(n_tiles + 1, np.int32)

@@ -9,17 +9,19 @@ added in a fixed order, so that the result is the same bits every time.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import cuda, float32, float64, int32
+from numba import cuda, float64, from_dtype, int32
 
 from triegp.engines import messages
 from triegp.engines.contract import Sums
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
+    Kernel,
     device,
     kernel,
     launch,
@@ -121,8 +123,9 @@ def _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, to
 
 
 @device
-def _gather(lo, count, b, row_idx, y, variance, m, s):
+def _gather(lo, count, b, given, m, s):
     """Messages of a tile's leaves."""
+    row_idx, y, variance = given
     by = b if y.shape[0] > 1 else 0
     bv = b if variance.shape[0] > 1 else 0
     for p in range(cuda.threadIdx.x, count, THREADS):
@@ -132,8 +135,9 @@ def _gather(lo, count, b, row_idx, y, variance, m, s):
 
 
 @device
-def _copy(lo, count, given_m, given_s, m, s):
+def _copy(lo, count, given, m, s):
     """Messages of a tile's items."""
+    given_m, given_s = given
     for p in range(cuda.threadIdx.x, count, THREADS):
         m[p] = given_m[lo + p]
         s[p] = given_s[lo + p]
@@ -189,168 +193,102 @@ def _go_down(
     add_by_level(count, n_levels, ranks, turns, left_m, room, bounds, partial, line)
 
 
-def _up_leaves(real):
+@cache
+def _up(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
+    """The kernel of a stage's way up: tiles are merged, and what stays open is handed on.
+
+    dtype: of messages. leaves: whether this is the first stage, and `given` is (row_idx, y,
+    variance), from which messages are gathered; else `given` is the items' messages, (m, s). long:
+    whether tiles are of any length and merged in the card's memory, `room`: see `_room`; else in
+    shared memory, and `room` is empty.
+    """
+    real = from_dtype(dtype)
+
     @kernel
-    def up_leaves(
+    def up(
         first, member, rank, depth, partner, step, n_levels, levels,
-        row_idx, y, variance, next_m, next_s, partial,
+        given, next_m, next_s, partial, line, room,
     ):  # fmt: skip
-        """The first stage: leaves' messages are gathered from rows."""
         tile = cuda.blockIdx.x
-        lo, b = first[tile], member[tile]
-        count = first[tile + 1] - lo
-        ranks = cuda.shared.array(TILE, int32)
-        own = cuda.shared.array(TILE, int32)
-        turns = cuda.shared.array(TILE, int32)
-        top = cuda.shared.array(TILE, int32)
-        m = cuda.shared.array(TILE, real)
-        s = cuda.shared.array(TILE, real)
+        lo, hi, b = first[tile], first[tile + 1], member[tile]
+        count = hi - lo
+        if long:
+            ranks, own, turns, top = room[0][lo:hi], room[1][lo:hi], room[2][lo:hi], room[3][lo:hi]
+            m, s = room[4][lo:hi], room[5][lo:hi]
+        else:
+            ranks = cuda.shared.array(TILE, int32)
+            own = cuda.shared.array(TILE, int32)
+            turns = cuda.shared.array(TILE, int32)
+            top = cuda.shared.array(TILE, int32)
+            m = cuda.shared.array(TILE, real)
+            s = cuda.shared.array(TILE, real)
         _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
-        _gather(lo, count, b, row_idx, y, variance, m, s)
+        if leaves:
+            _gather(lo, count, b, given, m, s)
+        else:
+            _copy(lo, count, given, m, s)
         _go_up(
             count, n_levels, levels, b, ranks, own, turns, top, m, s,
-            next_m, next_s, partial, tile,
+            next_m, next_s, partial, line + tile,
         )  # fmt: skip
 
-    return up_leaves
+    return up
 
 
-def _down_leaves(real):
+@cache
+def _down(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
+    """The kernel of a stage's way down: adjoints of what stayed open become the items'.
+
+    As `_up`. Items' messages are overwritten by their adjoints; those of leaves go to found,
+    (by_mean, by_var), both (N,), if rows are wanted.
+    """
+    real = from_dtype(dtype)
+
     @kernel
-    def down_leaves(
+    def down(
         first, member, rank, depth, partner, step, n_levels, levels,
-        row_idx, y, variance, next_m, next_s, partial, rows, by_mean, by_var,
+        given, next_m, next_s, partial, line, room, rows, found,
     ):  # fmt: skip
-        """The last stage of the way down; by_mean, by_var: (N,), written if rows are wanted."""
         tile, t = cuda.blockIdx.x, cuda.threadIdx.x
-        lo, b = first[tile], member[tile]
-        count = first[tile + 1] - lo
-        ranks = cuda.shared.array(TILE, int32)
-        own = cuda.shared.array(TILE, int32)
-        turns = cuda.shared.array(TILE, int32)
-        top = cuda.shared.array(TILE, int32)
-        m = cuda.shared.array(TILE, real)
-        s = cuda.shared.array(TILE, real)
-        left_m = cuda.shared.array(TILE, real)
-        left_s = cuda.shared.array(TILE, real)
-        room = cuda.shared.array(THREADS, float64)
+        lo, hi, b = first[tile], first[tile + 1], member[tile]
+        count = hi - lo
+        if long:
+            ranks, own, turns, top = room[0][lo:hi], room[1][lo:hi], room[2][lo:hi], room[3][lo:hi]
+            m, s, left_m, left_s = room[4][lo:hi], room[5][lo:hi], room[6][lo:hi], room[7][lo:hi]
+        else:
+            ranks = cuda.shared.array(TILE, int32)
+            own = cuda.shared.array(TILE, int32)
+            turns = cuda.shared.array(TILE, int32)
+            top = cuda.shared.array(TILE, int32)
+            m = cuda.shared.array(TILE, real)
+            s = cuda.shared.array(TILE, real)
+            left_m = cuda.shared.array(TILE, real)
+            left_s = cuda.shared.array(TILE, real)
         _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
-        _gather(lo, count, b, row_idx, y, variance, m, s)
+        if leaves:
+            _gather(lo, count, b, given, m, s)
+        else:
+            _copy(lo, count, given, m, s)
         _go_down(
             count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
-            next_m, next_s, partial, tile,
+            next_m, next_s, partial, line + tile,
         )  # fmt: skip
+        if leaves:
+            by_mean, by_var = found
+        else:
+            by_mean, by_var = given
         by_noise = 0.0
         for p in range(t, count, THREADS):
             by_noise += s[p]
             if rows:
                 by_mean[lo + p] = m[p]
                 by_var[lo + p] = s[p]
-        by_noise = block_sum(by_noise, room)
-        if t == 0:
-            partial[tile, n_levels + 1] = by_noise
+        if leaves:
+            by_noise = block_sum(by_noise, cuda.shared.array(THREADS, float64))
+            if t == 0:
+                partial[line + tile, n_levels + 1] = by_noise
 
-    return down_leaves
-
-
-def _up_items(real):
-    @kernel
-    def up_items(
-        first, member, rank, depth, partner, step, n_levels, levels,
-        item_m, item_s, next_m, next_s, partial, line,
-    ):  # fmt: skip
-        """A later stage: messages come from the stage before."""
-        tile = cuda.blockIdx.x
-        lo, b = first[tile], member[tile]
-        count = first[tile + 1] - lo
-        ranks = cuda.shared.array(TILE, int32)
-        own = cuda.shared.array(TILE, int32)
-        turns = cuda.shared.array(TILE, int32)
-        top = cuda.shared.array(TILE, int32)
-        m = cuda.shared.array(TILE, real)
-        s = cuda.shared.array(TILE, real)
-        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
-        _copy(lo, count, item_m, item_s, m, s)
-        _go_up(
-            count, n_levels, levels, b, ranks, own, turns, top, m, s,
-            next_m, next_s, partial, line + tile,
-        )  # fmt: skip
-
-    return up_items
-
-
-def _down_items(real):
-    @kernel
-    def down_items(
-        first, member, rank, depth, partner, step, n_levels, levels,
-        item_m, item_s, next_m, next_s, partial, line,
-    ):  # fmt: skip
-        """A later stage on the way down: items' messages are overwritten by their adjoints."""
-        tile = cuda.blockIdx.x
-        lo, b = first[tile], member[tile]
-        count = first[tile + 1] - lo
-        ranks = cuda.shared.array(TILE, int32)
-        own = cuda.shared.array(TILE, int32)
-        turns = cuda.shared.array(TILE, int32)
-        top = cuda.shared.array(TILE, int32)
-        m = cuda.shared.array(TILE, real)
-        s = cuda.shared.array(TILE, real)
-        left_m = cuda.shared.array(TILE, real)
-        left_s = cuda.shared.array(TILE, real)
-        _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top)
-        _copy(lo, count, item_m, item_s, m, s)
-        _go_down(
-            count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
-            next_m, next_s, partial, line + tile,
-        )  # fmt: skip
-        for p in range(cuda.threadIdx.x, count, THREADS):
-            item_m[lo + p] = m[p]
-            item_s[lo + p] = s[p]
-
-    return down_items
-
-
-@kernel
-def _long_up(
-    first, member, rank, depth, partner, step, n_levels, levels,
-    item_m, item_s, next_m, next_s, partial, line, ranks, own, turns, top, m, s,
-):  # fmt: skip
-    """`up_items` for tiles of any length, in the card's memory: ranks, ..., s (n_items,)."""
-    tile = cuda.blockIdx.x
-    lo, hi, b = first[tile], first[tile + 1], member[tile]
-    count = hi - lo
-    _load(
-        lo, count, n_levels, rank, depth, partner, step,
-        ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
-    )  # fmt: skip
-    _copy(lo, count, item_m, item_s, m[lo:hi], s[lo:hi])
-    _go_up(
-        count, n_levels, levels, b, ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
-        m[lo:hi], s[lo:hi], next_m, next_s, partial, line + tile,
-    )  # fmt: skip
-
-
-@kernel
-def _long_down(
-    first, member, rank, depth, partner, step, n_levels, levels,
-    item_m, item_s, next_m, next_s, partial, line, ranks, own, turns, top, m, s, left_m, left_s,
-):  # fmt: skip
-    """`down_items` for tiles of any length, in the card's memory."""
-    tile = cuda.blockIdx.x
-    lo, hi, b = first[tile], first[tile + 1], member[tile]
-    count = hi - lo
-    _load(
-        lo, count, n_levels, rank, depth, partner, step,
-        ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
-    )  # fmt: skip
-    _copy(lo, count, item_m, item_s, m[lo:hi], s[lo:hi])
-    _go_down(
-        count, n_levels, levels, b, ranks[lo:hi], own[lo:hi], turns[lo:hi], top[lo:hi],
-        m[lo:hi], s[lo:hi], left_m[lo:hi], left_s[lo:hi], next_m, next_s, partial, line + tile,
-    )  # fmt: skip
-    for p in range(lo + cuda.threadIdx.x, hi, THREADS):
-        item_m[p] = m[p]
-        item_s[p] = s[p]
+    return down
 
 
 @kernel
@@ -373,12 +311,6 @@ def _crown(root_depth, n_levels, levels, m, s, partial, gradient):
             partial[b, 0] = -gs
             if root_depth[b] == n_levels:
                 partial[b, n_levels] += gs
-
-
-UP_LEAVES = {np.dtype("f8"): _up_leaves(float64), np.dtype("f4"): _up_leaves(float32)}
-DOWN_LEAVES = {np.dtype("f8"): _down_leaves(float64), np.dtype("f4"): _down_leaves(float32)}
-UP_ITEMS = {np.dtype("f8"): _up_items(float64), np.dtype("f4"): _up_items(float32)}
-DOWN_ITEMS = {np.dtype("f8"): _down_items(float64), np.dtype("f4"): _down_items(float32)}
 
 
 def evaluate_plan(
@@ -405,45 +337,32 @@ def evaluate_plan(
     lines = np.cumsum([n_members, *(stage.n_tiles for stage in plan.stages)])
     partial = xp.zeros((int(lines[-1]), n_columns))
     sizes = [*(stage.n_items for stage in plan.stages[1:]), n_members]
-    m, s = ([xp.empty(size, dtype) for size in sizes] for _ in range(2))
-    leaves = plan.stages[0]
-    given = (leaves.first, leaves.member, *leaves.items, n_levels, levels)
-    given = (*given, row_idx, y, variance, m[0], s[0], partial[n_members:])
-    UP_LEAVES[dtype](leaves.n_tiles, *given)
-    for k in range(1, len(plan.stages)):
-        _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, False)
-    tail = (plan.root_depth, n_levels, levels, m[-1], s[-1], partial, gradient)
+    pairs = [(xp.empty(size, dtype), xp.empty(size, dtype)) for size in sizes]
+    given = [(row_idx, y, variance), *pairs]
+    heads = [
+        (stage.first, stage.member, *stage.items, n_levels, levels, given[k], *given[k + 1])
+        for k, stage in enumerate(plan.stages)
+    ]
+    for k, stage in enumerate(plan.stages):
+        up = _up(dtype, k == 0, stage.long)
+        up(stage.n_tiles, *heads[k], partial, int(lines[k]), _room(stage, dtype, 2))
+    tail = (plan.root_depth, n_levels, levels, *pairs[-1], partial, gradient)
     launch(_crown, n_members, *tail)
     by_mean = by_var = xp.empty(row_idx.size if rows else 1, dtype)
     if gradient:
-        for k in range(len(plan.stages) - 1, 0, -1):
-            _items(plan.stages[k], n_levels, levels, m, s, k, partial, int(lines[k]), dtype, True)
         by_mean = xp.empty_like(by_var)
-        DOWN_LEAVES[dtype](leaves.n_tiles, *given, rows, by_mean, by_var)
+        for k, stage in reversed(list(enumerate(plan.stages))):
+            down = _down(dtype, k == 0, stage.long)
+            wanted = (rows, (by_mean, by_var)) if k == 0 else (True, ())
+            room = _room(stage, dtype, 4)
+            down(stage.n_tiles, *heads[k], partial, int(lines[k]), room, *wanted)
     owner = np.concatenate([np.arange(n_members), *(stage.members for stage in plan.stages)])
     total = to_host(add_lines_up(owner, n_members, partial))
     sums = [Sums(float(a), float(b), int(c)) for a, b, c in total[:, n_columns - N_SUMS :]]
     return sums, total[:, : n_columns - N_SUMS] if gradient else None, by_mean, by_var
 
 
-def _items(
-    stage: Stage,
-    n_levels: int,
-    levels: Any,
-    m: list[Any],
-    s: list[Any],
-    k: int,
-    partial: Any,
-    line: int,
-    dtype: np.dtype[Any],
-    down: bool,
-) -> None:
-    """One stage after the first, up or down."""
-    given = (stage.first, stage.member, *stage.items, n_levels, levels)
-    given = (*given, m[k - 1], s[k - 1], m[k], s[k], partial, line)
-    if stage.long:
-        room = [xp.empty(stage.n_items, np.int32) for _ in range(4)]
-        room += [xp.empty(stage.n_items, dtype) for _ in range(4 if down else 2)]
-        (_long_down if down else _long_up)(stage.n_tiles, *given, *room)
-    else:
-        (DOWN_ITEMS if down else UP_ITEMS)[dtype](stage.n_tiles, *given)
+def _room(stage: Stage, dtype: np.dtype[Any], n_real: int) -> tuple[Any, ...]:
+    """What a long stage needs in place of shared memory: four arrays of integers, and n_real."""
+    kinds = [np.dtype(np.int32)] * 4 + [dtype] * n_real if stage.long else []
+    return tuple(xp.empty(stage.n_items, kind) for kind in kinds)
