@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from card_engine import CardEngine
 from device_arrays import DeviceArray
 from problems import make_problem, problems
 from triegp.engines import Candidate, CpuEngine
@@ -16,21 +17,6 @@ from triegp.tree.observations import hold_rows, measure, observe
 
 EXTRAS = [{}, {"known_noise": True}, {"sample_weight": True}]
 EXTRAS.append({"known_noise": True, "sample_weight": True})
-
-
-class CardEngine(CpuEngine):
-    """Holds arrays where numpy can't get at them, and works on them on the CPU."""
-
-    def hold(self, array):
-        return DeviceArray(array)
-
-    def evaluate_many(self, candidates, dtype, gradient, rows=False):
-        host = [Candidate(*(getattr(a, "_array", a) for a in one)) for one in candidates]
-        found = super().evaluate_many(host, dtype, gradient, rows)
-        return [
-            one._replace(by_var=None if one.by_var is None else self.hold(one.by_var))
-            for one in found
-        ]
 
 
 def candidate_of(problem, variance):

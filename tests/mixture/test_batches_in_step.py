@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_batches import CardEngine
-from test_optimise import PLAN, PRECISION, make_data
 
+from card_engine import CardEngine
+from optimise_problems import PLAN, PRECISION, make_data
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.mixture import train_ensemble

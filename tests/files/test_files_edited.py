@@ -1,0 +1,223 @@
+"""Model files with a fitting digest whose content does not fit together: a clear error."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+
+import triegp
+from model_files import KNOWN, NEW, WEIGHT, Y2, X, refused, small, write_parts
+from triegp.files.container import VERSION
+from triegp.files.contents import check_rows
+from triegp.files.model import pack_model
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Header and arrays of a file with three members, two targets, training rows: to be edited."""
+    model = small(multi_target="shared", mixture="softmax").fit(X, Y2, WEIGHT, KNOWN)
+    return pack_model(model, True)
+
+
+def test_the_parts_unchanged_are_a_model(parts, tmp_path):
+    loaded = triegp.load(write_parts(tmp_path / "m", *parts))
+    assert loaded.predict(NEW).shape == (50, 2)
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, 99])
+def test_a_newer_file(parts, tmp_path, version):
+    header, arrays = parts
+    refused(write_parts(tmp_path / "m", header | {"version": version}, arrays), "newer")
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, True, 1.0])
+def test_a_file_of_no_version(parts, tmp_path, version):
+    header, arrays = parts
+    refused(write_parts(tmp_path / "m", header | {"version": version}, arrays), "version")
+
+
+@pytest.mark.parametrize("estimator", ["Ridge", "", None, 3, ["BinaryTreeGPRegressor"], {}])
+def test_an_unknown_estimator(parts, tmp_path, estimator):
+    header, arrays = parts
+    path = write_parts(tmp_path / "m", header | {"estimator": estimator}, arrays)
+    refused(path, "expected one of BinaryTreeGPRegressor")
+
+
+def test_a_key_or_an_array_that_is_missing(parts, tmp_path):
+    header, arrays = parts
+    for key in header:
+        rest = {name: value for name, value in header.items() if name != key}
+        refused(write_parts(tmp_path / "m", rest, arrays))
+    member = header["ensembles"][0]["members"][0]
+    for key in member:
+        edited = copy.deepcopy(header)
+        del edited["ensembles"][0]["members"][0][key]
+        refused(write_parts(tmp_path / "m", edited, arrays))
+    optional = {"ensemble.0.row_weight", "rows.weight", "rows.known_noise"}
+    for key in arrays.keys() - optional:
+        rest = {name: value for name, value in arrays.items() if name != key}
+        refused(write_parts(tmp_path / "m", header, rest))
+
+
+HEADER_EDITS = {
+    "parameters": [None, [], {"no_such": 1}],
+    "one_dimensional": [True],  # with two targets
+    "feature_names": [["a"], ["a", "b", 3], 5],
+    "scalings": [[], ["minmax"], ["minmax", "minmax", "minmax"], ["rank", "ecdf"], 3],
+    "margin": [-1.0, None, "wide"],
+    "outside": ["nowhere", None],
+    "ensembles": [[], None, [{}], [{"members": []}]],
+}
+MEMBER_EDITS = {
+    "encoder": [-1, 2, None, "0", True, 0.0],
+    "nugget": ["both", None, 1],
+    "noise": [0.0, -1.0, None, "x", float("nan"), float("inf")],
+    "dtype": ["int8", "float16", "object", None, "O8"],
+    "nll_per_row": [None, "x"],
+    "n_evaluations": [None, "x", float("inf")],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in HEADER_EDITS.items() for value in values]
+)
+def test_a_header_that_says_nonsense(parts, tmp_path, key, value):
+    header, arrays = parts
+    refused(write_parts(tmp_path / "m", header | {key: value}, arrays))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in MEMBER_EDITS.items() for value in values]
+)
+def test_a_member_that_says_nonsense(parts, tmp_path, key, value):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["ensembles"][0]["members"][1][key] = value
+    refused(write_parts(tmp_path / "m", header, arrays))
+
+
+def at(place, value):
+    def edit(array):
+        array[place] = value
+        return array
+
+    return edit
+
+
+def swap(i, j):
+    def edit(array):
+        array[[i, j]] = array[[j, i]]
+        return array
+
+    return edit
+
+
+ARRAY_EDITS = {
+    "bits that repeat": ("ensemble.0.0.bits", at(0, 1)),
+    "bits out of range": ("ensemble.0.0.bits", at(0, 10_000)),
+    "bits below 0": ("ensemble.0.0.bits", at(0, -1)),
+    "bits of another type": ("ensemble.0.0.bits", lambda a: a.astype(np.int32)),
+    "too few bits": ("ensemble.0.0.bits", lambda a: a[:-1]),
+    "variance that rises": ("ensemble.0.0.remaining", swap(1, 2)),
+    "variance not a number": ("ensemble.0.0.remaining", at(1, np.nan)),
+    "variance that does not end in 0": ("ensemble.0.0.remaining", at(-1, 1e-3)),
+    "no variance": ("ensemble.0.0.remaining", np.zeros_like),
+    "rows that repeat": ("ensemble.0.1.row_idx", lambda a: np.zeros_like(a)),
+    "rows out of range": ("ensemble.0.1.row_idx", at(3, 200)),
+    "rows far out of range": ("ensemble.0.1.row_idx", at(3, 2**31 - 1)),
+    "rows below 0": ("ensemble.0.1.row_idx", at(3, -1)),
+    "too few rows": ("ensemble.0.1.row_idx", lambda a: a[:-1]),
+    "lcp beyond the key": ("ensemble.0.1.lcp", at(3, 10_000)),
+    "lcp below 0": ("ensemble.0.1.lcp", at(3, -1)),
+    "lcp of other keys": ("ensemble.0.1.lcp", lambda a: np.append(a[:1], a[:0:-1])),
+    "lcp without the first": ("ensemble.0.1.lcp", at(0, 0)),
+    "keys that are not sorted": ("ensemble.0.1.keys", lambda a: a[::-1].copy()),
+    "keys of another type": ("ensemble.0.1.keys", lambda a: a.view(np.int64)),
+    "keys of no width": ("ensemble.0.1.keys", lambda a: a[:, :0]),
+    "keys in one line": ("ensemble.0.1.keys", lambda a: a.ravel()),
+    "keys with more bits": ("ensemble.0.1.keys", lambda a: a | np.uint64(1)),
+    "keys all equal": ("ensemble.0.1.keys", np.zeros_like),
+    "no rows": ("ensemble.0.targets", lambda a: a[:, :0]),
+    "no targets": ("ensemble.0.targets", lambda a: a[:0]),
+    "too few targets": ("ensemble.0.targets", lambda a: a[:1]),
+    "targets not finite": ("ensemble.0.targets", at((0, 0), np.inf)),
+    "targets of another type": ("ensemble.0.targets", lambda a: a.astype(np.float32)),
+    "weights below 0": ("ensemble.0.row_weight", at(5, -1.0)),
+    "weights all 0": ("ensemble.0.row_weight", np.zeros_like),
+    "too few weights": ("ensemble.0.row_weight", lambda a: a[:1]),
+    "noise of 0": ("ensemble.0.0.noise.0", at(0, 0.0)),
+    "too few noises": ("ensemble.0.0.noise.1", lambda a: a[:2]),
+    "mixture weights that do not sum to 1": ("ensemble.0.weight", lambda a: 2 * a),
+    "mixture weights below 0": ("ensemble.0.weight", at(0, [-1.0, 2.0, 0.0])),
+    "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
+    "variance times 0": ("ensemble.0.tempering", np.zeros_like),
+    "means pushed apart": ("ensemble.0.tempering", at((0, 0), 1e300)),
+    "tempering of one target": ("ensemble.0.tempering", lambda a: a[:1]),
+    "shift beyond 1": ("ensemble.0.0.shift", at(0, 1.5)),
+    "shift of other features": ("ensemble.0.0.shift", lambda a: a[:2]),
+    "a box inside out": ("encoder.0.low", lambda a: a + 100),
+    "a box not finite": ("encoder.0.high", at(0, np.nan)),
+    "a box of fewer features": ("encoder.0.low", lambda a: a[:2]),
+    "precision of 0": ("encoder.0.precision", at(0, 0)),
+    "precision of 99": ("encoder.0.precision", at(0, 99)),
+    "other precision": ("encoder.0.precision", lambda a: a + 1),
+    "knots that fall": ("encoder.1.knots", lambda a: a[:, ::-1].copy()),
+    "too few knots": ("encoder.1.knots", lambda a: a[:, :5]),
+    "a scale of 0": ("target_scale", np.zeros_like),
+    "a mean that is not finite": ("target_mean", at(0, np.inf)),
+    "means of fewer targets": ("target_mean", lambda a: a[:1]),
+    "fewer training rows": ("rows.X", lambda a: a[:-1]),
+    "training rows not finite": ("rows.X", at((0, 0), np.nan)),
+    "training rows of text": ("rows.X", lambda a: a.astype(np.int8)),
+    "fewer training targets": ("rows.targets", lambda a: a[:-1]),
+    "fewer training weights": ("rows.weight", lambda a: a[:-1]),
+    "known noise below 0": ("rows.known_noise", at(0, -1.0)),
+}
+
+
+@pytest.mark.parametrize(("name", "edit"), ARRAY_EDITS.values(), ids=ARRAY_EDITS)
+def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
+    """The digest fits, the arrays do not: no crash, nothing read out of bounds."""
+    header, arrays = parts
+    edited = arrays | {name: edit(arrays[name].copy())}
+    refused(write_parts(tmp_path / "m", header, edited), "does not hold a whole model")
+
+
+def test_rows_with_the_same_key_must_be_in_their_order(parts, tmp_path):
+    header, arrays = parts
+    lcp = arrays["ensemble.0.0.lcp"]
+    twin = int(np.argmax(lcp))
+    assert lcp[twin] == arrays["ensemble.0.0.bits"].size - 1  # the row nugget leaves one unread
+    name = "ensemble.0.0.row_idx"
+    edited = arrays | {name: swap(twin - 1, twin)(arrays[name].copy())}
+    refused(write_parts(tmp_path / "m", header, edited), "must rise")
+
+
+def shared_bits(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
+
+
+@pytest.mark.parametrize("n_levels", [0, 1, 31, 32, 33, 63, 64, 65, 128, 130])
+def test_lcp_of_keys_against_bit_strings(n_levels):
+    """What the checks take for the lcp, by comparing strings of 0 and 1."""
+    draw = np.random.default_rng(n_levels)
+    texts = ["".join(map(str, draw.integers(0, 2, n_levels))) for _ in range(40)]
+    texts += [text[: n_levels // 2] + "1" * (n_levels - n_levels // 2) for text in texts[:20]]
+    if n_levels:
+        texts += [text[:-1] + "0" for text in texts[:20]] + ["0" * n_levels, "1" * n_levels]
+    texts.sort()
+    width = max(1, -(-n_levels // 64))
+    words = [
+        [int(text.ljust(64 * width, "0")[64 * w :][:64], 2) for w in range(width)] for text in texts
+    ]
+    lcp = [-1] + [shared_bits(*pair) for pair in itertools.pairwise(texts)]
+    arrays = {
+        "m.row_idx": np.arange(len(texts), dtype=np.int32),
+        "m.lcp": np.array(lcp, dtype=np.int32),
+        "m.keys": np.array(words, dtype=np.uint64).reshape(len(texts), width),
+    }
+    check_rows(arrays, "m", len(texts), n_levels)
+    for i in range(1, len(texts), 7):
+        edited = arrays | {"m.lcp": at(i, lcp[i] + 1)(arrays["m.lcp"].copy())}
+        with pytest.raises(ValueError, match=r"m\.lcp"):
+            check_rows(edited, "m", len(texts), n_levels)

@@ -1,0 +1,96 @@
+"""Fitted models of all kinds, and what is written to and read from their files."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import triegp
+from triegp import BinaryTreeGPRegressor
+from triegp.files.container import ModelFileError, write_file
+
+rng = np.random.default_rng(0)
+X = rng.random((200, 3))
+X[:20] = X[20:40]  # twins
+Y = np.sin(5 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(200)
+Y2 = np.stack([Y, Y**2 + 0.1 * rng.standard_normal(200)], axis=1)
+NEW = 1.2 * rng.random((50, 3)) - 0.1  # some outside the box
+MORE = X[:7] * 0.9 + 0.05
+WEIGHT = rng.integers(0, 4, 200).astype(float)
+KNOWN = rng.exponential(0.1, 200)
+
+
+def small(**options):
+    settings = {"n_members": 3, "n_candidates": 3, "max_iter": 5, "random_state": 0, "n_jobs": 1}
+    return BinaryTreeGPRegressor(**(settings | options))
+
+
+def fit_named():
+    return small().fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
+
+
+MODELS = {
+    "plain": lambda: small().fit(X, Y),
+    "weights": lambda: small().fit(X, Y, sample_weight=WEIGHT),
+    "known noise": lambda: small().fit(X, Y, known_noise=KNOWN),
+    "both": lambda: small().fit(X, Y, sample_weight=WEIGHT, known_noise=KNOWN),
+    "two targets": lambda: small().fit(X, Y2, known_noise=KNOWN),
+    "shared targets": lambda: small(multi_target="shared").fit(X, Y2, sample_weight=WEIGHT),
+    "one column": lambda: small().fit(X, Y[:, None]),
+    "float32": lambda: small().fit(X.astype(np.float32), Y),
+    "added to": lambda: small().fit(X, Y).partial_fit(MORE, Y[:7]),
+    "added to, weighted": lambda: (
+        small()
+        .fit(X, Y)
+        .partial_fit(MORE, Y[:7], sample_weight=np.arange(7.0), known_noise=np.arange(7.0))
+    ),
+    "unrelated outside": lambda: small(outside="unrelated").fit(X, Y),
+    "bit nugget": lambda: small(nugget="bit", scaling="ecdf", mixture="stacking").fit(X, Y),
+    "one grid": lambda: small(preset="paper-bte", n_candidates=6, max_iter=3).fit(X, Y),
+    "many bits": lambda: small(precision=[31, 30, 29]).fit(X, Y),
+    "one bit": lambda: small(shift=False, precision=1, scaling="minmax").fit(X[:, :1], Y),
+    "one row": lambda: small(n_members=2).fit(X[:1], Y[:1]),
+    "no rows kept": lambda: small(keep_rows=False).fit(X, Y),
+}
+
+
+def new_rows(model):
+    return NEW[:, : model.n_features_in_]
+
+
+def answers(model):
+    """Everything that a model says, as arrays."""
+    new = new_rows(model)
+    return [
+        *model.predict(new, return_std=True),
+        *model.predict(new, return_std=True, latent=True),
+        model.predict_quantiles(new, (1e-3, 0.5, 0.9)),
+        *model.loo_predict(),
+        model.loo_log_density(),
+        model.sample_y(new, 3, random_state=1),
+        model.feature_importances_,
+        np.array(model.log_marginal_likelihood_),
+        np.array(model.loo_score_),
+        np.array(model.n_evaluations_),
+    ]
+
+
+def assert_same(a, b):
+    for one, two in zip(answers(a), answers(b), strict=True):
+        np.testing.assert_array_equal(one, two, strict=True)
+
+
+def through_file(model, path, **options):
+    model.save(path, **options)
+    return triegp.load(path)
+
+
+def refused(path, match=None):
+    with pytest.raises(ModelFileError, match=match) as caught:
+        triegp.load(path)
+    assert str(path) in str(caught.value)
+
+
+def write_parts(path, header, arrays):
+    """A file with a fitting digest, whatever it says."""
+    write_file(path, header, arrays)
+    return path
