@@ -83,13 +83,13 @@ def main():
     plain = cuda.jit(plan._close_tiles.function)
     ways = {
         "numba, launched by CuPy": lambda: plan._close_tiles(
-            n_tiles, stage.first, found.rank, none, n_levels, *ours
+            n_tiles, stage.first, found.rank, none, n_levels, *ours, ()
         ),
         "CUDA C++, launched by CuPy": lambda: written(
             (n_tiles,), (THREADS,), (stage.first, found.rank, np.int32(n_levels), *theirs)
         ),
         "numba, launched by numba": lambda: plain[n_tiles, THREADS](
-            stage.first, found.rank, none, n_levels, *third
+            stage.first, found.rank, none, n_levels, *third, ()
         ),
     }
     rows = []

@@ -74,8 +74,8 @@ def measure_fit(name, repeats):
 def measure_nll(name, model):
     """Likelihood of the test targets, and the time it took."""
     (_, y), (X_new, y_new) = load(name, 0, "train", "test")
-    seconds, mixture = timed(lambda: model.predict_distribution(X_new))
-    predicted = Gaussians(mixture.weight, mixture.mean, np.sqrt(mixture.var))
+    seconds, got = timed(lambda: model.predict_distribution(X_new))
+    predicted = Gaussians(got.weights, got.means, np.sqrt(got.variances))
     found = score(predicted, y_new, y.std(ddof=1))
     return {"nll": found["nll"], "crps": found["crps"], "variance_seconds": seconds}
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from triegp import BinaryTreeGPRegressor, BitEncoder
 from triegp.encoding import Codes
-from triegp.models.distribution import distribution, mixture_mean
 from triegp.tree import (
     BitOrder,
     build_trie,
@@ -133,8 +132,8 @@ def learn(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray) ->
     print(f"\nthe estimator, {len(y):,} rows, orders and weights learned")
     model = timed("fit, 24 members", lambda: BinaryTreeGPRegressor(random_state=0).fit(X, y))
     got = timed(f"predict {len(y_new):,} rows", lambda: model.predict_distribution(X_new))
-    error = np.sqrt(np.mean((y_new - mixture_mean(got)) ** 2))
-    level = distribution(got, y_new)
+    error = np.sqrt(np.mean((y_new - got.mean()) ** 2))
+    level = got.cdf(y_new)
     print(
         f"new rows: rmse {error:.4f}, 90 % intervals cover "
         f"{100 * np.mean(np.abs(level - 0.5) < 0.45):.1f} %, shares of explained variance "

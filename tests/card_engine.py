@@ -7,6 +7,8 @@ from triegp.engines import Candidate, CpuEngine
 class CardEngine(CpuEngine):
     """Holds arrays where numpy can't get at them, and works on them on the CPU."""
 
+    on_host = False
+
     def hold(self, array):
         return DeviceArray(array)
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.scaling import Grid, positions, weighted_percentiles
+from triegp.encoding.scaling import FeatureMap, positions, weighted_percentiles
 
 ALL_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SCALINGS = ["minmax", "ecdf"]
@@ -24,7 +24,7 @@ def ecdf_positions(values, at):
     """Where the ECDF of `values` puts the points `at`."""
     values, at = np.asarray(values, dtype=float), np.asarray(at, dtype=float)
     knots = weighted_percentiles(values)
-    grid = Grid(values.min(keepdims=True), values.max(keepdims=True), knots[None])
+    grid = FeatureMap(values.min(keepdims=True), values.max(keepdims=True), knots[None])
     return positions(at[None].copy(), grid)[0]
 
 

@@ -6,18 +6,18 @@ import numpy as np
 
 import oracle
 from triegp import BitEncoder
-from triegp.additive import train as fitting
-from triegp.additive import variance as spread
-from triegp.additive.model import Manner
-from triegp.additive.start import Parameters, draw_grids, features_of, start_even
-from triegp.additive.train import condition_forest
-from triegp.additive.walk import row_noise
+from triegp.additive import conditioning, variance
+from triegp.additive.conditioning import condition_forest
+from triegp.additive.model import forest_mean, read_points
+from triegp.additive.settings import Settings
+from triegp.additive.start import Parameters, draw_grids, features_of, row_noise, start_even
+from triegp.additive.variance import cheap_of, draw_forest, forest_covariance, forest_variance
 from triegp.engines import CpuEngine
-from triegp.tree.observations import Measured
+from triegp.tree.rows import Rows
 
 SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
 SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
-EXACT = Manner("exact")
+EXACT = Settings(variance="exact", variance_error=0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Problem:
     """Rows, the forest's parameters, and rows to predict at."""
 
     X: np.ndarray
-    rows: Measured
+    rows: Rows
     encoders: tuple
     parameters: Parameters
     new: np.ndarray  # inside the box
@@ -52,11 +52,11 @@ class Problem:
         parameters = parameters or self.parameters
         orders = parameters.orders()
         copies = np.repeat(np.arange(self.rows.y.size), copies_of(self.rows))
-        noise = row_noise(orders, parameters.noise, self.rows)
+        noise = row_noise(self.rows, orders, parameters.noise).noise
         dense = self.kernel(orders=orders)[np.ix_(copies, copies)] + np.diag(noise[copies])
         return oracle.nll(dense, self.rows.y[copies])
 
-    def condition(self, manner=EXACT, engine=None):
+    def condition(self, settings=EXACT, engine=None, seed=0):
         present = np.ones(self.rows.y.size, bool)
         return condition_forest(
             self.encoders,
@@ -64,7 +64,8 @@ class Problem:
             self.parameters,
             self.rows,
             present,
-            manner,
+            settings,
+            seed,
             engine or CpuEngine(),
         )
 
@@ -89,7 +90,7 @@ def make_problem(
     encoders = draw_grids([encoder], n_trees, rng)
     phi = tuple(start_even(e, slope, rng) for e in encoders)
     parameters = Parameters(phi, np.log(rng.uniform(0.2, 0.6, n_trees)), float(np.log(noise)))
-    rows = Measured(
+    rows = Rows(
         y - y.mean(),
         rng.uniform(0.0, 0.3, n) if known else None,
         rng.integers(1, 5, n).astype(float) if weighted else None,
@@ -113,6 +114,27 @@ def dense_kernel(encoders, orders, A, B):
 
 def copies_of(rows):
     return np.ones(rows.y.size, int) if rows.weight is None else rows.weight.astype(int)
+
+
+def mean_at(found, X):
+    """Mean of f at new rows."""
+    return forest_mean(found, read_points(found, X))
+
+
+def variance_at(found, X):
+    """Variance of f at new rows, as the model computes it."""
+    cheap = cheap_of(found) if found.variance_by == "cheap" else None
+    return forest_variance(found, read_points(found, X, sort=True), cheap)
+
+
+def covariance_at(found, X):
+    """Covariance of f at new rows."""
+    return forest_covariance(found, read_points(found, X, sort=True))
+
+
+def draws_at(found, X, n_samples, rng):
+    """Joint samples of f at new rows."""
+    return draw_forest(found, read_points(found, X, sort=True), n_samples, rng)
 
 
 def own_kernel(found, A, B):
@@ -144,9 +166,9 @@ def dense_left_out(found, X):
 
 def solve_tightly(monkeypatch):
     """Solves as exact as float64 allows, so that values can be compared tightly."""
-    monkeypatch.setattr(fitting, "TOLERANCE", 1e-11)
-    monkeypatch.setattr(spread, "EXACT_TOLERANCE", 1e-11)
-    monkeypatch.setattr(spread, "SAMPLE_TOLERANCE", 1e-11)
+    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-11)
+    monkeypatch.setattr(variance, "EXACT_TOLERANCE", 1e-11)
+    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-11)
 
 
 def assert_sampled(found, exact, n_samples):

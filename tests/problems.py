@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 from triegp.encoding import Codes, pack_codes
 from triegp.tree import BitOrder, random_bits
-from triegp.tree.observations import Observations
+from triegp.tree.rows import Rows
 
 SHAPES = ("spread", "clustered", "chain", "equal", "twins")
 
@@ -94,7 +94,7 @@ def take(codes, rows):
 
 
 def plain_rows(y, noise):
-    return Observations(y, np.atleast_1d(np.asarray(noise, float)), None)
+    return Rows(y, np.atleast_1d(np.asarray(noise, float)), None)
 
 
 problems = st.builds(

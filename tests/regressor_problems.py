@@ -68,9 +68,9 @@ def by_hand(model, members, latent=False, target=0, column=0):
     covs = np.stack(
         [cov + (0 if latent else noise) * np.eye(len(cov)) for _, cov, noise in members]
     )
-    stray = 0.0 if latent else mixed.stray
+    stray = 0.0 if latent else mixed.outlier
     within = mixed.scale * np.average(covs, axis=0, weights=mixed.weight)
-    far = np.diag(np.diag(within) + mixed.stray_var)
+    far = np.diag(np.diag(within) + mixed.outlier_var)
     return (
         np.append((1 - stray) * mixed.weight, stray),
         shift + unit * np.vstack([means, average]),

@@ -72,8 +72,8 @@ def _fitted(task, parameters):
 
 def _predictor(model):
     def predict(X):
-        mixture = model.predict_distribution(X)
-        return Gaussians(mixture.weight, mixture.mean, np.sqrt(mixture.var))
+        found = model.predict_distribution(X)
+        return Gaussians(found.weights, found.means, np.sqrt(found.variances))
 
     return predict
 

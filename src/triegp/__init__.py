@@ -2,10 +2,11 @@
 
 from triegp.additive.solve import NotConverged
 from triegp.encoding import BitEncoder
+from triegp.estimators.base import load
 from triegp.estimators.binary_tree import BinaryTreeGPRegressor
 from triegp.estimators.forest import ForestGPRegressor
-from triegp.estimators.loading import load
 from triegp.files.container import ModelFileError
+from triegp.models.distribution import PredictiveDistribution
 
 __version__ = "0.1.0.dev0"
 
@@ -15,5 +16,6 @@ __all__ = [
     "ForestGPRegressor",
     "ModelFileError",
     "NotConverged",
+    "PredictiveDistribution",
     "load",
 ]

@@ -6,6 +6,7 @@ welcome too, and what is returned lies where `hold` puts it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,13 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Return `value` as a bool if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
     if not (isinstance(value, str) and value in choices):
@@ -96,3 +104,22 @@ def _refuse_nonfinite(name: str, array: Floats) -> None:
         where = tuple(int(k) for k in np.argwhere(~np.isfinite(array))[0])
         position = where[0] if len(where) == 1 else where
         raise ValueError(f"{name} must be finite, got {array[where]} at position {position}")
+
+
+def random_generator(random_state: Any) -> np.random.Generator:
+    """A numpy Generator from scikit-learn's kinds of random state, or a Generator itself."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if random_state is None or random_state is np.random:
+        draw: Any = np.random.randint  # numpy's global state, as in scikit-learn
+    elif isinstance(random_state, np.random.RandomState):
+        draw = random_state.randint
+    else:
+        try:
+            draw = np.random.RandomState(operator.index(random_state)).randint
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "random_state must be None, an integer, a RandomState or a Generator, got "
+                f"{random_state!r:.80}: {error}"
+            ) from None
+    return np.random.default_rng(draw(0, 2**31 - 1, size=4))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.sparse.linalg import eigsh
 from scipy.stats import multivariate_normal
 
 import oracle
@@ -12,14 +11,12 @@ from triegp.additive import (
     NotConverged,
     apply_inverse,
     fit_nystrom,
-    forest_diagonal,
     forest_evidence,
     forest_level_products,
-    forest_operator,
     forest_product,
+    preconditioner,
     solve_forest,
 )
-from triegp.additive import preconditioner as nystrom
 from triegp.additive.preconditioner import draw_like
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
@@ -53,7 +50,6 @@ def test_a_product_is_the_dense_one(shape, n_trees):
     forest, dense = make_forest(n_trees=n_trees)
     x = np.random.default_rng(1).standard_normal(shape)
     np.testing.assert_allclose(forest_product(forest, x), dense @ x, **VALUE)
-    np.testing.assert_allclose(forest_diagonal(forest), np.diag(dense), **VALUE)
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 13])
@@ -101,19 +97,10 @@ def test_the_order_of_the_trees_changes_nothing():
     np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
-def test_as_a_linear_operator():
-    forest, dense = make_forest()
-    noise = np.linspace(0.1, 0.5, 60)
-    operator = forest_operator(forest, noise)
-    np.testing.assert_allclose(operator @ np.eye(60), dense + np.diag(noise), **VALUE)
-    top = eigsh(operator, k=1, return_eigenvectors=False)
-    assert top[0] == pytest.approx(np.linalg.eigvalsh(dense + np.diag(noise))[-1])
-
-
 @pytest.mark.parametrize("rank", [1, 10, 60, 500])
 @pytest.mark.parametrize("block_rows", [7, 64])
 def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
-    monkeypatch.setattr(nystrom, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", block_rows)
     forest, dense = make_forest()
     noise = np.linspace(0.1, 0.5, 60)
     found = fit_nystrom(forest, noise, rank, np.random.default_rng(0))
@@ -210,7 +197,7 @@ def test_a_solve_that_does_not_converge_says_so():
             ),
             "preconditioner must be for 60 rows, got 7",
         ),
-        (lambda f: forest_operator(f, -1.0), "noise must not be negative"),
+        (lambda f: fit_nystrom(f, -1.0, 3, np.random.default_rng(0)), "noise must not be negative"),
         (lambda f: fit_nystrom(f, 1.0, 0, np.random.default_rng(0)), "rank"),
     ],
 )

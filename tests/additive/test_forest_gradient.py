@@ -7,8 +7,9 @@ import pytest
 
 from forest_problems import make_problem
 from tolerances import DIFFERENCE, VALUE
+from triegp.additive.forest import build_forest
 from triegp.additive.gradient import forest_gradient
-from triegp.additive.walk import build_forest, row_noise
+from triegp.additive.start import row_noise
 from triegp.engines import CpuEngine
 
 
@@ -17,7 +18,7 @@ def exact_gradient(problem, targets=None):
     n = problem.rows.y.size
     targets = problem.rows.y[:, None] if targets is None else targets
     forest = build_forest(problem.codes, problem.orders, CpuEngine())
-    noise = row_noise(problem.orders, problem.parameters.noise, problem.rows)
+    noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
     weight = problem.rows.weight
     dense = problem.kernel() + np.diag(noise if weight is None else noise / weight)
     probes = np.sqrt(n) * np.eye(n)
@@ -82,7 +83,7 @@ def test_the_gradient_of_several_targets_is_their_sum(weighted):
 def test_random_probes_give_the_gradient_on_average():
     problem = make_problem(n=40, n_trees=3)
     forest = build_forest(problem.codes, problem.orders, CpuEngine())
-    dense = problem.kernel() + np.diag(row_noise(problem.orders, 0.1, problem.rows))
+    dense = problem.kernel() + np.diag(row_noise(problem.rows, problem.orders, 0.1).noise)
     alpha = np.linalg.solve(dense, problem.rows.y[:, None])
     rng = np.random.default_rng(0)
     found = []

@@ -12,9 +12,8 @@ from forest_problems import (
     quiet_problem,
     solve_tightly,
 )
-from triegp.additive import model
-from triegp.additive import variance as spread
-from triegp.additive.variance import leave_out, with_diagonal
+from triegp.additive import model, variance
+from triegp.additive.variance import diagonal_samples, leave_out, with_diagonal
 
 
 @pytest.fixture
@@ -38,13 +37,13 @@ def test_leaving_a_row_out_is_a_refit_without_it(weighted):
 @pytest.mark.parametrize(("noise", "rank"), [(0.1, 30), (1e-5, 400)])
 def test_the_diagonal_by_samples_is_within_its_error(noise, rank, monkeypatch):
     monkeypatch.setattr(model, "RANK", rank)
-    monkeypatch.setattr(spread, "SAMPLE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-6)
     problem = quiet_problem(noise)
     found = problem.condition()
     exact = with_diagonal(found).known_diagonal
-    monkeypatch.setattr(spread, "EXACT_ROWS", 0)
-    monkeypatch.setattr(spread, "DIAGONAL_SAMPLES", 128)
-    assert spread.diagonal_samples(120) == 128
+    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
+    monkeypatch.setattr(variance, "DIAGONAL_SAMPLES", 128)
+    assert diagonal_samples(120) == 128
     sampled = with_diagonal(found).known_diagonal
     assert_sampled(126 / 128 * sampled, exact, 128)
     # 1 / diagonal is unbiased: its mean over rows is off by no more than rows that are correlated
@@ -57,8 +56,8 @@ def test_leaving_out_by_samples_is_nearly_exact(weighted, monkeypatch):
     problem = make_problem(n=40, weighted=weighted)
     found = problem.condition()
     mean, var = dense_left_out(found, problem.X)
-    monkeypatch.setattr(spread, "EXACT_ROWS", 0)
-    monkeypatch.setattr(spread, "DIAGONAL_SAMPLES", 256)
+    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
+    monkeypatch.setattr(variance, "DIAGONAL_SAMPLES", 256)
     sampled_mean, sampled_var = leave_out(found)
     # y - mean and the variance are off by at most the diagonal's relative error
     bar = np.sqrt(2.0 / 256)

@@ -9,15 +9,17 @@ from forest_problems import (
     SOLVED,
     assert_sampled,
     copies_of,
+    covariance_at,
     dense_posterior,
+    draws_at,
     make_problem,
+    mean_at,
     solve_tightly,
+    variance_at,
 )
-from triegp.additive.model import Manner, forest_mean
-from triegp.additive.start import rescale
-from triegp.additive.variance import draw_forest, forest_covariance, forest_variance, leave_out
-from triegp.additive.walk import row_noise
-from triegp.tree.observations import Measured
+from triegp.additive.start import rescale, row_noise
+from triegp.additive.variance import leave_out
+from triegp.tree.rows import Rows
 
 
 @pytest.fixture
@@ -32,25 +34,21 @@ def tight(monkeypatch):
 def test_the_mean_is_the_dense_one(weighted, known):
     problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=known)
     found = problem.condition()
-    noise = row_noise(problem.orders, problem.parameters.noise, problem.rows)
+    noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
     variance = noise if problem.rows.weight is None else noise / problem.rows.weight
     dense = problem.kernel() + np.diag(variance)
     alpha = np.linalg.solve(dense, problem.rows.y)
     factor = 1.0 if known else problem.rows.y @ alpha / copies_of(problem.rows).sum()
     mean = problem.kernel(problem.new, problem.X) @ alpha
-    np.testing.assert_allclose(forest_mean(found, problem.new), mean, **SOLVED)
-    np.testing.assert_allclose(forest_mean(found, problem.X), problem.kernel() @ alpha, **SOLVED)
+    np.testing.assert_allclose(mean_at(found, problem.new), mean, **SOLVED)
+    np.testing.assert_allclose(mean_at(found, problem.X), problem.kernel() @ alpha, **SOLVED)
     np.testing.assert_allclose(found.alpha, alpha / factor, **SOLVED)
     np.testing.assert_allclose(found.variance, factor * variance, **SOLVED)
     assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=1e-7)
-    assert found.new_noise == pytest.approx(
-        factor * row_noise(problem.orders, problem.parameters.noise, replace_known(problem.rows))[0]
-    )
+    unknown = replace(problem.rows, noise=None)
+    shared = row_noise(unknown, problem.orders, problem.parameters.noise).noise[0]
+    assert found.new_noise == pytest.approx(factor * shared)
     assert found.residual <= 1e-11
-
-
-def replace_known(rows):
-    return Measured(rows.y, None, rows.weight)
 
 
 @pytest.mark.usefixtures("tight")
@@ -69,15 +67,13 @@ def test_the_scale_is_the_most_likely_one():
 def test_an_integer_weight_is_that_many_copies():
     problem = make_problem(weighted=True)
     copies = np.repeat(np.arange(80), copies_of(problem.rows))
-    rows = Measured(problem.rows.y[copies], None, None)
+    rows = Rows(problem.rows.y[copies], None, None)
     other = replace(problem, X=problem.X[copies], rows=rows)
     one, two = problem.condition(), other.condition()
-    np.testing.assert_allclose(
-        forest_mean(one, problem.new), forest_mean(two, problem.new), **SOLVED
-    )
+    np.testing.assert_allclose(mean_at(one, problem.new), mean_at(two, problem.new), **SOLVED)
     assert one.noise == pytest.approx(two.noise, rel=1e-6)
     np.testing.assert_allclose(
-        forest_variance(one, problem.new), forest_variance(two, problem.new), **SOLVED
+        variance_at(one, problem.new), variance_at(two, problem.new), **SOLVED
     )
     for a, b in zip(leave_out(one), leave_out(two), strict=True):
         np.testing.assert_allclose(a[copies], b, **SOLVED)
@@ -92,27 +88,27 @@ def test_rows_outside_the_box_are_unrelated():
     out = np.array([3, 4, 5, 8])
     inner = np.setdiff1d(np.arange(9), out)
     mean, cov = dense_posterior(found, problem.X, far[inner])
-    np.testing.assert_allclose(forest_mean(found, far)[inner], mean, **SOLVED)
-    np.testing.assert_array_equal(forest_mean(found, far)[out], 0.0)
+    np.testing.assert_allclose(mean_at(found, far)[inner], mean, **SOLVED)
+    np.testing.assert_array_equal(mean_at(found, far)[out], 0.0)
     for kind in ("exact", "samples", "auto", "cheap"):
-        var = forest_variance(replace(found, manner=Manner(kind)), far)
+        var = variance_at(replace(found, variance_by=kind), far)
         np.testing.assert_array_equal(var[out], prior)
         assert (var[inner] < prior).all()
-    whole = forest_covariance(found, far)
+    whole = covariance_at(found, far)
     np.testing.assert_allclose(whole[np.ix_(inner, inner)], cov, **SOLVED)
     np.testing.assert_array_equal(whole[out][:, out], prior * np.eye(4))
     assert not whole[np.ix_(inner, out)].any()
-    draws = draw_forest(found, far, 400, np.random.default_rng(0))
+    draws = draws_at(found, far, 400, np.random.default_rng(0))
     assert_sampled(np.mean(np.square(draws[out]), axis=1), prior, 400)
     only = far[out]  # nothing left to look up
-    np.testing.assert_array_equal(forest_mean(found, only), 0.0)
-    np.testing.assert_array_equal(forest_variance(found, only), prior)
-    np.testing.assert_array_equal(forest_covariance(found, only), prior * np.eye(4))
-    assert draw_forest(found, only, 2, np.random.default_rng(0)).shape == (4, 2)
+    np.testing.assert_array_equal(mean_at(found, only), 0.0)
+    np.testing.assert_array_equal(variance_at(found, only), prior)
+    np.testing.assert_array_equal(covariance_at(found, only), prior * np.eye(4))
+    assert draws_at(found, only, 2, np.random.default_rng(0)).shape == (4, 2)
 
 
 def test_rows_beyond_the_box_are_moved_to_its_border_where_asked():
     problem = make_problem(outside="clip")
     found = problem.condition()
     border = np.clip(problem.new + 0.7, problem.X.min(axis=0), problem.X.max(axis=0))
-    np.testing.assert_array_equal(forest_mean(found, problem.new + 0.7), forest_mean(found, border))
+    np.testing.assert_array_equal(mean_at(found, problem.new + 0.7), mean_at(found, border))

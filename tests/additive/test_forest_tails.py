@@ -5,9 +5,8 @@ import pytest
 from scipy.special import ndtri
 
 from forest_problems import dense_left_out, make_problem
+from triegp.additive.conditioning import calibrate_forest
 from triegp.additive.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
-from triegp.additive.train import calibrate_forest
-from triegp.models.distribution import log_density, mixture_mean, mixture_var, quantiles
 
 
 def around_zero(tails):
@@ -18,7 +17,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
     score = np.random.default_rng(0).standard_normal(5000)
     tails = learn_tails(score)
     levels = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99])
-    found = quantiles(around_zero(tails), levels)[0]
+    found = around_zero(tails).quantile(levels)[0]
     np.testing.assert_allclose(found, ndtri(levels), atol=0.1)
     assert tails.weight.sum() == pytest.approx(1.0)
 
@@ -26,7 +25,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
 @pytest.mark.parametrize("factor", [0.3, 3.0])
 def test_a_wrong_scale_is_put_right(factor):
     score = factor * np.random.default_rng(0).standard_normal(5000)
-    found = quantiles(around_zero(learn_tails(score)), [0.05, 0.25, 0.75, 0.95])[0]
+    found = around_zero(learn_tails(score)).quantile([0.05, 0.25, 0.75, 0.95])[0]
     np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=0.08)
 
 
@@ -42,11 +41,11 @@ def test_heavy_tails_get_weight():
 
     def mean_log_density(tails):
         at = spread_out(tails, np.zeros(3000), np.ones(3000))
-        return log_density(at, fresh).mean()
+        return at.log_prob(fresh).mean()
 
     assert mean_log_density(tails) > mean_log_density(GAUSSIAN) + 0.3
     best = np.quantile(score, [0.05, 0.25, 0.75, 0.95])
-    found = quantiles(around_zero(tails), [0.05, 0.25, 0.75, 0.95])[0]
+    found = around_zero(tails).quantile([0.05, 0.25, 0.75, 0.95])[0]
     np.testing.assert_allclose(found, best, rtol=0.15)
 
 
@@ -84,8 +83,8 @@ def test_no_tail_is_without_weight(score):
 def test_the_second_moment_is_the_mixtures_variance():
     tails = learn_tails(np.random.default_rng(0).standard_t(3, 400))
     mixture = spread_out(tails, np.array([2.0]), np.array([0.3]))
-    assert mixture_var(mixture)[0] == pytest.approx(0.3 * second_moment(tails))
-    assert mixture_mean(mixture)[0] == pytest.approx(2.0)
+    assert mixture.var()[0] == pytest.approx(0.3 * second_moment(tails))
+    assert mixture.mean()[0] == pytest.approx(2.0)
     assert second_moment(GAUSSIAN) == 1
 
 
@@ -96,7 +95,7 @@ def test_weights_count_as_copies_in_the_tails():
     weighted = learn_tails(score, counts.astype(float))
     copied = learn_tails(np.repeat(score, counts))
     np.testing.assert_allclose(
-        quantiles(around_zero(weighted), levels), quantiles(around_zero(copied), levels), rtol=1e-4
+        around_zero(weighted).quantile(levels), around_zero(copied).quantile(levels), rtol=1e-4
     )
 
 
@@ -108,7 +107,7 @@ def test_too_few_residuals_leave_the_tails_gaussian():
 def test_many_residuals_are_thinned_evenly(monkeypatch):
     monkeypatch.setattr("triegp.additive.tails.CALIBRATION_ROWS", 500)
     score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
-    found = quantiles(around_zero(learn_tails(score)), [0.05, 0.95])[0]
+    found = around_zero(learn_tails(score)).quantile([0.05, 0.95])[0]
     np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=0.15)
 
 
@@ -119,8 +118,8 @@ def test_calibrating_uses_the_residuals_of_left_out_rows():
     mean, var = dense_left_out(found, problem.X)
     expected = learn_tails((problem.rows.y - mean) / np.sqrt(var), problem.rows.weight)
     np.testing.assert_allclose(
-        quantiles(around_zero(calibrated.tails), [0.05, 0.95]),
-        quantiles(around_zero(expected), [0.05, 0.95]),
+        around_zero(calibrated.tails).quantile([0.05, 0.95]),
+        around_zero(expected).quantile([0.05, 0.95]),
         rtol=1e-3,
     )
     assert calibrated.known_diagonal is not None

@@ -6,15 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forest_problems import EXACT, SOLVED, dense_posterior, make_problem, solve_tightly
+from forest_problems import (
+    SOLVED,
+    covariance_at,
+    dense_posterior,
+    make_problem,
+    mean_at,
+    solve_tightly,
+    variance_at,
+)
 from triegp.additive import NotConverged, model
-from triegp.additive.model import Manner, forest_mean
+from triegp.additive.conditioning import calibrate_forest
+from triegp.additive.settings import Settings
 from triegp.additive.start import Parameters
 from triegp.additive.tails import GAUSSIAN
-from triegp.additive.train import calibrate_forest
-from triegp.additive.variance import forest_covariance, forest_variance, leave_out
+from triegp.additive.variance import leave_out
 from triegp.tree import build_trie, condition, leave_one_out, predict
-from triegp.tree.observations import Measured
+from triegp.tree.rows import Rows
 
 
 @pytest.fixture
@@ -34,13 +42,13 @@ def test_one_tree_is_that_tree(weighted):
         order,
         problem.rows.y,
         found.noise,
-        known_noise=problem.rows.known_noise,
+        known_noise=problem.rows.noise,
         sample_weight=problem.rows.weight,
     )
     far = np.vstack([problem.new, problem.new[:1] + 5.0])
     there = predict(alone, problem.encoders[0].encode(far))
-    np.testing.assert_allclose(forest_mean(found, far), there.mean, **SOLVED)
-    np.testing.assert_allclose(forest_variance(found, far), there.var, **SOLVED)
+    np.testing.assert_allclose(mean_at(found, far), there.mean, **SOLVED)
+    np.testing.assert_allclose(variance_at(found, far), there.var, **SOLVED)
     left = leave_one_out(alone)
     mean, var = leave_out(found)
     np.testing.assert_allclose(mean, left.mean, **SOLVED)
@@ -52,9 +60,9 @@ def test_one_tree_is_that_tree(weighted):
 @pytest.mark.usefixtures("tight")
 def test_the_cheap_variance_of_one_tree_is_exact(weighted):
     problem = make_problem(n=100, n_trees=1, weighted=weighted, known=weighted)
-    found = problem.condition(Manner("cheap"))
-    exact = forest_variance(replace(found, manner=EXACT), problem.new)
-    np.testing.assert_allclose(forest_variance(found, problem.new), exact, rtol=1e-5)
+    found = problem.condition(Settings(variance="cheap"))
+    exact = variance_at(replace(found, variance_by="exact"), problem.new)
+    np.testing.assert_allclose(variance_at(found, problem.new), exact, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("tight")
@@ -76,7 +84,7 @@ def test_the_order_of_the_trees_changes_nothing():
 def assert_same(one, two, new):
     """The same predictions, to rounding."""
     np.testing.assert_allclose(one.alpha, two.alpha, **SOLVED)
-    for work in (forest_mean, forest_variance, forest_covariance):
+    for work in (mean_at, variance_at, covariance_at):
         np.testing.assert_allclose(work(one, new), work(two, new), **SOLVED)
     for a, b in zip(leave_out(one), leave_out(two), strict=True):
         np.testing.assert_allclose(a, b, **SOLVED)
@@ -102,13 +110,13 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank
     problem = replace(
         problem,
         X=problem.X[twice],
-        rows=Measured(problem.rows.y[twice], None, None),
+        rows=Rows(problem.rows.y[twice], None, None),
         parameters=Parameters(steep, start.log_scale, float(np.log(noise))),
     )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", NotConverged)
         found = problem.condition()
-        mean, var = forest_mean(found, problem.new), forest_variance(found, problem.new)
+        mean, var = mean_at(found, problem.new), variance_at(found, problem.new)
         left_mean, left_var = leave_out(found)
     assert np.isfinite([mean, var]).all()
     assert (var >= 0).all()
@@ -126,10 +134,10 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank
 
 def test_one_row():
     problem = make_problem()
-    one = replace(problem, X=problem.X[:1], rows=Measured(problem.rows.y[:1], None, None))
+    one = replace(problem, X=problem.X[:1], rows=Rows(problem.rows.y[:1], None, None))
     found = one.condition()
     _, cov = dense_posterior(found, one.X, problem.new)
-    np.testing.assert_allclose(forest_variance(found, problem.new), np.diag(cov), **SOLVED)
+    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
     mean, var = leave_out(found)
     np.testing.assert_allclose(mean, 0.0, atol=1e-9)
     np.testing.assert_allclose(var, found.forest.prior_variance + found.new_noise, rtol=1e-9)

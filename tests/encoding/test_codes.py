@@ -38,7 +38,7 @@ def test_every_width_at_every_offset(width):
         assert packed.packed.dtype == np.uint8
         assert packed.packed.shape == (20, (sum(precision) + 7) // 8)
         assert read_back(packed.packed, sum(precision)) == written_out(codes, precision)
-        assert packed.outside is None
+        assert packed.unrelated is None
 
 
 @st.composite
@@ -65,7 +65,7 @@ def test_integer_types(dtype, width):
     largest = min(2**width - 1, np.iinfo(dtype).max)
     codes = np.array([[0, largest], [1, largest // 2]], dtype=dtype)
     packed = pack_codes(codes, width)
-    assert packed.outside is None
+    assert packed.unrelated is None
     assert read_back(packed.packed, 2 * width) == written_out(codes, [width, width])
 
 
@@ -85,8 +85,8 @@ def test_lists_strides_and_read_only_codes():
 def test_one_past_the_largest_code_is_outside(width, dtype):
     codes = np.array([[0, 1], [2**width, 1], [2**width - 1, 1]], dtype=dtype)
     packed = pack_codes(codes, [width, 2])
-    np.testing.assert_array_equal(packed.outside, [False, True, False])
-    assert packed.outside.dtype == np.bool_
+    np.testing.assert_array_equal(packed.unrelated, [False, True, False])
+    assert packed.unrelated.dtype == np.bool_
     inside = codes % np.array([2**width, 4], dtype=dtype)
     assert read_back(packed.packed, width + 2) == written_out(inside, [width, 2])
 
@@ -94,7 +94,7 @@ def test_one_past_the_largest_code_is_outside(width, dtype):
 def test_outside_in_any_feature():
     codes = [[0, 0, 0], [4, 0, 0], [0, 0, 2], [4, 8, 2], [3, 7, 1]]
     packed = pack_codes(codes, [2, 3, 1])
-    np.testing.assert_array_equal(packed.outside, [False, True, True, True, False])
+    np.testing.assert_array_equal(packed.unrelated, [False, True, True, True, False])
 
 
 @pytest.mark.parametrize("precision", [[32] * 3125, [1] * 100_000])
@@ -110,7 +110,7 @@ def test_no_rows():
     packed = pack_codes(np.zeros((0, 3), dtype=np.uint8), 5)
     assert packed.packed.shape == (0, 2)
     assert packed.n_rows == 0
-    assert packed.outside is None
+    assert packed.unrelated is None
 
 
 def test_record_is_frozen_and_precision_a_copy():
@@ -120,7 +120,7 @@ def test_record_is_frozen_and_precision_a_copy():
     np.testing.assert_array_equal(packed.precision, [3, 4])
     assert isinstance(packed, Codes)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        packed.outside = None
+        packed.unrelated = None
 
 
 @pytest.mark.parametrize(

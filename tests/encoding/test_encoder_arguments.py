@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 import triegp.encoding.encoder
 import triegp.encoding.grids
 import triegp.encoding.precision
+import triegp.encoding.reading
 from encoder_problems import LARGEST, SCALINGS, fitted
 from triegp.encoding.encoder import BitEncoder
 
@@ -62,7 +63,7 @@ def test_no_second_copy_of_the_rows(dtype, scaling):
     _, encode_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     n_codes = X.size  # one byte each, as codes and once more as packed bits
-    blocks = 12 * 8 * triegp.encoding.encoder.BLOCK_ENTRIES
+    blocks = 12 * 8 * triegp.encoding.reading.BLOCK_ENTRIES
     assert fit_peak < blocks
     assert encode_peak < 2 * n_codes + blocks
 

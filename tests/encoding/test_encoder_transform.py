@@ -12,7 +12,7 @@ from encoder_problems import SCALINGS, fitted
 from triegp.encoding.codes import pack_codes
 from triegp.encoding.encoder import row_blocks
 from triegp.encoding.grids import encode_grids
-from triegp.encoding.scaling import Grid, cut, positions
+from triegp.encoding.scaling import FeatureMap, cut, positions
 from triegp.engines import CpuEngine
 
 # ---------------------------------------------------------------- transform and encode
@@ -52,12 +52,12 @@ def test_outside_the_box(scaling, shift):
     np.testing.assert_array_equal(
         clip.transform(new), clip.transform(np.clip(new, [0, 10], [1, 30]))
     )
-    assert clip.encode(new).outside is None
+    assert clip.encode(new).unrelated is None
     unrelated = fitted(X, outside="unrelated", **settings)
     expected = np.where(is_outside, 2**unrelated.precision_, clip.transform(new))
     np.testing.assert_array_equal(unrelated.transform(new), expected)
-    np.testing.assert_array_equal(unrelated.encode(new).outside, is_outside.any(axis=1))
-    assert unrelated.encode(X).outside is None
+    np.testing.assert_array_equal(unrelated.encode(new).unrelated, is_outside.any(axis=1))
+    assert unrelated.encode(X).unrelated is None
     error = fitted(X, outside="error", **settings)
     np.testing.assert_array_equal(error.transform(X), clip.transform(X))
     for method in (error.transform, error.encode):
@@ -81,7 +81,7 @@ def test_encode_is_transform_and_pack_in_blocks(scaling, outside, monkeypatch):
     blocks = encoder.encode(X)
     np.testing.assert_array_equal(blocks.packed, whole.packed)
     np.testing.assert_array_equal(blocks.precision, whole.precision)
-    np.testing.assert_array_equal(blocks.outside, whole.outside)
+    np.testing.assert_array_equal(blocks.unrelated, whole.unrelated)
     row_by_row = np.concatenate([encoder.transform(row[None]) for row in X[::250]])
     np.testing.assert_array_equal(row_by_row, codes[::250])
 
@@ -95,7 +95,7 @@ def test_blocks_cover_rows_once(n_rows, n_features):
 
 
 def test_positions_and_cut():
-    grid = Grid(low=np.array([0.0]), high=np.array([8.0]), shift=np.array([0.5]))
+    grid = FeatureMap(low=np.array([0.0]), high=np.array([8.0]), shift=np.array([0.5]))
     at = positions(np.array([[-1.0, 0.0, 4.0, 8.0]]), grid)
     np.testing.assert_array_equal(at, [[0.25, 0.25, 0.5, 0.75]])
     np.testing.assert_array_equal(cut(at.copy(), np.array([3])), [[2, 2, 4, 6]])
@@ -121,10 +121,10 @@ def test_many_grids_at_once_are_each_alone(outside, monkeypatch):
             alone = encoder.encode_array(X)
             np.testing.assert_array_equal(found.packed, alone.packed)
             np.testing.assert_array_equal(found.precision, alone.precision)
-            assert (found.outside is None) == (alone.outside is None)
-            if alone.outside is not None:
-                np.testing.assert_array_equal(found.outside, alone.outside)
-    assert (encode_grids([made[0]], X, CpuEngine())[0].outside is None) == (outside == "clip")
+            assert (found.unrelated is None) == (alone.unrelated is None)
+            if alone.unrelated is not None:
+                np.testing.assert_array_equal(found.unrelated, alone.unrelated)
+    assert (encode_grids([made[0]], X, CpuEngine())[0].unrelated is None) == (outside == "clip")
     assert encode_grids(made, X[:0], CpuEngine())[0].n_rows == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from encoder_problems import ALL_FLOATS, LARGEST, SCALINGS, SMALLEST, column, ecdf_positions, fitted
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.scaling import Grid, positions, weighted_percentiles
+from triegp.encoding.scaling import FeatureMap, positions, weighted_percentiles
 
 # ---------------------------------------------------------------- min-max
 
@@ -293,7 +293,7 @@ def test_a_shift_moves_the_grid_and_keeps_the_width_of_cells(scaling):
     shifted = fitted(X, scaling=scaling, precision=6, shift=shift)
     assert plain.shift_ is None
     np.testing.assert_array_equal(shifted.precision_, plain.precision_ + 1)
-    u = positions(X.T.copy(), Grid(plain.low_, plain.high_, plain.knots_))
+    u = positions(X.T.copy(), FeatureMap(plain.low_, plain.high_, plain.knots_))
     expected = np.floor((u + shift[:, None]) * 2**6)
     np.testing.assert_array_equal(shifted.transform(X), np.minimum(expected, 127).T)
 

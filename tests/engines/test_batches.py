@@ -13,7 +13,7 @@ from problems import make_problem, problems
 from triegp.engines import Candidate, CpuEngine
 from triegp.tree import BitOrder, build_trie, evaluate_orders, likelihood
 from triegp.tree.likelihood import Case, evaluate_cases
-from triegp.tree.observations import hold_rows, measure, observe
+from triegp.tree.rows import add_noise, check_rows, hold_rows
 
 EXTRAS = [{}, {"known_noise": True}, {"sample_weight": True}]
 EXTRAS.append({"known_noise": True, "sample_weight": True})
@@ -80,7 +80,8 @@ def test_cases_over_different_rows_equal_one_by_one(extras, dtype, gradient):
         for k, (nugget, precision) in enumerate(shapes)
     ]
     cases = [
-        Case(p.codes, p.order, measure(p.y, n_rows=p.n, **options_of(p, extras))) for p in several
+        Case(p.codes, p.order, check_rows(p.y, n_rows=p.n, **options_of(p, extras)))
+        for p in several
     ]
     batch = evaluate_cases(cases, 0.05, CpuEngine(n_threads=2), gradient=gradient, dtype=dtype)
     for p, got in zip(several, batch, strict=True):
@@ -99,7 +100,7 @@ def test_cases_over_different_rows_equal_one_by_one(extras, dtype, gradient):
 def test_rows_in_an_engines_own_memory(extras, n):
     """Nothing on the way mixes them with numpy's arrays, or makes them such."""
     problem = make_problem(3, n=n)
-    rows = measure(problem.y, n_rows=n, **options_of(problem, extras))
+    rows = check_rows(problem.y, n_rows=n, **options_of(problem, extras))
     here, there = (
         evaluate_orders(
             problem.codes,
@@ -117,15 +118,15 @@ def test_rows_in_an_engines_own_memory(extras, n):
     np.testing.assert_array_equal(there[0].gradient.by_level, here[0].gradient.by_level)
     held = hold_rows(rows, CardEngine().hold)
     if extras:
-        assert isinstance(observe(problem.order, held, 0.1).variance, DeviceArray)
+        assert isinstance(add_noise(held, problem.order, 0.1).variance, DeviceArray)
 
 
 def test_bad_rows_in_an_engines_own_memory_are_refused():
     problem = make_problem(4, n=3)
     for name, bad in (("known_noise", [0, 1e301, 0]), ("sample_weight", [1.0, 1e-320, 1.0])):
-        rows = hold_rows(measure(problem.y, n_rows=3, **{name: bad}), DeviceArray)
+        rows = hold_rows(check_rows(problem.y, n_rows=3, **{name: bad}), DeviceArray)
         with pytest.raises(ValueError, match=f"{name} must"):
-            observe(problem.order, rows, 0.1)
+            add_noise(rows, problem.order, 0.1)
 
 
 @pytest.mark.parametrize("engine", [CpuEngine(), CardEngine()])

@@ -15,7 +15,7 @@ from triegp.engines import CpuEngine, Tree
 from triegp.engines.contract import Candidate
 from triegp.engines.cuda import CudaEngine, card, engine, groves, keys, plan
 from triegp.tree import BitOrder, build_trie
-from triegp.tree.observations import measure, observe
+from triegp.tree.rows import add_noise, check_rows
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
@@ -45,10 +45,10 @@ def problem_of(name):
 
 
 def rows_of(problem):
-    measured = measure(
+    measured = check_rows(
         problem.y, n_rows=problem.n, known_noise=problem.known, sample_weight=problem.weight
     )
-    return observe(problem.order, measured, problem.noise)
+    return add_noise(measured, problem.order, problem.noise)
 
 
 def orders_of(problem, count):

@@ -11,27 +11,27 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp import ForestGPRegressor
-from triegp import checks as validation
+from triegp import ForestGPRegressor, checks
 from triegp.additive import (
     apply_inverse,
+    conditioning,
     fit_nystrom,
     forest_evidence,
     forest_gradient,
     forest_level_products,
-    forest_operator,
     forest_product,
+    model,
+    preconditioner,
     solve_forest,
+    variance,
 )
-from triegp.additive import model as model_module
-from triegp.additive import preconditioner as nystrom_module
-from triegp.additive import train as fitting_module
-from triegp.additive import variance as spread_module
-from triegp.additive.model import Manner
+from triegp.additive.conditioning import condition_forest, lend_model
+from triegp.additive.forest import build_forest, multiply
 from triegp.additive.preconditioner import draw_like
-from triegp.additive.train import condition_forest, lend_model
+from triegp.additive.settings import Settings
+from triegp.additive.start import row_noise
 from triegp.additive.variance import with_diagonal
-from triegp.additive.walk import Schedule, Walk, build_forest, row_noise
+from triegp.additive.walk import Walk
 from triegp.engines import CpuEngine
 from triegp.engines.cuda import CudaEngine
 from triegp.tree import BitOrder, build_trie
@@ -44,7 +44,7 @@ CPU = CpuEngine()
 
 @pytest.fixture(autouse=True)
 def _strict_arrays(monkeypatch):
-    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
+    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
     with card_or_strict_one():
         yield
 
@@ -74,11 +74,15 @@ def test_tries_sorted_at_once_are_those_sorted_alone():
             np.testing.assert_array_equal(engine.fetch(row_idx), trie.row_idx)
             np.testing.assert_array_equal(engine.fetch(links.depth), trie.links.depth)
     orders = [problem.orders[0], *(BitOrder.from_phi(-one.phi) for one in problem.orders[1:])]
-    unchanged = build_forest(problem.codes, problem.orders, CudaEngine(), cuda)
-    assert unchanged.tries == cuda.tries
-    again = build_forest(problem.codes, orders, CudaEngine(), cuda)
     alone = build_trie(problem.codes[1], orders[1])
-    np.testing.assert_array_equal(CudaEngine().fetch(again.tries[1].row_idx), alone.row_idx)
+    for before in (cpu, cuda):
+        engine = before.engine
+        unchanged = build_forest(problem.codes, problem.orders, engine, before)
+        for one, two in zip(unchanged.tries, before.tries, strict=True):
+            assert one.row_idx is two.row_idx
+            assert one.links is two.links
+        again = build_forest(problem.codes, orders, engine, before)
+        np.testing.assert_array_equal(engine.fetch(again.tries[1].row_idx), alone.row_idx)
 
 
 def test_preconditioner():
@@ -117,9 +121,8 @@ def test_a_solve_that_goes_on_from_a_start():
     again = solve_forest(cuda, 1.0, y, start=known, tolerance=1e-8)
     assert again.n_steps == 0
     same(again.x, known)
-    np.testing.assert_allclose(
-        forest_operator(cuda, 1.0) @ known, forest_operator(cpu, 1.0) @ known, **VALUE
-    )
+    ones, hold = np.ones(N_ROWS), CudaEngine().hold
+    same(multiply(cuda, hold(known), hold(ones)), multiply(cpu, known, ones))
     with pytest.raises(ValueError, match="b must be finite"):
         solve_forest(cuda, 1.0, np.full(N_ROWS, np.nan))
     with pytest.raises(ValueError, match="x must have shape"):
@@ -194,9 +197,9 @@ def test_what_is_not_finite_is_refused_wherever_it_lies(name):
 def test_steps_of_a_solve_look_at_no_rows(monkeypatch):
     """To ask a card whether all is finite would wait for it; what users pass in is asked once."""
     asked = []
-    refuse = validation._refuse_nonfinite
+    refuse = checks._refuse_nonfinite
     monkeypatch.setattr(
-        validation, "_refuse_nonfinite", lambda name, x: asked.append(name) or refuse(name, x)
+        checks, "_refuse_nonfinite", lambda name, x: asked.append(name) or refuse(name, x)
     )
     problem = problem_of()
     _, cuda = both(problem)
@@ -212,7 +215,7 @@ def test_gradient(weighted):
     rng = np.random.default_rng(1)
     alpha, solved = rng.standard_normal((N_ROWS, 1)), rng.standard_normal((N_ROWS, 3))
     probes = rng.choice([-1.0, 1.0], size=solved.shape)
-    noise = row_noise(problem.orders, problem.parameters.noise, problem.rows)
+    noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
     cpu, cuda = (
         forest_gradient(forest, problem.orders, alpha, probes, solved, problem.rows.weight, noise)
         for forest in both(problem)
@@ -255,11 +258,11 @@ def test_a_matrix_that_is_not_positive_is_refused():
 
 def test_two_steps_of_training():
     problem = problem_of(weighted=True)
-    schedule = Schedule(2, n_probes=2, rank=RANK)
+    settings = Settings(n_probes=2, rank=RANK)
     found = []
     for engine in (CPU, CudaEngine()):
         given = (problem.parameters, problem.codes, problem.features, problem.rows)
-        walk = Walk(*given, schedule, engine, np.random.default_rng(0))
+        walk = Walk(*given, settings, engine, np.random.default_rng(0))
         walk.settle_scale()
         assert walk.step()
         assert walk.step()
@@ -272,13 +275,13 @@ def test_two_steps_of_training():
 
 
 def test_a_model_solved_on_the_card_lives_on_the_host(monkeypatch):
-    monkeypatch.setattr(model_module, "RANK", RANK)
-    monkeypatch.setattr(fitting_module, "TOLERANCE", 1e-3)
-    monkeypatch.setattr(spread_module, "EXACT_ROWS", 0)
-    monkeypatch.setattr(spread_module, "DIAGONAL_SAMPLES", 4)
+    monkeypatch.setattr(model, "RANK", RANK)
+    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-3)
+    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
+    monkeypatch.setattr(variance, "DIAGONAL_SAMPLES", 4)
     problem = problem_of()
     given = (problem.encoders, problem.codes, problem.parameters, problem.rows)
-    given = (*given, np.ones(N_ROWS, bool), Manner("exact"), CPU)
+    given = (*given, np.ones(N_ROWS, bool), Settings(variance="exact"), 0, CPU)
     cpu, cuda = (condition_forest(*given, solver) for solver in (None, CudaEngine()))
     assert type(cuda.alpha) is np.ndarray
     assert cuda.forest.engine is CPU
@@ -300,9 +303,9 @@ def test_a_fit_on_a_card_is_one_on_the_cpu(weighted):
     weight = rng.integers(1, 4, 5_000).astype(float) if weighted else None
     scores = {}
     for engine in ("cuda", "cpu"):
-        model = ForestGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
-        model.fit(X[train], y[train], weight)
-        mean, std = model.predict(X[test], return_std=True)
+        forest = ForestGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
+        forest.fit(X[train], y[train], weight)
+        mean, std = forest.predict(X[test], return_std=True)
         score = (y[test] - mean) / std
         nll = np.mean(0.5 * np.square(score) + np.log(std)) + 0.5 * np.log(2.0 * np.pi)
         scores[engine] = (np.sqrt(np.mean(np.square(mean - y[test]))), nll)

@@ -7,13 +7,12 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp.additive import fit_nystrom, forest_product
-from triegp.additive import preconditioner as nystrom_module
+from triegp.additive import fit_nystrom, forest_product, preconditioner
 from triegp.additive.evidence import _log_traces
+from triegp.additive.forest import build_forest
 from triegp.additive.solve import solve_held
-from triegp.additive.walk import build_forest
 from triegp.engines import CpuEngine, Woodbury
-from triegp.engines.cpu.descent import CpuDescent
+from triegp.engines.cpu.solve import CpuDescent
 from triegp.engines.cuda import CudaEngine, card
 from triegp.engines.cuda import groves as groves_module
 from triegp.engines.cuda.descent import CardDescent
@@ -27,7 +26,7 @@ both_engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 
 @pytest.fixture(autouse=True)
 def _strict_arrays(monkeypatch):
-    monkeypatch.setattr(nystrom_module, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
+    monkeypatch.setattr(preconditioner, "BLOCK_ROWS", 64 if ON_CARD else 8)  # several
     with card_or_strict_one():
         yield
 

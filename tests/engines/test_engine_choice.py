@@ -25,6 +25,7 @@ class CudaEngine(CpuEngine):
     """Stands in for the real one."""
 
     batches = True
+    on_host = False
 
 
 @pytest.fixture
@@ -181,10 +182,10 @@ def test_cuda_that_is_not_there_fits_nothing(model, monkeypatch):
         clone(model).set_params(engine="cuda").fit([[0.0], [1.0]], [0.0, 1.0])
 
 
-@pytest.mark.parametrize("start", [None, "even", "trained"])
-def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, start):
+@pytest.mark.parametrize("init", [None, "even", "trained"])
+def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, init):
     """With the CPU's own work under another name: the same fit to the last bit."""
-    monkeypatch.setattr("triegp.estimators.forest.PRESET_MEMBERS", 2)
+    monkeypatch.setattr("triegp.additive.train.INIT_MEMBERS", 2)
     rng = np.random.default_rng(0)
     X = rng.random((80, 2))
     y = np.sin(5 * X[:, 0]) + 0.1 * rng.standard_normal(80)
@@ -200,12 +201,12 @@ def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, start)
 
     monkeypatch.setattr(CudaEngine, "evaluate_many", note("many", evaluate_many))
     monkeypatch.setattr(CudaEngine, "sum_products", note("products", sum_products))
-    model = clone(ESTIMATORS[0 if start is None else 1])
-    if start is not None:
-        model.set_params(start=start)
+    model = clone(ESTIMATORS[0 if init is None else 1])
+    if init is not None:
+        model.set_params(init=init)
     cpu, cuda = (clone(model).set_params(engine=engine).fit(X, y) for engine in ("cpu", "cuda"))
     expected = {None: {"many"}, "even": {"products"}, "trained": {"many", "products"}}
-    assert set(asked) == expected[start]
+    assert set(asked) == expected[init]
     asked.clear()
     for one, two in zip(
         cpu.predict(X, return_std=True), cuda.predict(X, return_std=True), strict=True
@@ -223,8 +224,8 @@ def test_auto_counts_rows_and_orders(card, monkeypatch):
         return CpuEngine(n_threads=n_threads)
 
     X, y = np.arange(16.0).reshape(8, 2), np.arange(8.0)
-    monkeypatch.setattr("triegp.estimators.binary_tree.choose", note)
-    monkeypatch.setattr("triegp.estimators.forest.choose", note)
+    monkeypatch.setattr("triegp.mixture.train.choose", note)
+    monkeypatch.setattr("triegp.additive.train.choose", note)
     for model in ESTIMATORS:
         clone(model).set_params(n_jobs=2).fit(X, y)
     clone(ESTIMATORS[0]).set_params(shift=False, n_jobs=1).fit(X, y)

@@ -11,15 +11,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import triegp
-from triegp.estimators import loading as persistence
+from triegp.estimators import base
 from triegp.estimators.base import TreeGPRegressor
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.container import ModelFileError
 from triegp.files.contents import check_array
 from triegp.files.model import PartFormat
-from triegp.mixture import Ensemble
+from triegp.mixture.members import Ensemble
 from triegp.models.contract import Trained
-from triegp.models.distribution import Mixture
+from triegp.models.distribution import PredictiveDistribution
 
 NOISE = 0.25
 
@@ -46,26 +46,26 @@ class Constant:
         precision = 1 + count.sum() / NOISE
         return count @ self.y[:, column] / NOISE / precision, 1 / precision
 
-    def predict_mixture(self, X, column, *, var, latent):
+    def predict(self, X, column, *, var, latent):
         mean, cov = self.moments(column, self.count())
         spread = var * (cov + (not latent) * NOISE)
         ones = np.ones((1, X.shape[0]))
-        return Mixture(np.ones(1), mean * ones, spread * ones)
+        return PredictiveDistribution(np.ones(1), mean * ones, spread * ones)
 
     def predict_covariance(self, X, column, *, latent):
         mean, var = self.moments(column, self.count())
         m = X.shape[0]
         return np.full(m, mean), np.full((m, m), var) + (not latent) * NOISE * np.eye(m)
 
-    def draw(self, X, column, n_samples, rng, *, latent):
+    def sample(self, X, column, n_samples, rng, *, latent):
         mean, cov = self.predict_covariance(X, column, latent=latent)
         return rng.multivariate_normal(mean, cov, size=n_samples, method="eigh").T
 
-    def loo_mixture(self, column):
+    def leave_one_out(self, column):
         count = self.count()
         others = [np.where(np.arange(self.n_rows) == i, 0.0, count) for i in range(self.n_rows)]
         mean, var = np.transpose([self.moments(column, rest) for rest in others])
-        return Mixture(np.ones(1), mean[None], var[None] + NOISE)
+        return PredictiveDistribution(np.ones(1), mean[None], var[None] + NOISE)
 
     def observed(self, column):
         return self.y[:, column], self.weight
@@ -74,17 +74,17 @@ class Constant:
         cov = 1 + NOISE * np.eye(self.n_rows)
         return stats.multivariate_normal(cov=cov).logpdf(self.y[:, column])
 
-    def check(self, X, rows):
-        if np.abs(rows.targets).max() > 100:
+    def check(self, rows):
+        if np.abs(rows.y).max() > 100:
             raise ValueError("y must not be so large")
 
-    def grow(self, X, rows):
+    def insert(self, rows):
         old, new = self.count(), rows.weight
         if self.weight is None and new is None:
             weight = None
         else:
-            weight = np.append(old, np.ones(len(X)) if new is None else new)
-        return replace(self, y=np.concatenate([self.y, rows.targets]), weight=weight)
+            weight = np.append(old, np.ones(rows.n_rows) if new is None else new)
+        return replace(self, y=np.concatenate([self.y, rows.y]), weight=weight)
 
 
 def pack(fitted, prefix, encoders):
@@ -132,20 +132,17 @@ class ConstantRegressor(TreeGPRegressor):
             raise ValueError(f"n_steps must be 1 or more, got {self.n_steps}")
         return {"n_steps": self.n_steps}
 
-    def _encoders(self, X, weight, settings):
-        grid = {"scaling": "minmax", "precision": 4, "outside": self.outside, "margin": 0.0}
-        return fit_encoders(X, weight, **grid)
+    def _encoders(self, rows, settings):
+        options = {"scaling": "minmax", "precision": 4, "outside": self.outside}
+        return fit_encoders(rows.features, rows.weight, **options)
 
-    def _n_fits(self, settings):
-        return settings["n_steps"]
-
-    def _train(self, settings, encoders, X, rows, run):
+    def _train(self, encoders, rows, settings, run):
         done = 0
         while done < settings["n_steps"] and not run.watch.stop:
             done += 1
             run.progress("fits", done, settings["n_steps"])
         stopped = done < settings["n_steps"]
-        return Trained(Constant(rows.targets, rows.weight), stopped, done)
+        return Trained(Constant(rows.y, rows.weight), stopped, done)
 
 
 rng = np.random.default_rng(0)
@@ -184,7 +181,7 @@ def test_every_question_is_answered_in_the_units_of_y(options):
     assert samples.shape == (7, 2, 20_000)
     error = np.sqrt(variances / 20_000)
     assert (np.abs(samples.mean(axis=-1) - means) < 5 * error).all()
-    assert [part.mean.shape for part in model.predict_distribution(NEW)] == [(1, 7)] * 2
+    assert [part.means.shape for part in model.predict_distribution(NEW)] == [(1, 7)] * 2
 
 
 @pytest.mark.parametrize("options", MANY)
@@ -213,7 +210,9 @@ def test_rows_are_added_when_asked_for_and_checked_before(weight):
     assert len(model._stream.waiting) == 3
     with pytest.raises(ValueError, match="so large"):
         model.partial_fit(X[:1], 1e9 * Y[:1])
-    assert [part.n_rows for part in model._settled().fitted] == [43, 43]
+    n_rows = 43 if weight is None else np.count_nonzero(weight) + 3
+    assert [part.n_rows for part in model._inserted().fitted] == [n_rows, n_rows]
+    assert model.loo_predict()[0].shape == (43, 2)
     assert model.rows_.X.shape == (43, 2)
     count = np.append(np.ones(40) if weight is None else weight, np.ones(3))
     both = np.concatenate([Y, Y[:3]])
@@ -234,7 +233,7 @@ def test_files(options, weight, tmp_path, monkeypatch):
     model.save(tmp_path / "m", training_data=True)
     with pytest.raises(ModelFileError, match="BinaryTreeGPRegressor"):
         triegp.load(tmp_path / "m")
-    monkeypatch.setitem(persistence.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
+    monkeypatch.setitem(base.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
     loaded = triegp.load(tmp_path / "m")
     assert type(loaded) is ConstantRegressor
     assert loaded.get_params() == model.get_params()
@@ -286,10 +285,14 @@ def test_an_ensemble_says_what_it_has_seen():
     model = triegp.BinaryTreeGPRegressor(**quick, multi_target="shared").fit(X, Y, WEIGHT)
     (ensemble,) = model.partial_fit(X[:5], Y[:5]).ensembles_
     assert isinstance(ensemble, Ensemble)
-    assert (ensemble.n_targets, ensemble.n_rows) == (2, 45)
+    kept = np.flatnonzero(WEIGHT)
+    assert (ensemble.n_targets, ensemble.n_rows) == (2, kept.size + 5)
+    index = model._stream.index
+    assert (index[:40] >= 0).tolist() == (WEIGHT > 0).tolist()
     for column in range(2):
         y, weight = ensemble.observed(column)
-        seen = np.append(Y[:, column], Y[:5, column])
+        seen = np.append(Y[kept, column], Y[:5, column])
         unit = model.target_mean_[column], model.target_scale_[column]
-        np.testing.assert_allclose(unit[0] + unit[1] * y, seen, rtol=1e-12)
-        np.testing.assert_array_equal(weight, np.append(WEIGHT, np.ones(5)))
+        where = index[np.append(kept, 40 + np.arange(5))]
+        np.testing.assert_allclose(unit[0] + unit[1] * y[where], seen, rtol=1e-12)
+        np.testing.assert_array_equal(weight[where], np.append(WEIGHT[kept], np.ones(5)))

@@ -63,4 +63,3 @@ def test_a_fitted_repr_tells_the_story():
     assert f"{model.encoders_[0].n_bits_ + 2} bits" in text
     assert "3 members" in text
     assert f"noise {noise:.3g}" in text
-    assert f"log density {model.loo_score_:.4f}" in text

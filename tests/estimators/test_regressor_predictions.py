@@ -31,7 +31,7 @@ def fitted(request):
     ensemble_ = model.ensembles_[0]
     if request.param == "calibrated":  # numbers that show
         calibration = replace(
-            ensemble_.calibrations[0], shrink=0.6, scale=1.3, stray=0.15, stray_var=2.0
+            ensemble_.calibrations[0], shrink=0.6, scale=1.3, outlier=0.15, outlier_var=2.0
         )
         changed = replace(ensemble_, calibrations=(calibration,))
         model._stream = replace(model._stream, fitted=(changed,))
@@ -70,11 +70,11 @@ def test_latent_leaves_out_the_noise_alone(fitted):
     noise = [member.posteriors[0].new_noise for member in model.ensembles_[0].members]
     unit = model.target_scale_[0] ** 2
     whole, function = (model.predict(X[:6], return_cov=True, latent=latent)[1] for latent in (0, 1))
-    expected = (1 - mixed.stray) ** 2 * function
+    expected = (1 - mixed.outlier) ** 2 * function
     var = np.diag(function) + unit * mixed.scale * (mixed.weight @ noise)
     members = model.predict_distribution(X[:6])
-    strays = members.var[-1] if mixed.stray else 0.0
-    np.fill_diagonal(expected, (1 - mixed.stray) * var + mixed.stray * strays)
+    outliers = members.variances[-1] if mixed.outlier else 0.0
+    np.fill_diagonal(expected, (1 - mixed.outlier) * var + mixed.outlier * outliers)
     np.testing.assert_allclose(whole, expected, **VALUE)
 
 
@@ -125,10 +125,10 @@ def test_the_distribution_itself_has_the_predicted_moments(fitted):
     weight, means, covs = by_hand(model, dense_members(model, X, y, new_rows()))
     mixture = model.predict_distribution(new_rows())
     n_parts = len(weight) if weight[-1] else len(weight) - 1  # strays only where there are any
-    np.testing.assert_array_equal(mixture.weight, weight[:n_parts])
-    np.testing.assert_allclose(mixture.mean, means[:n_parts], **VALUE)
+    np.testing.assert_array_equal(mixture.weights, weight[:n_parts])
+    np.testing.assert_allclose(mixture.means, means[:n_parts], **VALUE)
     var = np.stack([np.diag(c) for c in covs])
-    np.testing.assert_allclose(mixture.var, var[:n_parts], **VALUE)
+    np.testing.assert_allclose(mixture.variances, var[:n_parts], **VALUE)
 
 
 @pytest.mark.parametrize("latent", [False, True])

@@ -26,7 +26,7 @@ def test_the_papers_presets_do_as_the_paper_did(preset):
     assert all(member.posteriors[0].noise == 1 / 50 for member in trained.members)
     (mixed,) = trained.calibrations
     assert (mixed.shrink, mixed.scale) == (1.0, 1.0)
-    nll = np.array([member.fit.nll_per_row for member in trained.members])
+    nll = np.array([member.trained.nll_per_row for member in trained.members])
     if preset == "paper-bt":
         assert mixed.weight.tolist() == [1.0]
     else:
@@ -41,7 +41,7 @@ def test_bt_is_the_best_member_of_bte():
     options = {"n_candidates": 24, "n_members": 5, "max_iter": 3, "random_state": 0}
     many = BinaryTreeGPRegressor(preset="paper-bte", **options).fit(X, y).ensembles_[0].members
     (best,) = BinaryTreeGPRegressor(preset="paper-bt", **options).fit(X, y).ensembles_[0].members
-    assert best.order == min(many, key=lambda member: member.fit.nll_per_row).order
+    assert best.order == min(many, key=lambda member: member.trained.nll_per_row).order
 
 
 def test_parameters_come_before_presets():

@@ -1,4 +1,4 @@
-"""Training that is cut short or watched: time budgets, Ctrl-C, progress, callbacks."""
+"""Training that is cut short or watched: time budgets, Ctrl-C, progress."""
 
 import _thread
 import threading
@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from regressor_problems import QUICK, make_data
 from triegp import BinaryTreeGPRegressor
-from triegp.estimators.callbacks import HAS_CALLBACKS
 from triegp.mixture import optimise as training
 from triegp.mixture import train as ensemble_training
 from triegp.models.jobs import Stopwatch
@@ -47,7 +46,7 @@ class Presser(threading.Thread):
     def __init__(self, monkeypatch, after):
         super().__init__(daemon=True)
         self.begun = threading.Event()
-        calls, real = [], training.measured_likelihood
+        calls, real = [], training.checked_likelihood
 
         def counted(*args, **kwargs):
             calls.append(1)
@@ -55,14 +54,14 @@ class Presser(threading.Thread):
                 self.begun.set()
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(training, "measured_likelihood", counted)
+        monkeypatch.setattr(training, "checked_likelihood", counted)
 
     def run(self):
         if self.begun.wait(60):
             _thread.interrupt_main()
 
 
-LONG = {"n_members": 4, "n_candidates": 2, "max_iter": 100_000, "tolerance": 1e-12}
+LONG = {"n_members": 4, "n_candidates": 2, "max_iter": 100_000, "tol": 1e-12}
 
 
 @pytest.mark.parametrize("multi_target", ["own", "shared"])
@@ -96,14 +95,14 @@ def test_ctrl_c_ends_a_fit_and_leaves_the_old_one(monkeypatch):
 
 @pytest.mark.parametrize("multi_target", ["own", "shared"])
 def test_members_that_were_not_begun_are_missed(monkeypatch, multi_target):
-    real = ensemble_training.fit_order
+    real = ensemble_training.train_order
 
-    def fit_one_and_stop(start, data, plan, engine, watch):
-        fit = real(start, data, plan, engine, Stopwatch())
+    def train_one_and_stop(start, n_terms, settings, watch, ask):
+        trained = real(start, n_terms, settings, Stopwatch(), ask)
         watch.halt()
-        return replace(fit, converged=True)
+        return replace(trained, converged=True)
 
-    monkeypatch.setattr(ensemble_training, "fit_order", fit_one_and_stop)
+    monkeypatch.setattr(ensemble_training, "train_order", train_one_and_stop)
     X, y = make_data()
     model = BinaryTreeGPRegressor(**QUICK, n_jobs=1, time_budget=1e6, multi_target=multi_target)
     with pytest.warns(ConvergenceWarning, match="time_budget"):
@@ -146,13 +145,13 @@ def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
 
 def test_all_evaluations_are_counted(monkeypatch):
     X, y = make_data()
-    n_calls, real = [0], training.measured_likelihood
+    n_calls, real = [0], training.checked_likelihood
 
     def counted(*args, **kwargs):
         n_calls[0] += 1
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "measured_likelihood", counted)
+    monkeypatch.setattr(training, "checked_likelihood", counted)
     model = BinaryTreeGPRegressor(**QUICK, mixture="best", n_jobs=1).fit(X, y)
     assert len(model.ensembles_[0].members) == 1
     assert model.n_evaluations_ == n_calls[0]
@@ -168,48 +167,3 @@ def test_verbose_shows_progress_on_stderr(capsys):
         assert stage in shown.err
     BinaryTreeGPRegressor(**QUICK).fit(X, y)
     assert capsys.readouterr().err == ""
-
-
-class Recorder:
-    """A scikit-learn callback that writes down what it hears, and may ask to stop."""
-
-    def __init__(self, stop_after=None):
-        self.heard, self.stop_after, self.fitted = [], stop_after, None
-
-    def setup(self, estimator, context):
-        self.heard.append("setup")
-
-    def teardown(self, estimator, context):
-        self.heard.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        self.heard.append(f"begin {context.task_name}")
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        self.heard.append(f"end {context.task_name}")
-        if context.task_name == "fit":
-            self.fitted = fitted_estimator
-        return self.heard.count("end member") == self.stop_after
-
-
-@pytest.mark.skipif(not HAS_CALLBACKS, reason="this scikit-learn has no callbacks (1.9 has)")
-def test_scikit_learns_callbacks_hear_of_every_member():
-    X, y = make_data()
-    recorder = Recorder()
-    model = BinaryTreeGPRegressor(**QUICK).set_callbacks(recorder).fit(X, y)
-    members = ["begin member", "end member"] * 3
-    assert recorder.heard == ["setup", "begin fit", *members, "end fit", "teardown"]
-    np.testing.assert_array_equal(recorder.fitted.predict(X), model.predict(X))
-    plain = BinaryTreeGPRegressor(**QUICK).fit(X, y)
-    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
-
-
-@pytest.mark.skipif(not HAS_CALLBACKS, reason="this scikit-learn has no callbacks (1.9 has)")
-def test_a_callback_can_end_training():
-    X, y = make_data(300)
-    options = QUICK | {"n_members": 200, "max_iter": 200}
-    model = BinaryTreeGPRegressor(**options, n_jobs=1).set_callbacks(Recorder(stop_after=1))
-    with pytest.warns(ConvergenceWarning, match="a callback"):
-        model.fit(X, y)
-    assert model.stopped_early_
-    assert np.isfinite(model.predict(X)).all()

@@ -6,7 +6,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from regressor_problems import LOOSE, QUICK, make_data, new_rows
 from triegp import BinaryTreeGPRegressor
-from triegp.engines.blas import one_blas_thread
+from triegp.engines.cpu.threads import one_blas_thread
 from triegp.mixture import optimise as training
 
 # Units, seeds, threads.
@@ -55,13 +55,13 @@ def test_training_takes_one_blas_thread_and_gives_the_others_back(monkeypatch):
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
     X, y = make_data()
-    seen, real = [], training.measured_likelihood
+    seen, real = [], training.checked_likelihood
 
     def spy(*args, **kwargs):
         seen.append(n_threads())
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "measured_likelihood", spy)
+    monkeypatch.setattr(training, "checked_likelihood", spy)
     with threadpool_limits(2, user_api="blas"):
         BinaryTreeGPRegressor(**QUICK).fit(X, y)
         after = n_threads()

@@ -17,7 +17,9 @@ from triegp.files.model import pack_model
 def parts():
     """Header and arrays of a file with three members, two targets, training rows: to be edited."""
     model = small(multi_target="shared", mixture="softmax").fit(X, Y2, WEIGHT, KNOWN)
-    return pack_model(model, True)
+    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
+    header, arrays = pack_model(model._state(), model._format, True)
+    return named | header, arrays
 
 
 def test_the_parts_unchanged_are_a_model(parts, tmp_path):

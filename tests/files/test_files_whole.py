@@ -37,7 +37,7 @@ def test_a_file_is_replaced_whole(plain, whole, tmp_path):
     assert os.listdir(tmp_path) == ["m"]
 
 
-@pytest.mark.parametrize("fails", ["os.fsync", "os.replace", "safetensors.numpy.save"])
+@pytest.mark.parametrize("fails", ["os.fsync", "os.replace", "triegp.files.container.save"])
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     plain, tmp_path, monkeypatch, fails
 ):

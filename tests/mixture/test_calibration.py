@@ -4,14 +4,15 @@ from scipy.optimize import minimize
 
 from tolerances import VALUE
 from triegp.mixture.calibration import (
+    OUTLIER_VAR_RANGE,
     SCALE_RANGE,
-    STRAY_VAR_RANGE,
     Calibration,
     _evenly,
     calibrate,
     temper,
 )
-from triegp.models.distribution import Mixture, log_density, mixture_mean, mixture_var, stack
+from triegp.mixture.weights import stack
+from triegp.models.distribution import PredictiveDistribution, log_density
 
 
 def members(seed=0, n=3_000, n_members=4, spread=0.8):
@@ -31,9 +32,10 @@ def value(calibration, mean, var, y):
 def test_nothing_to_temper_is_the_plain_mixture():
     mean, var, _ = members()
     weight = np.array([0.1, 0.2, 0.3, 0.4])
-    plain, tempered = Mixture(weight, mean, var), temper(Calibration(weight), mean, var)
-    np.testing.assert_allclose(tempered.mean, plain.mean, **VALUE)
-    np.testing.assert_array_equal(tempered.var, plain.var)
+    plain = PredictiveDistribution(weight, mean, var)
+    tempered = temper(Calibration(weight), mean, var)
+    np.testing.assert_allclose(tempered.means, plain.means, **VALUE)
+    np.testing.assert_array_equal(tempered.variances, plain.variances)
 
 
 def test_shrinking_keeps_the_mean_and_takes_the_spread():
@@ -41,9 +43,9 @@ def test_shrinking_keeps_the_mean_and_takes_the_spread():
     weight = np.array([0.1, 0.2, 0.3, 0.4])
     half = temper(Calibration(weight, shrink=0.5, scale=2.0), mean, var)
     average = weight @ mean
-    np.testing.assert_allclose(mixture_mean(half), average, **VALUE)
+    np.testing.assert_allclose(half.mean(), average, **VALUE)
     between = weight @ (mean - average) ** 2
-    np.testing.assert_allclose(mixture_var(half), 2.0 * weight @ var + 0.25 * between, **VALUE)
+    np.testing.assert_allclose(half.var(), 2.0 * weight @ var + 0.25 * between, **VALUE)
 
 
 def test_members_that_know_little_are_pulled_together():
@@ -55,7 +57,7 @@ def test_members_that_know_little_are_pulled_together():
     # The average of four errors of variance 0.64, and the noise; the mixture must say so.
     fresh_mean, fresh_var, fresh_y = members(seed=1)
     mixture = temper(found, fresh_mean, fresh_var)
-    ratio = np.mean((fresh_y - mixture_mean(mixture)) ** 2) / np.mean(mixture_var(mixture))
+    ratio = np.mean((fresh_y - mixture.mean()) ** 2) / np.mean(mixture.var())
     assert 0.9 < ratio < 1.1
 
 
@@ -77,7 +79,7 @@ def test_it_is_the_best_of_its_kind():
         weight = np.array([1.0, np.exp(z[0])]) / (1.0 + np.exp(z[0]))
         return -value(Calibration(weight, z[1], np.exp(z[2]), z[3], np.exp(z[4])), mean, var, y)
 
-    bounds = [(-9, 9), (0, 1), np.log(SCALE_RANGE), (1 / 402, 0.5), np.log(STRAY_VAR_RANGE)]
+    bounds = [(-9, 9), (0, 1), np.log(SCALE_RANGE), (1 / 402, 0.5), np.log(OUTLIER_VAR_RANGE)]
     starts = [
         (0.0, 0.1, -0.5, 0.01, 1.0),
         (0.0, 0.5, 0.0, 0.1, 0.0),
@@ -88,38 +90,38 @@ def test_it_is_the_best_of_its_kind():
     assert -value(found, mean, var, y) < min(others) + 1e-3  # rows enough to tell 0.05 apart
 
 
-def test_strays_are_counted_and_bounded():
+def test_outliers_are_counted_and_bounded():
     mean, var, y = members(n=4_000)
     rng = np.random.default_rng(5)
     away = rng.random(4_000) < 0.03
     y = np.where(away, 6.0 * rng.standard_normal(4_000), y)
     found = calibrate(mean, var, y)
-    assert 0.01 < found.stray < 0.05
-    assert 15.0 < found.stray_var < 70.0
+    assert 0.01 < found.outlier < 0.05
+    assert 15.0 < found.outlier_var < 70.0
 
 
-def test_where_nothing_strays_deviations_are_the_members_own():
+def test_without_outliers_deviations_are_the_members_own():
     rng = np.random.default_rng(7)
     for n, sd in ((1_000, 0.03), (4_000, 0.02), (10_000, 0.01)):
         mean = rng.standard_normal((1, n))
         y = mean[0] + sd * rng.standard_normal(n)
         found = calibrate(mean, np.full((1, n), sd**2), y)
-        assert found.stray == pytest.approx(1 / (n + 2), rel=1e-6)
-        said = np.sqrt(mixture_var(temper(found, mean, np.full((1, n), sd**2))))
+        assert found.outlier == pytest.approx(1 / (n + 2), rel=1e-6)
+        said = temper(found, mean, np.full((1, n), sd**2)).std()
         np.testing.assert_allclose(said, sd, rtol=0.06)
         # and yet a row that nothing foretold costs tens of nats, not thousands
         row = temper(found, np.zeros((1, 1)), np.full((1, 1), sd**2))
         assert log_density(row, np.ones(1))[0] > -70
 
 
-def test_strays_are_one_more_gaussian_and_none_for_the_function():
+def test_outliers_are_one_more_component_and_the_function_has_none():
     mean, var, _ = members(n=50)
-    mixed = Calibration(np.array([0.1, 0.2, 0.3, 0.4]), 0.5, 2.0, stray=0.1, stray_var=9.0)
+    mixed = Calibration(np.array([0.1, 0.2, 0.3, 0.4]), 0.5, 2.0, outlier=0.1, outlier_var=9.0)
     whole, function = temper(mixed, mean, var), temper(mixed, mean, var, latent=True)
-    np.testing.assert_allclose(mixture_mean(whole), mixture_mean(function), **VALUE)
+    np.testing.assert_allclose(whole.mean(), function.mean(), **VALUE)
     far = 2.0 * mixed.weight @ var + 9.0
-    np.testing.assert_allclose(mixture_var(whole), 0.9 * mixture_var(function) + 0.1 * far, **VALUE)
-    np.testing.assert_allclose(whole.weight.sum(), 1.0, **VALUE)
+    np.testing.assert_allclose(whole.var(), 0.9 * function.var() + 0.1 * far, **VALUE)
+    np.testing.assert_allclose(whole.weights.sum(), 1.0, **VALUE)
 
 
 def test_the_gradient_is_that_of_the_value(monkeypatch):
@@ -200,4 +202,4 @@ def test_one_row_twice_is_a_row_of_weight_two():
         np.hstack([mean, mean]), np.hstack([var, var]), np.ones(2), np.array([1.0, 0.0])
     )
     np.testing.assert_array_equal(alone.weight, dropped.weight)
-    assert (alone.scale, alone.stray) == (dropped.scale, dropped.stray) == (1.0, 0.0)
+    assert (alone.scale, alone.outlier) == (dropped.scale, dropped.outlier) == (1.0, 0.0)

@@ -6,29 +6,32 @@ import numpy as np
 import pytest
 
 import oracle
-from optimise_problems import PLAN, PRECISION, make_data
+from optimise_problems import PRECISION, SETTINGS, make_problem, train_alone
 from tolerances import DIFFERENCE, VALUE
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
+from triegp.estimators.inputs import location_and_scale
 from triegp.mixture.optimise import (
-    Data,
+    Follower,
     Objective,
+    Problem,
     boltzmann_pick,
     draw_candidates,
-    fit_order,
+    train_order,
 )
 from triegp.models.jobs import Stopwatch
-from triegp.models.rows import location_and_scale
 from triegp.tree import BitOrder
+from triegp.tree.rows import Rows
 
 
-def objective_of(data, plan=PLAN, watch=None):
-    return Objective(data, plan, CpuEngine(n_threads=1), watch or Stopwatch())
+def objective_of(problem, settings=SETTINGS, watch=None):
+    follow = Follower(problem, settings.noise, CpuEngine(n_threads=1))
+    return Objective(problem.n_terms, settings, watch or Stopwatch(), follow)
 
 
-def random_point(plan, rng):
+def random_point(settings, rng):
     phi = np.log(rng.uniform(0.05, 1.0, int(PRECISION.sum())))
-    return np.append(phi, 0.3) if plan.learn_scale else phi
+    return np.append(phi, 0.3) if settings.learn_scale else phi
 
 
 @pytest.mark.parametrize("learn_scale", [True, False])
@@ -36,10 +39,10 @@ def random_point(plan, rng):
 @pytest.mark.parametrize("extras", [{}, {"weight": True}, {"known_noise": True}])
 @pytest.mark.parametrize("n_targets", [1, 3])
 def test_gradient_against_central_differences(learn_scale, nugget, extras, n_targets):
-    plan = replace(PLAN, learn_scale=learn_scale, nugget=nugget)
-    data = make_data(1, 40, n_targets, **extras)
-    objective = objective_of(data, plan)
-    z = random_point(plan, np.random.default_rng(2))
+    settings = replace(SETTINGS, learn_scale=learn_scale, nugget=nugget)
+    problem = make_problem(1, 40, n_targets, **extras)
+    objective = objective_of(problem, settings)
+    z = random_point(settings, np.random.default_rng(2))
     _, gradient = objective(z)
     step = 1e-5
     numeric = [
@@ -53,18 +56,18 @@ def test_gradient_against_central_differences(learn_scale, nugget, extras, n_tar
 @pytest.mark.parametrize("n_targets", [1, 2])
 def test_value_is_the_dense_nll_a_term(n_targets):
     """Repeated rows, known noise and all targets, by Cholesky."""
-    data = make_data(3, 30, n_targets, weight=True, known_noise=True)
-    objective = objective_of(data)
-    z = random_point(PLAN, np.random.default_rng(4))
+    problem = make_problem(3, 30, n_targets, weight=True, known_noise=True)
+    objective = objective_of(problem)
+    z = random_point(SETTINGS, np.random.default_rng(4))
     order = objective.order(z)
-    rows = np.repeat(np.arange(30), data.weight.astype(int))
-    bits = oracle.unpack_bits(data.codes, order.key_bits)[rows]
+    rows = np.repeat(np.arange(30), problem.targets[0].weight.astype(int))
+    bits = oracle.unpack_bits(problem.codes, order.key_bits)[rows]
     levels = order.weights[: order.n_levels] * order.scale
     prior = oracle.kernel(bits, bits, levels)
     total = 0.0
     for j in range(n_targets):
-        noise = data.noise + order.nugget_variance + data.known_noise[rows, j]
-        y = data.targets[rows, j]
+        noise = SETTINGS.noise + order.nugget_variance + problem.targets[j].noise[rows]
+        y = problem.targets[j].y[rows]
         covariance = prior + np.diag(noise)
         total += 0.5 * y @ np.linalg.solve(covariance, y)
         total += 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
@@ -74,7 +77,7 @@ def test_value_is_the_dense_nll_a_term(n_targets):
 
 def test_a_point_and_its_order():
     order = BitOrder.from_phi(np.log([0.2, 1.0, 0.5]), scale=2.5)
-    objective = objective_of(make_data())
+    objective = objective_of(make_problem())
     z = objective.start(order)
     np.testing.assert_allclose(z, [*np.log([0.2, 1.0, 0.5]), np.log(2.5)], rtol=1e-12)
     again = objective.order(z)
@@ -83,9 +86,9 @@ def test_a_point_and_its_order():
 
 
 def test_the_objective_remembers_the_best():
-    objective = objective_of(make_data())
+    objective = objective_of(make_problem())
     rng = np.random.default_rng(5)
-    points = [random_point(PLAN, rng) for _ in range(6)]
+    points = [random_point(SETTINGS, rng) for _ in range(6)]
     values = [objective(z)[0] for z in points]
     assert objective.n_evaluations == 6
     best, order = objective.best
@@ -97,12 +100,12 @@ def test_the_objective_remembers_the_best():
 @pytest.mark.parametrize("learn_scale", [True, False])
 @pytest.mark.parametrize("n_targets", [1, 2])
 def test_fit_decreases_the_nll_to_a_local_minimum(optimizer, learn_scale, n_targets):
-    plan = replace(PLAN, optimizer=optimizer, learn_scale=learn_scale, max_iter=300)
-    data = make_data(6, 120, n_targets)
-    (start,) = draw_candidates(PRECISION, replace(plan, n_candidates=1), np.random.default_rng(0))
-    before, _ = objective_of(data, plan)(objective_of(data, plan).start(start))
-    fit = fit_order(start, data, plan, CpuEngine(n_threads=1), Stopwatch())
-    fresh = objective_of(data, plan)
+    settings = replace(SETTINGS, optimizer=optimizer, learn_scale=learn_scale, max_iter=300)
+    problem = make_problem(6, 120, n_targets)
+    start, *_ = draw_candidates(PRECISION, settings, np.random.default_rng(0))
+    before, _ = objective_of(problem, settings)(objective_of(problem, settings).start(start))
+    fit = train_alone(start, problem, settings, Stopwatch())
+    fresh = objective_of(problem, settings)
     z = fresh.start(fit.order)
     assert fit.converged
     assert fit.nll_per_row < before - 0.01
@@ -119,16 +122,16 @@ def test_fit_decreases_the_nll_to_a_local_minimum(optimizer, learn_scale, n_targ
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "bfgs"])
 def test_a_fit_that_runs_out_of_steps_has_not_converged(optimizer):
-    plan = replace(PLAN, optimizer=optimizer, max_iter=1, tolerance=1e-12)
-    (start,) = draw_candidates(PRECISION, replace(plan, n_candidates=1), np.random.default_rng(0))
-    fit = fit_order(start, make_data(), plan, CpuEngine(n_threads=1), Stopwatch())
+    settings = replace(SETTINGS, optimizer=optimizer, max_iter=1, tol=1e-12)
+    start, *_ = draw_candidates(PRECISION, settings, np.random.default_rng(0))
+    fit = train_alone(start, make_problem(), settings, Stopwatch())
     assert not fit.converged
 
 
 def test_the_same_fit_with_one_thread_and_two():
-    data = make_data(7, 300)
-    start, *_ = draw_candidates(PRECISION, PLAN, np.random.default_rng(0))
-    one, two = (fit_order(start, data, PLAN, CpuEngine(n_threads=n), Stopwatch()) for n in (1, 2))
+    problem = make_problem(7, 300)
+    start, *_ = draw_candidates(PRECISION, SETTINGS, np.random.default_rng(0))
+    one, two = (train_alone(start, problem, SETTINGS, Stopwatch(), n) for n in (1, 2))
     assert one.order == two.order
     assert one.nll_per_row == two.nll_per_row
     assert one.n_evaluations == two.n_evaluations
@@ -150,18 +153,19 @@ class StopsAfter(Stopwatch):
 @pytest.mark.parametrize("optimizer", ["lbfgs", "bfgs"])
 @pytest.mark.parametrize("n_looks", [0, 1, 4])
 def test_a_stopped_fit_returns_the_best_seen(optimizer, n_looks):
-    data = make_data(8)
-    plan = replace(PLAN, optimizer=optimizer, tolerance=1e-9)
-    start, *_ = draw_candidates(PRECISION, plan, np.random.default_rng(0))
+    problem = make_problem(8)
+    settings = replace(SETTINGS, optimizer=optimizer, tol=1e-9)
+    start, *_ = draw_candidates(PRECISION, settings, np.random.default_rng(0))
     values = []
 
     class Recording(CpuEngine):
         def evaluate(self, *args, **kwargs):
             sums, adjoints = super().evaluate(*args, **kwargs)
-            values.append(sums.nll / data.n_terms)
+            values.append(sums.nll / problem.n_terms)
             return sums, adjoints
 
-    fit = fit_order(start, data, plan, Recording(n_threads=1), StopsAfter(n_looks))
+    follow = Follower(problem, settings.noise, Recording(n_threads=1))
+    fit = train_order(start, problem.n_terms, settings, StopsAfter(n_looks), follow)
     assert not fit.converged
     assert fit.n_evaluations == len(values) == max(1, n_looks)  # one evaluation is always made
     assert fit.nll_per_row == min(values)
@@ -173,29 +177,32 @@ def test_a_stopped_fit_returns_the_best_seen(optimizer, n_looks):
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1e9])
 def test_fits_of_targets_off_scale_end(optimizer, size):
     """All targets 0 or far from deviation 1: the scale runs away, the fit stays finite."""
-    data = make_data(9)
-    data = replace(data, targets=size * data.targets)
-    plan = replace(PLAN, optimizer=optimizer)
-    start, *_ = draw_candidates(PRECISION, plan, np.random.default_rng(0))
-    fit = fit_order(start, data, plan, CpuEngine(n_threads=1), Stopwatch())
+    problem = make_problem(9)
+    target = replace(problem.targets[0], y=size * problem.targets[0].y)
+    problem = problem._replace(targets=(target,))
+    settings = replace(SETTINGS, optimizer=optimizer)
+    start, *_ = draw_candidates(PRECISION, settings, np.random.default_rng(0))
+    fit = train_alone(start, problem, settings, Stopwatch())
     assert np.isfinite(fit.nll_per_row)
     assert np.isfinite(fit.order.remaining).all()
     assert fit.order.scale > 0
 
 
 def test_one_bit_and_one_row():
-    data = Data(pack_codes([[1]], [1]), np.zeros((1, 1)), noise=1e-2)
+    problem = Problem(pack_codes([[1]], [1]), (Rows(np.zeros(1)),))
     (start,) = draw_candidates(
-        np.array([1]), replace(PLAN, n_candidates=1, last_weights=(0.5,)), np.random.default_rng(0)
+        np.array([1]),
+        replace(SETTINGS, n_candidates=1, last_weights=(0.5,)),
+        np.random.default_rng(0),
     )
-    fit = fit_order(start, data, PLAN, CpuEngine(n_threads=1), Stopwatch())
+    fit = train_alone(start, problem, SETTINGS, Stopwatch())
     assert np.isfinite(fit.nll_per_row)
     assert fit.order.bits.tolist() == [0]
 
 
 def test_candidates_keep_the_order_of_significance():
     rng = np.random.default_rng(10)
-    orders = draw_candidates(PRECISION, replace(PLAN, n_candidates=50), rng)
+    orders = draw_candidates(PRECISION, replace(SETTINGS, n_candidates=50), rng)
     ends = np.cumsum(PRECISION)
     for order in orders:
         place = np.argsort(order.bits)
@@ -208,8 +215,8 @@ def test_candidates_keep_the_order_of_significance():
 
 @pytest.mark.parametrize("nugget", ["row", "bit"])
 def test_candidates_take_last_weights_in_turns(nugget):
-    plan = replace(PLAN, n_candidates=7, nugget=nugget)
-    orders = draw_candidates(PRECISION, plan, np.random.default_rng(11))
+    settings = replace(SETTINGS, n_candidates=7, nugget=nugget)
+    orders = draw_candidates(PRECISION, settings, np.random.default_rng(11))
     uniform = 1 / PRECISION.sum()
     last = [order.weights[-1] for order in orders]
     expected = [uniform, 0.5, 0.9, uniform, 0.5, 0.9, uniform]

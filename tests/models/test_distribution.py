@@ -9,16 +9,12 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import norm
 
 from tolerances import VALUE
+from triegp.mixture.weights import soften, stack
 from triegp.models.distribution import (
-    Mixture,
-    distribution,
+    PredictiveDistribution,
+    component_log_density,
     log_density,
-    member_log_density,
-    mixture_mean,
-    mixture_var,
     quantiles,
-    soften,
-    stack,
 )
 
 LEVELS = np.array([1e-6, 0.01, 0.2, 0.5, 0.77, 0.99, 1 - 1e-6])
@@ -29,13 +25,21 @@ def make_mixture(seed=0, n_members=4, n_rows=30):
     rng = np.random.default_rng(seed)
     weight = rng.exponential(size=n_members)
     shape = (n_members, n_rows)
-    return Mixture(weight / weight.sum(), rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape))
+    return PredictiveDistribution(
+        weight / weight.sum(), rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape)
+    )
+
+
+def row_of(mixture, row):
+    """The mixture at one of its rows."""
+    parts = mixture.means[:, [row]], mixture.variances[:, [row]]
+    return PredictiveDistribution(mixture.weights, *parts)
 
 
 def column(weight, mean, sd):
     """A mixture at one row."""
     mean, sd = np.array(mean, float), np.array(sd, float)
-    return Mixture(np.array(weight, float), mean[:, None], sd[:, None] ** 2)
+    return PredictiveDistribution(np.array(weight, float), mean[:, None], sd[:, None] ** 2)
 
 
 HOSTILE = {
@@ -58,13 +62,13 @@ HOSTILE = {
 def test_moments_and_density_against_scipy():
     mixture = make_mixture()
     y = np.random.default_rng(1).standard_normal(30)
-    density = mixture.weight @ norm.pdf(y, mixture.mean, np.sqrt(mixture.var))
+    density = mixture.weights @ norm.pdf(y, mixture.means, np.sqrt(mixture.variances))
     np.testing.assert_allclose(log_density(mixture, y), np.log(density), **VALUE)
-    below = mixture.weight @ norm.cdf(y, mixture.mean, np.sqrt(mixture.var))
-    np.testing.assert_allclose(distribution(mixture, y), below, **VALUE)
+    below = mixture.weights @ norm.cdf(y, mixture.means, np.sqrt(mixture.variances))
+    np.testing.assert_allclose(mixture.cdf(y), below, **VALUE)
     np.testing.assert_allclose(
-        member_log_density(mixture, y),
-        norm.logpdf(y, mixture.mean, np.sqrt(mixture.var)),
+        component_log_density(mixture, y),
+        norm.logpdf(y, mixture.means, np.sqrt(mixture.variances)),
         **VALUE,
     )
 
@@ -72,18 +76,20 @@ def test_moments_and_density_against_scipy():
 def test_moments_are_integrals_of_the_density():
     mixture = make_mixture(n_rows=3)
     for row in range(3):
-        one = Mixture(mixture.weight, mixture.mean[:, [row]], mixture.var[:, [row]])
+        one = PredictiveDistribution(
+            mixture.weights, mixture.means[:, [row]], mixture.variances[:, [row]]
+        )
 
         def moment(power, centre, one=one):
             def integrand(x):
                 return (x - centre) ** power * np.exp(log_density(one, np.array([x]))[0])
 
-            return quad(integrand, -15, 15, limit=400, epsabs=1e-12, points=one.mean[:, 0])[0]
+            return quad(integrand, -15, 15, limit=400, epsabs=1e-12, points=one.means[:, 0])[0]
 
         assert moment(0, 0.0) == pytest.approx(1.0, rel=1e-9)
         mean = moment(1, 0.0)
-        assert mixture_mean(mixture)[row] == pytest.approx(mean, abs=1e-9)
-        assert mixture_var(mixture)[row] == pytest.approx(moment(2, mean), rel=1e-8)
+        assert mixture.mean()[row] == pytest.approx(mean, abs=1e-9)
+        assert mixture.var()[row] == pytest.approx(moment(2, mean), rel=1e-8)
 
 
 def test_log_density_where_the_density_underflows():
@@ -103,8 +109,7 @@ def test_quantiles_of_hostile_mixtures(mixture):
     for level, x in zip(LEVELS, found[0], strict=True):
         # Where a step of one ulp jumps over the level, it must lie between both sides.
         below, above = (
-            distribution(mixture, np.array([np.nextafter(x, side)]))[0]
-            for side in (-np.inf, np.inf)
+            mixture.cdf(np.array([np.nextafter(x, side)]))[0] for side in (-np.inf, np.inf)
         )
         error = LEVEL_ERROR * min(level, 1 - level)
         assert below - error <= level <= above + error
@@ -113,7 +118,7 @@ def test_quantiles_of_hostile_mixtures(mixture):
 @pytest.mark.parametrize("name", ["one member", "zero weight, wide", "copies"])
 def test_quantiles_of_one_gaussian_are_its_own(name):
     mixture = HOSTILE[name]
-    expected = norm.ppf(LEVELS, mixture.mean[0, 0], np.sqrt(mixture.var[0, 0]))
+    expected = norm.ppf(LEVELS, mixture.means[0, 0], np.sqrt(mixture.variances[0, 0]))
     np.testing.assert_allclose(quantiles(mixture, LEVELS)[0], expected, rtol=1e-12)
 
 
@@ -128,11 +133,11 @@ def test_quantiles_invert_the_distribution(seed, n_members, spread, orders):
     weight = rng.exponential(size=n_members) ** 3
     sd = 10.0 ** rng.uniform(-orders, orders, (n_members, 20))
     mean = spread * rng.standard_normal((n_members, 20))
-    mixture = Mixture(weight / weight.sum(), mean, sd**2)
+    mixture = PredictiveDistribution(weight / weight.sum(), mean, sd**2)
     found = quantiles(mixture, LEVELS)
     for j, level in enumerate(LEVELS):
         x = found[:, j]
-        below, above = (distribution(mixture, np.nextafter(x, side)) for side in (-np.inf, np.inf))
+        below, above = (mixture.cdf(np.nextafter(x, side)) for side in (-np.inf, np.inf))
         error = LEVEL_ERROR * min(level, 1 - level)
         assert (below - error <= level).all()
         assert (level <= above + error).all()
@@ -142,10 +147,12 @@ def test_quantiles_against_bisection_row_by_row():
     mixture = make_mixture(3)
     found = quantiles(mixture, LEVELS)
     for row in range(0, 30, 7):
-        one = Mixture(mixture.weight, mixture.mean[:, [row]], mixture.var[:, [row]])
+        one = PredictiveDistribution(
+            mixture.weights, mixture.means[:, [row]], mixture.variances[:, [row]]
+        )
         for j, level in enumerate(LEVELS):
             root = brentq(
-                lambda x, one=one, level=level: distribution(one, np.array([x]))[0] - level,
+                lambda x, one=one, level=level: one.cdf(np.array([x]))[0] - level,
                 -30,
                 30,
                 xtol=1e-13,
@@ -155,7 +162,7 @@ def test_quantiles_against_bisection_row_by_row():
 
 def test_quantiles_mirror():
     mixture = make_mixture(4)
-    mirrored = Mixture(mixture.weight, -mixture.mean, mixture.var)
+    mirrored = PredictiveDistribution(mixture.weights, -mixture.means, mixture.variances)
     levels = np.array([0.0625, 0.125, 0.25])
     np.testing.assert_array_equal(
         quantiles(mixture, 1 - levels), -quantiles(mirrored, levels), strict=True
@@ -164,7 +171,7 @@ def test_quantiles_mirror():
 
 def test_quantiles_of_far_tails():
     mixture = column([0.5, 0.5], [0.0, 0.0], [1.0, 2.0])
-    x = quantiles(mixture, [1e-300])[0, 0]
+    x = mixture.quantile([1e-300])[0, 0]
     logs = np.logaddexp(norm.logcdf(x), norm.logcdf(x / 2)) + np.log(0.5)
     assert logs == pytest.approx(-300 * np.log(10), rel=1e-12)
 
@@ -172,17 +179,50 @@ def test_quantiles_of_far_tails():
 def test_quantiles_of_point_masses():
     """Variance 0: the quantile is the mass that the level falls on."""
     mixture = column([0.25, 0.75], [1.0, 2.0], [0.0, 0.0])
-    found = quantiles(mixture, [0.1, 0.2, 0.3, 0.9])[0]
+    found = mixture.quantile([0.1, 0.2, 0.3, 0.9])[0]
     np.testing.assert_allclose(found, [1.0, 1.0, 2.0, 2.0], rtol=1e-12)
-    np.testing.assert_array_equal(distribution(mixture, np.array([1.0])), [0.25])
+    np.testing.assert_array_equal(mixture.cdf(np.array([1.0])), [0.25])
     single = column([1.0], [5.0], [0.0])
-    np.testing.assert_array_equal(quantiles(single, [0.1, 0.9]), [[5.0, 5.0]])
+    np.testing.assert_array_equal(single.quantile([0.1, 0.9]), [[5.0, 5.0]])
 
 
-def test_no_levels_and_one_level():
+def test_methods_agree_with_each_other():
     mixture = make_mixture()
-    assert quantiles(mixture, []).shape == (30, 0)
-    np.testing.assert_array_equal(quantiles(mixture, 0.3), quantiles(mixture, [0.3]))
+    y = np.random.default_rng(3).standard_normal(30)
+    np.testing.assert_array_equal(mixture.quantile(0.3), mixture.quantile([0.3])[:, 0])
+    np.testing.assert_allclose(mixture.interval(0.9), mixture.quantile([0.05, 0.95]), **VALUE)
+    np.testing.assert_array_equal(mixture.std(), np.sqrt(mixture.var()))
+    np.testing.assert_array_equal(mixture.pdf(y), np.exp(mixture.log_prob(y)))
+    np.testing.assert_allclose(mixture.cdf(mixture.quantile(0.3)), 0.3, **VALUE)
+
+
+def test_samples_have_the_mixtures_quantiles():
+    mixture = make_mixture(n_rows=5)
+    draws = mixture.sample(20_000, random_state=0)
+    assert draws.shape == (5, 20_000)
+    for q in (0.1, 0.5, 0.9):
+        below = (draws < mixture.quantile(q)[:, None]).mean(axis=1)
+        assert np.abs(below - q).max() < 5 * np.sqrt(q * (1 - q) / 20_000)  # standard errors
+    np.testing.assert_array_equal(draws, mixture.sample(20_000, random_state=0))
+    assert not np.array_equal(draws, mixture.sample(20_000, random_state=1))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda m: m.quantile([]), "quantiles must lie between 0 and 1"),
+        (lambda m: m.quantile(1.0), "quantiles must lie between 0 and 1"),
+        (lambda m: m.interval(0.0), "coverage"),
+        (lambda m: m.interval(1.0), "coverage must lie between 0 and 1"),
+        (lambda m: m.cdf(np.zeros(3)), "y must have 30 entries, got 3"),
+        (lambda m: m.log_prob(np.full(30, np.nan)), "y must be finite"),
+        (lambda m: m.sample(0), "n_samples"),
+        (lambda m: m.sample(1, "seed"), "random_state must be"),
+    ],
+)
+def test_bad_arguments_are_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call(make_mixture())
 
 
 def held_out(seed, n_members, n_rows, spread=0.5):

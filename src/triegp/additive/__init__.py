@@ -7,9 +7,7 @@ data. `triegp.ForestGPRegressor` is the estimator.
 from triegp.additive.evidence import Evidence, forest_evidence
 from triegp.additive.forest import (
     Forest,
-    forest_diagonal,
     forest_level_products,
-    forest_operator,
     forest_product,
 )
 from triegp.additive.gradient import ForestGradient, forest_gradient
@@ -27,11 +25,9 @@ __all__ = [
     "Solution",
     "apply_inverse",
     "fit_nystrom",
-    "forest_diagonal",
     "forest_evidence",
     "forest_gradient",
     "forest_level_products",
-    "forest_operator",
     "forest_product",
     "solve_forest",
 ]

@@ -8,16 +8,13 @@ learned from the training rows, whose leave-one-out variances are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.model import ForestModel
-from triegp.encoding.codes import Codes
+from triegp.additive.model import ForestModel, Points, keys_of
 from triegp.engines import Engine
-from triegp.tree.trie import sorted_keys
 
 Floats = npt.NDArray[np.float64]
 N_BINS = 20
@@ -86,23 +83,24 @@ def _follow(cheap: Floats, truth: Floats) -> tuple[float, float]:
     return float(y.mean() - slope * x.mean()), slope
 
 
-def cheap_variance(model: ForestModel, cheap: Cheap, codes: Sequence[Codes]) -> Floats:
+def cheap_variance(model: ForestModel, cheap: Cheap, points: Points) -> Floats:
     """Variance of f at new rows inside the box, (m,). O(m T log n), no solve."""
+    n_trees = len(model.orders)
 
     def ask(alone: Engine, t: int) -> Floats:
         trie = model.forest.tries[t]
         inside, outside, _, levels = cheap.messages[t]
-        row_idx, _, query = sorted_keys(trie, codes[t])
-        located = alone.locate(trie.links, model.keys[t], query, row_idx)
+        query = keys_of(model, points, t)
+        located = alone.locate(trie.links, model.keys[t], query.keys, query.row_idx)
         _, var = alone.predict(trie.links, levels, located, inside, outside, with_var=True)
         assert var is not None
         return var
 
-    total: Floats = np.zeros(codes[0].n_rows)
-    for part in model.forest.engine.each(ask, range(len(codes))):
+    total: Floats = np.zeros(points.inner.size)
+    for part in model.forest.engine.each(ask, range(n_trees)):
         total += part
     prior = model.forest.prior_variance
-    size = np.log(np.maximum(total / len(codes), 1e-12 * prior))
+    size = np.log(np.maximum(total / n_trees, 1e-12 * prior))
     return np.minimum(np.exp(cheap.intercept + cheap.slope * size), prior)
 
 

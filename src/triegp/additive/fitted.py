@@ -1,32 +1,33 @@
-"""What a fitted forest answers: the same questions as any trained model."""
+"""A trained forest as the estimators see it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.additive.cheap import Cheap
+from triegp.additive.conditioning import check_extremes, insert_into_forest
 from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
-from triegp.additive.model import ForestModel, forest_mean
+from triegp.additive.model import ForestModel, forest_mean, read_points
 from triegp.additive.tails import first_moment, second_moment, spread_out
-from triegp.additive.train import add_rows, check_measured
 from triegp.additive.variance import (
+    cheap_of,
     draw_forest,
     forest_covariance,
     forest_variance,
     leave_out,
     with_diagonal,
 )
-from triegp.engines.blas import one_blas_thread
-from triegp.models.distribution import Mixture
-from triegp.models.rows import Rows
-from triegp.tree.observations import Measured, measure
+from triegp.engines import one_blas_thread
+from triegp.models.distribution import PredictiveDistribution
+from triegp.tree.rows import Rows, check_range
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Data = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class FittedForest:
     model : ForestModel
         The forest and its rows.
     nll_per_row : tuple of float
-        Looks at the likelihood while it was trained.
+        Nll per row, recorded during training.
     n_steps : int
         Steps that training took.
     diverged : bool
@@ -57,9 +58,14 @@ class FittedForest:
 
     @cached_property
     def complete(self) -> ForestModel:
-        """The model with the diagonal of the inverse, found when first needed."""
+        """The model with the diagonal of the inverse, computed on first use."""
         with one_blas_thread():
             return with_diagonal(self.model)
+
+    @cached_property
+    def cheap(self) -> Cheap:
+        """What variance="cheap" takes, computed on first use."""
+        return cheap_of(self.complete)
 
     @property
     def n_targets(self) -> int:
@@ -71,43 +77,47 @@ class FittedForest:
         """Number of rows, those of weight 0 included."""
         return self.model.n_rows
 
-    def predict_mixture(self, X: Data, column: int, *, var: bool, latent: bool) -> Mixture:
-        """Prediction at each of the rows."""
-        mean = forest_mean(self.model, X)
+    def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
+        """Predictive distribution at each row."""
+        points = read_points(self.model, X, sort=var)
+        mean = forest_mean(self.model, points)
         if not var:
-            return Mixture(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        model = self.complete if self.model.manner.variance == "cheap" else self.model
+            return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
+        is_cheap = self.model.variance_by == "cheap"
+        model = self.complete if is_cheap else self.model
         with one_blas_thread():
-            own = forest_variance(model, X)
+            own = forest_variance(model, points, self.cheap if is_cheap else None)
         if latent:
-            return Mixture(np.ones(1), mean[None], own[None])
+            return PredictiveDistribution(np.ones(1), mean[None], own[None])
         return spread_out(self.model.tails, mean, own + self.model.new_noise)
 
-    def predict_covariance(self, X: Data, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m), by solves: that of `draw`."""
+    def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
+        """Mean (m,) and covariance (m, m), by solves: the covariance of `sample`."""
+        points = read_points(self.model, X, sort=True)
         with one_blas_thread():
-            cov = forest_covariance(self.model, X)
+            cov = forest_covariance(self.model, points)
         if not latent:  # every observation's deviation has a factor of its own
             own = np.diag(cov) + self.model.new_noise
             cov *= first_moment(self.model.tails) ** 2
             np.fill_diagonal(cov, second_moment(self.model.tails) * own)
-        return forest_mean(self.model, X), cov
+        return forest_mean(self.model, points), cov
 
-    def draw(
-        self, X: Data, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
+    def sample(
+        self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation's deviation has a factor of its own."""
+        points = read_points(self.model, X, sort=True)
         with one_blas_thread():
-            draws = draw_forest(self.model, X, n_samples, rng)
+            draws = draw_forest(self.model, points, n_samples, rng)
         if latent:
             return draws
-        mean = forest_mean(self.model, X)[:, None]
+        mean = forest_mean(self.model, points)[:, None]
         noise = np.sqrt(self.model.new_noise) * rng.standard_normal(draws.shape)
         tails = self.model.tails
         factor = rng.choice(tails.factor, size=draws.shape, p=tails.weight)
         return np.asarray(mean + factor * (draws - mean + noise))
 
-    def loo_mixture(self, column: int) -> Mixture:
+    def leave_one_out(self, column: int) -> PredictiveDistribution:
         """Prediction of each training target given all others; NaN for rows of weight 0."""
         mean, var = leave_out(self.complete)
         present = self.model.present
@@ -128,9 +138,9 @@ class FittedForest:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """Log marginal likelihood, with the error of its estimate."""
+        """Log marginal likelihood, with the standard error of its estimate."""
         model = self.model
-        rng = np.random.default_rng(model.manner.seed)
+        rng = np.random.default_rng(model.seed)
         made = model.preconditioner if model.forest.n_rows > EXACT_ROWS else None
         with one_blas_thread():
             return forest_evidence(
@@ -141,17 +151,12 @@ class FittedForest:
         """Log marginal likelihood of the training targets."""
         return self.evidence.log_likelihood - self.model.rows.constant
 
-    def check(self, X: Data, rows: Rows) -> None:
-        """Raise ValueError for rows that could not be added."""
-        check_measured(_measured(rows))
+    def check(self, rows: Rows) -> None:
+        """Raise ValueError if these rows cannot be added."""
+        check_range(rows)
+        check_extremes(rows.target(0))
 
-    def grow(self, X: Data, rows: Rows) -> Self:
-        """The forest with more rows: tries grow, and the solve goes on from where it was."""
+    def insert(self, rows: Rows) -> Self:
+        """The forest with more rows: they go into every trie, and the solve resumes."""
         with one_blas_thread():
-            model = add_rows(self.model, X, _measured(rows))
-        return type(self)(model, self.nll_per_row, self.n_steps, self.diverged)
-
-
-def _measured(rows: Rows) -> Measured:
-    (column,) = rows.columns()
-    return measure(n_rows=rows.targets.shape[0], **column)
+            return replace(self, model=insert_into_forest(self.model, rows.target(0)))

@@ -1,4 +1,13 @@
-"""Products with the kernel matrix of a forest: the sum of its trees' products."""
+"""A forest, trees over the same rows whose kernels add up, and products with its kernel matrix.
+
+Numpy's functions work on the arrays of any engine, but not on arrays of two kinds at once. So every
+array with one entry per row is held by the forest's engine (`Engine.hold`), and numbers to decide
+by are fetched (`Engine.fetch`). On the CPU both are the array itself.
+
+The public functions (`forest_product`, `solve_forest`) check what users pass in, hold it and return
+an array of the same kind. Functions used inside (`multiply`, `solve_held`) take and return arrays
+that are held, and check nothing: looking at values on a card would stall it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +18,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.linalg import LinearOperator
 
-from triegp.checks import finite_columns, non_negative_vector
+from triegp.checks import finite_columns
 from triegp.devices import like
-from triegp.engines import Engine, Tree
+from triegp.encoding.codes import Codes
+from triegp.engines import Engine, Linked, Tree
 from triegp.tree.operators import check_levels
-from triegp.tree.trie import Trie
+from triegp.tree.order import BitOrder
+from triegp.tree.trie import Trie, check_codes
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,6 +87,25 @@ class Forest:
         return float(sum(levels[0] - levels[-1] for levels in self.levels))
 
 
+def build_forest(
+    codes: Sequence[Codes],
+    orders: Sequence[BitOrder],
+    engine: Engine,
+    before: Forest | None = None,
+) -> Forest:
+    """The forest of these orders, in the engine's memory.
+
+    before: a forest over the same rows; tries are sorted again only if their orders changed.
+    """
+    for part, order in zip(codes, orders, strict=True):
+        check_codes(part, order)
+    bits = [order.key_bits for order in orders]
+    old = None if before is None else [Linked(t.bits, t.row_idx, t.links) for t in before.tries]
+    found = engine.link_many([engine.hold(part.packed) for part in codes], bits, old)
+    tries = tuple(Trie(own, *linked, engine) for own, linked in zip(bits, found, strict=True))
+    return Forest(tries, tuple(order.levels for order in orders))
+
+
 def forest_product(forest: Forest, x: Any) -> Floats:
     """K x for x (n,) or (n, k), in the order of the rows, an array as x is. O(n T k).
 
@@ -106,27 +135,3 @@ def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
         raise ValueError(f"z must have the shape of x, {columns.shape}, got {others.shape}")
     pair = (part.reshape(forest.n_rows, -1) for part in (columns, others))
     return [like(part, x) for part in forest.engine.sum_level_products(forest.trees, *pair)]
-
-
-def forest_diagonal(forest: Forest) -> Floats:
-    """Diagonal of K, (n,): the prior variance at every row."""
-    return np.full(forest.n_rows, forest.prior_variance)
-
-
-def forest_operator(forest: Forest, noise: Any = 0.0) -> LinearOperator:
-    """K + noise as a symmetric scipy LinearOperator (n, n); noise is a number or (n,)."""
-    given = np.broadcast_to(np.asarray(noise, np.float64), (forest.n_rows,))
-    variance = non_negative_vector("noise", given, forest.n_rows)
-
-    def multiply(x: Floats) -> Floats:
-        image = forest_product(forest, x)
-        return np.asarray(image + (variance if x.ndim == 1 else variance[:, None]) * x)
-
-    return LinearOperator(
-        (forest.n_rows, forest.n_rows),
-        matvec=multiply,
-        rmatvec=multiply,
-        matmat=multiply,
-        rmatmat=multiply,
-        dtype=float,
-    )

@@ -1,12 +1,11 @@
 """A forest conditioned on data: what predicts.
 
 The mean at a new row is a sum over trees of what the node sums of alpha = (K + noise)^-1 y say on
-the row's path; it needs no training rows. Variances need solves: see `spread`.
+the row's path; it needs no training rows. Variances need solves: see `variance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -18,48 +17,22 @@ from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import Nystrom, fit_nystrom
 from triegp.additive.solve import Solution, solve_forest
 from triegp.additive.tails import Tails
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import Engine
-from triegp.tree.observations import Observations
 from triegp.tree.order import BitOrder
-from triegp.tree.posterior import select_codes
-from triegp.tree.trie import insert_rows, sorted_keys
+from triegp.tree.rows import Rows
+from triegp.tree.trie import SortedKeys, Trie, insert_keys, sorted_keys
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Data = npt.NDArray[Any]  # what `real_array` gives
+Array = npt.NDArray[Any]
 
 RANK = 400
 BASIS_FLOATS = 1 << 25  # that a preconditioner may hold
 TOLERANCE = 1e-5
-VARIANCES = ("auto", "exact", "samples", "cheap")
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How variances are found.
-
-    Attributes
-    ----------
-    variance : {"auto", "exact", "samples", "cheap"}
-        By solves, by samples, by whichever costs less, or in one pass without either.
-    error : float
-        Relative standard error of a variance by samples.
-    seed : int
-        Of the samples.
-    """
-
-    variance: str = "auto"
-    error: float = 0.1
-    seed: int = 0
-
-    @property
-    def n_samples(self) -> int:
-        """Samples that give the error: a variance from S of them has that of chi-square, 2 / S."""
-        return max(2, int(np.ceil(2.0 / self.error**2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +51,8 @@ class ForestModel:
         Their tries over the rows that count.
     keys : tuple of uint64 (n, w)
         Sorted keys of each trie.
-    rows : Observations
-        Targets, noise (n,) and weights of the rows that count.
+    rows : Rows
+        Targets, noise (n,) and weights of the rows whose weight is not 0.
     present : bool (n_all,)
         Which of all rows these are: those whose weight is not 0.
     alpha : float64 (n,)
@@ -88,8 +61,12 @@ class ForestModel:
         Relative residual of alpha.
     tails : Tails
         How far new observations scatter, in predicted deviations.
-    manner : Manner
-        How variances are found.
+    variance_by : {"auto", "exact", "samples", "cheap"}
+        How variances are computed.
+    variance_error : float
+        Relative standard error of a variance from samples.
+    seed : int
+        Seed of the samples and of the preconditioner's rows.
     known_diagonal : float64 (n,) or None
         Diagonal of (K + noise)^-1, if it was found already.
     known_preconditioner : Nystrom or None
@@ -101,12 +78,14 @@ class ForestModel:
     noise: float
     forest: Forest
     keys: tuple[Words, ...]
-    rows: Observations
+    rows: Rows
     present: npt.NDArray[np.bool_]
     alpha: Floats
     residual: float
     tails: Tails
-    manner: Manner
+    variance_by: str
+    variance_error: float
+    seed: int
     known_diagonal: Floats | None = None
     known_preconditioner: Nystrom | None = None
 
@@ -120,6 +99,11 @@ class ForestModel:
     def n_rows(self) -> int:
         """Number of rows, those of weight 0 included."""
         return int(self.present.size)
+
+    @property
+    def n_samples(self) -> int:
+        """Samples for the error: a variance from S samples has a relative variance of 2 / S."""
+        return max(2, int(np.ceil(2.0 / self.variance_error**2)))
 
     @property
     def new_noise(self) -> float:
@@ -136,7 +120,7 @@ class ForestModel:
         """For solves with these rows; made when first needed."""
         if self.known_preconditioner is not None:
             return self.known_preconditioner
-        return precondition(self.forest, self.variance, self.manner.seed)
+        return precondition(self.forest, self.variance, self.seed)
 
     @cached_property
     def paths(self) -> list[tuple[Floats, Floats]]:
@@ -146,7 +130,7 @@ class ForestModel:
             trie = self.forest.tries[t]
             return alone.path_sums(trie.links, self.forest.levels[t], trie.sort(self.alpha))
 
-        return self.forest.engine.each(walk, range(len(self.orders)))
+        return self.forest.engine.each(walk, _trees(self))
 
 
 def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
@@ -171,49 +155,86 @@ def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
     )
 
 
-def encode_inside(model: ForestModel, X: Data) -> tuple[Ints, list[Codes]]:
-    """Which rows lie inside the box, and their codes for every tree."""
-    codes = encode_grids(model.encoders, X, model.forest.engine)
-    outside = codes[0].outside  # the box is the same for all
-    if outside is None or not outside.any():
-        return np.arange(X.shape[0]), codes
-    inner = np.flatnonzero(~outside)
-    return inner, [select_codes(part, inner) for part in codes]
+@dataclass(frozen=True, eq=False)
+class Points:
+    """New rows as a forest reads them: encoded once, and sorted once if both are needed.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows, m.
+    inner : int64 (k,)
+        Rows inside the box; the others are unrelated to the data.
+    codes : list of Codes
+        Of the rows inside, one entry per tree.
+    keys : list of SortedKeys or None
+        The same in key order, one entry per tree; None if they are sorted tree by tree.
+    """
+
+    n_rows: int
+    inner: Ints
+    codes: list[Codes]
+    keys: list[SortedKeys] | None = None
 
 
-def forest_mean(model: ForestModel, X: Data) -> Floats:
-    """Mean of f at new rows, (m,): 0 outside the box. O(m T (q / 8 + log n))."""
-    inner, codes = encode_inside(model, X)
-    mean = np.zeros(X.shape[0])
-    if inner.size:
-        mean[inner] = _mean_inside(model, codes)
+def read_points(model: ForestModel, X: Array, *, sort: bool = False) -> Points:
+    """Encode new rows for all trees in one pass, and sort them if `sort`. O(m T (q + log m))."""
+    engine = model.forest.engine
+    codes = encode_grids(model.encoders, X, engine)
+    unrelated = codes[0].unrelated  # the box is the same for all
+    inner = np.arange(X.shape[0])
+    if unrelated is not None and unrelated.any():
+        inner = np.flatnonzero(~unrelated)
+        codes = [select_codes(part, inner) for part in codes]
+    keys = None
+    if sort and inner.size:
+        keys = engine.each(lambda _, t: sorted_keys(model.forest.tries[t], codes[t]), _trees(model))
+    return Points(X.shape[0], inner, codes, keys)
+
+
+def forest_mean(model: ForestModel, points: Points) -> Floats:
+    """Mean of f at new rows, (m,): 0 outside the box. O(m T log n)."""
+    mean = np.zeros(points.n_rows)
+    if points.inner.size:
+        mean[points.inner] = _mean_inside(model, points)
     return mean
 
 
-def _mean_inside(model: ForestModel, codes: Sequence[Codes]) -> Floats:
+def _mean_inside(model: ForestModel, points: Points) -> Floats:
     paths = model.paths
 
     def read(alone: Engine, t: int) -> Floats:
         trie, levels = model.forest.tries[t], model.forest.levels[t]
-        row_idx, _, query = sorted_keys(trie, codes[t])
-        at = alone.locate(trie.links, model.keys[t], query, row_idx)
+        query = keys_of(model, points, t)
+        at = alone.locate(trie.links, model.keys[t], query.keys, query.row_idx)
         below, path = paths[t]
         left_out = levels[at.leaves_at] - levels[trie.links.depth[at.node]]
-        out = np.empty(row_idx.size)
+        out = np.empty(query.row_idx.size)
         out[at.row_idx] = path[at.node] - left_out * below[at.node]
         return out
 
-    total: Floats = np.zeros(codes[0].n_rows)
-    for part in model.forest.engine.each(read, range(len(codes))):
+    total: Floats = np.zeros(points.inner.size)
+    for part in model.forest.engine.each(read, _trees(model)):
         total += part
     return total
 
 
-def joint_forest(model: ForestModel, codes: Sequence[Codes]) -> Forest:
+def keys_of(model: ForestModel, points: Points, t: int) -> SortedKeys:
+    """The points in the key order of tree t."""
+    if points.keys is not None:
+        return points.keys[t]
+    return sorted_keys(model.forest.tries[t], points.codes[t])
+
+
+def joint_forest(model: ForestModel, points: Points) -> Forest:
     """The forest over training rows and, after them, new rows inside the box. O((n + m) T)."""
 
-    def insert(_: Engine, t: int) -> Any:
-        return insert_rows(model.forest.tries[t], model.keys[t], codes[t])[0]
+    def insert(_: Engine, t: int) -> Trie:
+        return insert_keys(model.forest.tries[t], model.keys[t], keys_of(model, points, t))[0]
 
-    tries = model.forest.engine.each(insert, range(len(codes)))
+    tries = model.forest.engine.each(insert, _trees(model))
     return Forest(tuple(tries), model.forest.levels)
+
+
+def _trees(model: ForestModel) -> range:
+    return range(len(model.orders))

@@ -18,15 +18,12 @@ from triegp.additive.forest import Forest, multiply
 from triegp.checks import non_negative_vector, whole_number
 from triegp.devices import to_host
 from triegp.engines import Engine, Woodbury
-from triegp.engines.blas import one_blas_thread
+from triegp.engines.cpu.threads import one_blas_thread
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
 
-COLUMNS_AT_A_TIME = 32
-MANY_COLUMNS = 128  # the same where the engine likes much at once
 BLOCK_ROWS = 64
-BLOCKS_AT_A_TIME = 32
 JITTER = 1e-10  # of the prior variance, on diagonals
 
 
@@ -96,7 +93,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     basis = np.zeros_like(variance, shape=(n_blocks * size, chosen.size))
     corner = np.empty_like(variance, shape=(chosen.size, chosen.size))
     numbers = engine.hold(np.arange(max(size, chosen.size)))
-    at_a_time = MANY_COLUMNS if engine.batches else COLUMNS_AT_A_TIME
+    at_a_time = engine.columns_at_once
     for start in range(0, chosen.size, at_a_time):
         some = chosen[start : start + at_a_time]
         units = np.zeros_like(variance, shape=(n, some.size))
@@ -110,7 +107,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     spare = np.ones_like(variance, shape=(n_blocks * size,))  # the rows that fill up the last block
     spare[:n] = variance[rows] + jitter
     local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
-    slices = _slices(engine, n_blocks)
+    slices = engine.block_slices(n_blocks)
     with one_blas_thread():
         lower = _factor(engine, corner, jitter)
 
@@ -189,14 +186,6 @@ def _within(blocks: Floats, x: Floats) -> Floats:
     n_blocks, size, _ = blocks.shape
     out: Floats = (blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape)
     return out
-
-
-def _slices(engine: Engine, n_blocks: int) -> list[slice]:
-    """Blocks a few at a time, depending on their number alone; all for one who takes many."""
-    if engine.batches:
-        return [slice(0, n_blocks)]
-    starts = range(0, n_blocks, BLOCKS_AT_A_TIME)
-    return [slice(k, min(k + BLOCKS_AT_A_TIME, n_blocks)) for k in starts]
 
 
 def check_noise(noise: Any, n_rows: int) -> Floats:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.arrays import fetch_norms
 from triegp.additive.forest import Forest, multiply
 from triegp.additive.preconditioner import Nystrom, check_noise
 from triegp.checks import finite_columns, positive_number, whole_number
@@ -131,7 +130,7 @@ def solve_held(
         if start.shape != b.shape:
             raise ValueError(f"start must have the shape of b, {b.shape}, got {start.shape}")
         x = start.reshape(target.shape).copy()
-    size = fetch_norms(engine, target)
+    size = engine.norms(target)
     size = np.where(size > 0, size, 1.0)
 
     def residual_of(x: Floats) -> Floats:
@@ -139,21 +138,21 @@ def solve_held(
 
     n_steps = 0
     error = residual_of(x) if x.any() else target.copy()
-    relative = fetch_norms(engine, error) / size
+    relative = engine.norms(error) / size
     best = x.copy(), relative.copy()
     while n_steps < max_steps and (relative > tolerance).any():
-        rows = np.flatnonzero(relative > tolerance)
+        active = np.flatnonzero(relative > tolerance)
         took = _descend(
-            forest, variance, x, error, size, rows, preconditioner, tolerance, max_steps - n_steps
+            forest, variance, x, error, size, active, preconditioner, tolerance, max_steps - n_steps
         )
         n_steps += took
         error = residual_of(x)
-        relative = fetch_norms(engine, error) / size
+        relative = engine.norms(error) / size
         better = relative < best[1]
         if better.any():
             columns = engine.hold(np.flatnonzero(better))
             best[0][:, columns], best[1][better] = x[:, columns], relative[better]
-        if not better[rows].any():  # rounding allows no more
+        if not better[active].any():  # rounding allows no more
             break
     x, relative = best
     converged = bool((relative <= tolerance).all())
@@ -166,27 +165,27 @@ def _descend(
     x: Floats,
     error: Floats,
     size: Floats,
-    rows: npt.NDArray[np.int64],
+    active: npt.NDArray[np.int64],
     preconditioner: Nystrom | None,
     tolerance: float,
     max_steps: int,
 ) -> int:
-    """Conjugate gradients on columns `rows` of x, in place; return the steps taken.
+    """Conjugate gradients on the active columns of x, in place; return the steps taken.
 
-    x and error lie in the engine's memory, size and rows in the host's: one decision a step.
+    x and error lie in the engine's memory, size and active in the host's: one decision per step.
     """
     engine = forest.engine
-    columns = engine.hold(rows)
+    columns = engine.hold(active)
     r = engine.hold(error[:, columns])
     inverse = None if preconditioner is None else preconditioner.inverse
     descent = engine.descend(forest.trees, variance, x, columns, r, inverse)
     for step in range(1, max_steps + 1):
         left, stride, _ = descent.advance()
-        go = (left / size[rows] > tolerance) & (stride != 0)
+        go = (left / size[active] > tolerance) & (stride != 0)
         if not go.any():
             return step
         if not go.all():
-            rows = rows[go]
+            active = active[go]
             descent.keep(go)
         descent.turn()
     return max_steps

@@ -8,7 +8,7 @@ with the width of the cells, and each tree takes the features in an order of its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,11 @@ from scipy.stats import qmc
 
 from triegp.encoding.encoder import BitEncoder
 from triegp.tree.order import BitOrder
+from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-STARTS = ("even", "random", "trained")
 MAX_SOBOL = 1000  # features up to which shifts are spread evenly; beyond, at random
 
 
@@ -59,6 +59,13 @@ def rescale(parameters: Parameters, factor: float) -> Parameters:
     """Multiply kernel and noise: every variance the forest speaks of."""
     log = float(np.log(factor))
     return Parameters(parameters.phi, parameters.log_scale + log, float(parameters.log_noise) + log)
+
+
+def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
+    """Rows with the noise of a forest added, (n,): noise, nuggets and known noise."""
+    total = noise + sum(order.nugget_variance for order in orders)
+    known = 0.0 if rows.noise is None else rows.noise
+    return replace(rows, noise=np.broadcast_to(total + known, rows.y.shape).astype(np.float64))
 
 
 def draw_grids(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triegp.models.distribution import LOG_2PI, Mixture, stack
+from triegp.mixture.weights import stack
+from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,12 +71,12 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
     return Tails(weight, FACTORS)
 
 
-def spread_out(tails: Tails, mean: Floats, var: Floats) -> Mixture:
+def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:
     """The mixture around means (m,) of predicted variances (m,)."""
     used = tails.weight > 0
     factor = np.square(tails.factor[used])[:, None]
     means = np.broadcast_to(mean, (factor.size, mean.size))
-    return Mixture(tails.weight[used], means, factor * var)
+    return PredictiveDistribution(tails.weight[used], means, factor * var)
 
 
 def second_moment(tails: Tails) -> float:

@@ -10,7 +10,7 @@ out takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,16 +20,8 @@ from scipy.linalg import cho_factor, cho_solve
 from triegp.additive.cheap import Cheap, cheap_variance, learn_cheap
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
-from triegp.additive.model import (
-    Data,
-    ForestModel,
-    encode_inside,
-    forest_mean,
-    joint_forest,
-    solve_rows,
-)
+from triegp.additive.model import ForestModel, Points, forest_mean, joint_forest, solve_rows
 from triegp.additive.sampling import draw_prior
-from triegp.encoding.codes import Codes
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,44 +32,42 @@ DIAGONAL_SAMPLES = 64
 LARGE_ROWS = (10_000, 60_000)  # from each of these on, half the samples must do
 
 
-def forest_variance(model: ForestModel, X: Data) -> Floats:
+def forest_variance(model: ForestModel, points: Points, cheap: Cheap | None = None) -> Floats:
     """Variance of f at new rows, (m,); the prior's outside the box.
 
-    "auto" takes solves for fewer rows than there would be samples, samples for more.
+    "auto" solves if there are fewer rows than samples would be drawn, and samples otherwise.
+    cheap: what `learn_cheap` found, needed for "cheap".
     """
-    inner, codes = encode_inside(model, X)
-    variance = np.full(X.shape[0], model.forest.prior_variance)
+    inner = points.inner
+    variance = np.full(points.n_rows, model.forest.prior_variance)
     if not inner.size:
         return variance
-    kind, n_samples = model.manner.variance, model.manner.n_samples
+    kind, n_samples = model.variance_by, model.n_samples
     if kind == "cheap":
-        variance[inner] = cheap_variance(model, _cheap(model), codes)
+        assert cheap is not None
+        variance[inner] = cheap_variance(model, cheap, points)
     elif kind == "exact" or (kind == "auto" and inner.size <= n_samples):
-        variance[inner] = _exact_variance(model, codes)
+        variance[inner] = _exact_variance(model, points)
     else:
-        draws = _deviations(model, codes, n_samples, np.random.default_rng(model.manner.seed))
+        draws = _deviations(model, points, n_samples, np.random.default_rng(model.seed))
         variance[inner] = sum(np.square(part).sum(axis=1) for part in draws) / n_samples
     return variance
 
 
-def _cheap(model: ForestModel) -> Cheap:
-    """What cheap variances take; made when first needed, and kept beside the model."""
-    found: Cheap | None = model.__dict__.get("_cheap")
-    if found is None:
-        known = with_diagonal(model).known_diagonal
-        assert known is not None
-        found = learn_cheap(model, 1.0 / known - model.variance)
-        model.__dict__["_cheap"] = found
-    return found
+def cheap_of(model: ForestModel) -> Cheap:
+    """What cheap variances take, learned from the leave-one-out variances."""
+    known = with_diagonal(model).known_diagonal
+    assert known is not None
+    return learn_cheap(model, 1.0 / known - model.variance)
 
 
-def forest_covariance(model: ForestModel, X: Data) -> Floats:
+def forest_covariance(model: ForestModel, points: Points) -> Floats:
     """Covariance of f at new rows, (m, m), by solves; rows outside the box are unrelated."""
-    inner, codes = encode_inside(model, X)
-    cov: Floats = np.zeros((X.shape[0], X.shape[0]))
+    inner = points.inner
+    cov: Floats = np.zeros((points.n_rows, points.n_rows))
     np.fill_diagonal(cov, model.forest.prior_variance)
     if inner.size:
-        joint, n = joint_forest(model, codes), model.forest.n_rows
+        joint, n = joint_forest(model, points), model.forest.n_rows
         part = np.empty((inner.size, inner.size))
         for first in range(0, inner.size, COLUMNS):
             some = np.arange(first, min(first + COLUMNS, inner.size))
@@ -91,13 +81,14 @@ def forest_covariance(model: ForestModel, X: Data) -> Floats:
     return cov
 
 
-def draw_forest(model: ForestModel, X: Data, n_samples: int, rng: np.random.Generator) -> Floats:
+def draw_forest(
+    model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
+) -> Floats:
     """Joint samples of f at new rows, (m, n_samples). O((n + m) T) for each of some solves."""
-    inner, codes = encode_inside(model, X)
-    out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((X.shape[0], n_samples))
-    if inner.size:
-        out[inner] = np.hstack(list(_deviations(model, codes, n_samples, rng)))
-    return np.asarray(forest_mean(model, X)[:, None] + out)
+    out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((points.n_rows, n_samples))
+    if points.inner.size:
+        out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
+    return np.asarray(forest_mean(model, points)[:, None] + out)
 
 
 def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> ForestModel:
@@ -113,7 +104,7 @@ def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> Fore
         dense[np.diag_indices_from(dense)] += model.variance
         inverse = cho_solve(cho_factor(dense, lower=True), np.eye(n))
         return replace(model, known_diagonal=np.diag(inverse).copy())
-    rng = np.random.default_rng(model.manner.seed)
+    rng = np.random.default_rng(model.seed)
     total: Floats = np.zeros(n)
     n_samples, tolerance = diagonal_samples(n), sample_tolerance(model)
     on = solver or model
@@ -160,7 +151,7 @@ def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
     inverse = np.clip(known, 1.0 / (own + model.forest.prior_variance), 1.0 / own)
     var = np.maximum(1.0 / inverse - own, 0.0)
     mean = model.rows.y - model.alpha / inverse
-    noise = np.broadcast_to(model.rows.noise, own.shape)
+    noise = np.broadcast_to(model.rows.total_noise, own.shape)
     if model.rows.weight is not None:
         left = np.maximum(model.rows.weight - 1.0, 0.0)
         gain = var * left / (var * left + noise)  # what the copies that stay say of f
@@ -169,9 +160,9 @@ def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
     return mean, var + noise
 
 
-def _exact_variance(model: ForestModel, codes: Sequence[Codes]) -> Floats:
-    joint, n = joint_forest(model, codes), model.forest.n_rows
-    out = np.empty(codes[0].n_rows)
+def _exact_variance(model: ForestModel, points: Points) -> Floats:
+    joint, n = joint_forest(model, points), model.forest.n_rows
+    out = np.empty(points.inner.size)
     for first in range(0, out.size, COLUMNS):
         some = np.arange(first, min(first + COLUMNS, out.size))
         _, cross = _kernel_columns(joint, n, some)
@@ -192,10 +183,10 @@ def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple
 
 
 def _deviations(
-    model: ForestModel, codes: Sequence[Codes], n_samples: int, rng: np.random.Generator
+    model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
 ) -> Iterator[Floats]:
     """Draws of f - mean at new rows, in blocks (m, k)."""
-    joint, n = joint_forest(model, codes), model.forest.n_rows
+    joint, n = joint_forest(model, points), model.forest.n_rows
     root, tolerance = np.sqrt(model.variance)[:, None], sample_tolerance(model)
     for first in range(0, n_samples, COLUMNS):
         k = min(COLUMNS, n_samples - first)

@@ -8,11 +8,14 @@ is also the fewest table look-ups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from triegp.devices import like
 
 MAX_PRECISION = 32
 MAX_BITS = 100_000
@@ -28,27 +31,28 @@ class Codes:
         The rows' bits in canonical order.
     precision : int64 array (n_features,)
         Bits of each feature.
-    outside : bool array (n_rows,) or None
+    unrelated : bool array (n_rows,) or None
         Rows that lie outside the training box and are unrelated to all rows of it
         (k = 0); None if there are none.
     """
 
     packed: npt.NDArray[np.uint8]
     precision: npt.NDArray[np.int64]
-    outside: npt.NDArray[np.bool_] | None = None
+    unrelated: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
-        packed, outside = self.packed, self.outside
+        packed, unrelated = self.packed, self.unrelated
         width = -(-self.n_bits // 8)
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
             raise ValueError(
                 f"packed must be uint8 of shape (n_rows, {width}) for {self.n_bits} bits, got "
                 f"{packed.dtype} of shape {packed.shape}"
             )
-        if outside is not None and (outside.dtype != np.bool_ or outside.shape != packed.shape[:1]):
+        if unrelated is not None and unrelated.dtype != np.bool_:
+            raise ValueError(f"unrelated must be bool, got {unrelated.dtype}")
+        if unrelated is not None and unrelated.shape != packed.shape[:1]:
             raise ValueError(
-                f"outside must be bool of shape ({packed.shape[0]},), got {outside.dtype} of shape "
-                f"{outside.shape}"
+                f"unrelated must have shape ({packed.shape[0]},), got {unrelated.shape}"
             )
 
     @property
@@ -94,7 +98,7 @@ def pack_codes(codes: Any, precision: Any) -> Codes:
     n_rows, n_features = codes.shape
     widths = check_precision(precision, n_features)
     packed = np.zeros((n_rows, -(-int(widths.sum()) // 8)), dtype=np.uint8)
-    outside: npt.NDArray[np.bool_] | None = None
+    unrelated: npt.NDArray[np.bool_] | None = None
     first_bit = 0
     for j, width in enumerate(widths.tolist()):
         column = codes[:, j]
@@ -103,11 +107,28 @@ def pack_codes(codes: Any, precision: Any) -> Codes:
             raise ValueError(f"codes of feature {j} must lie in [0, 2**{width}], got {worst}")
         beyond = column >> np.array(width - 1, column.dtype) >> np.array(1, column.dtype) != 0
         if beyond.any():
-            outside = beyond if outside is None else outside | beyond
+            unrelated = beyond if unrelated is None else unrelated | beyond
             column = np.where(beyond, 0, column)
         _deposit(packed, column.astype(np.uint32), first_bit, width)
         first_bit += width
-    return Codes(packed, widths, outside)
+    return Codes(packed, widths, unrelated)
+
+
+def hold_codes(codes: Codes, hold: Callable[[Any], Any]) -> Codes:
+    """The same codes in other memory, for example that of an engine (`Engine.hold`)."""
+    return replace(codes, packed=hold(codes.packed))
+
+
+def inner_rows(codes: Codes) -> npt.NDArray[np.int64]:
+    """Rows inside the box, in the memory in which the codes lie."""
+    rows = np.arange(codes.n_rows) if codes.unrelated is None else np.flatnonzero(~codes.unrelated)
+    found: npt.NDArray[np.int64] = like(rows, codes.packed)
+    return found
+
+
+def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
+    """The given rows of the codes, all of them inside the box."""
+    return Codes(codes.packed[rows], codes.precision)
 
 
 def _deposit(

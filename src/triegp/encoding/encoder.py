@@ -8,27 +8,32 @@ operation runs along the rows of one feature.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.checks import Floats, finite_vector, non_negative_vector, one_of
 from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
 from triegp.encoding.precision import FullCodes, Precision, paper_precision, separating_precision
-from triegp.encoding.scaling import N_STEPS, Grid, cut, n_cells, positions, weighted_percentiles
+from triegp.encoding.reading import check_finite, place, real_array, row_blocks
+from triegp.encoding.scaling import (
+    N_STEPS,
+    FeatureMap,
+    cut,
+    n_cells,
+    positions,
+    weighted_percentiles,
+)
 
 OUTSIDE = ("clip", "unrelated", "error")
-BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
 PACK_ENTRIES = 2**25
 
-Rows = slice | npt.NDArray[np.intp]
+RowIndex = slice | npt.NDArray[np.intp]
 
 
 class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -184,13 +189,13 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """`encode` for an array that `real_array` gave: names and columns are not checked again."""
         n_rows = data.shape[0]
         packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
-        outside = np.zeros(n_rows, dtype=np.bool_)
+        unrelated = np.zeros(n_rows, dtype=np.bool_)
         for rows in row_blocks(n_rows, data.shape[1], PACK_ENTRIES):
             part = pack_codes(self._quantise(data, rows), self.precision_)
             packed[rows] = part.packed
-            if part.outside is not None:
-                outside[rows] = part.outside
-        return Codes(packed, self.precision_.copy(), outside if outside.any() else None)
+            if part.unrelated is not None:
+                unrelated[rows] = part.unrelated
+        return Codes(packed, self.precision_.copy(), unrelated if unrelated.any() else None)
 
     def with_shift(self, shift: Any) -> Self:
         """Return a fitted copy on another grid: same box and percentiles, the grid shifted.
@@ -249,11 +254,11 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 f"got {self.precision!r}"
             )
         start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
-        grid = self._grid()
+        feature_map = self._map()
 
-        def read(rows: Rows) -> FullCodes:
+        def read(rows: RowIndex) -> FullCodes:
             numbers = rows if kept is None else kept[rows]
-            at = positions(_columns(data, numbers), grid)
+            at = positions(_columns(data, numbers), feature_map)
             return cut(at, np.full(n_features, MAX_PRECISION)).astype(np.uint32)
 
         n_kept = data.shape[0] if kept is None else kept.size
@@ -286,7 +291,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             beyond = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
             if outside == "error" and beyond.any():
                 self._refuse_outside(columns, beyond, rows.start)
-        return positions(columns, replace(self._grid(), shift=shift)), beyond
+        return positions(columns, replace(self._map(), shift=shift)), beyond
 
     @property
     def box(self) -> tuple[bytes | str, ...]:
@@ -295,55 +300,24 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         top = self.high_ + self.margin
         return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
 
-    def _grid(self) -> Grid:
-        return Grid(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
+    def _map(self) -> FeatureMap:
+        return FeatureMap(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
 
     def _refuse_nonfinite(self, columns: Floats, first_row: int) -> None:
-        is_finite = np.isfinite(columns)
-        if not is_finite.all():
-            j, i = np.argwhere(~is_finite)[0].tolist()
-            value = "NaN" if np.isnan(columns[j, i]) else f"{columns[j, i]}"
-            where = _place(j, first_row + i, getattr(self, "feature_names_in_", None))
-            raise ValueError(f"X must be finite, got {value} {where}")
+        check_finite(columns.T, getattr(self, "feature_names_in_", None), first_row)
 
     def _refuse_outside(
         self, columns: Floats, is_outside: npt.NDArray[np.bool_], first_row: int
     ) -> None:
         j, i = np.argwhere(is_outside)[0].tolist()
-        where = _place(j, first_row + i, getattr(self, "feature_names_in_", None))
+        where = place(j, first_row + i, getattr(self, "feature_names_in_", None))
         raise ValueError(
             f"X must lie in the training box, got {columns[j, i]} {where}, "
             f"expected {self.low_[j]} to {self.high_[j]}"
         )
 
 
-def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
-    """X as a two-dimensional array of real numbers, copied only if it must be.
-
-    Errors speak of the given estimator.
-    """
-    try:
-        data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
-        if data.dtype.kind == "O":
-            data = data.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        text = _first_non_number(X)
-        if text is None:
-            raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"X must hold real numbers, got {text}: {error}") from None
-    if data.dtype.kind not in "fiub":
-        raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
-    return np.asarray(data)
-
-
-def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> Sequence[slice]:
-    """Cut rows into blocks of about `n_entries` values, at least 64 rows each."""
-    step = max(64, n_entries // n_features)
-    return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
-
-
-def _columns(data: npt.NDArray[Any], rows: Rows) -> Floats:
+def _columns(data: npt.NDArray[Any], rows: RowIndex) -> Floats:
     """Copy rows as a float64 block (n_features, m)."""
     with np.errstate(over="ignore"):  # long doubles may become infinite, which is refused by name
         return np.array(data[rows].T, dtype=np.float64, order="C")
@@ -401,28 +375,3 @@ def _add_bit(precision: Precision, extra: int) -> Precision:
             f"got {precision[j]} for feature {j}"
         )
     return check_precision(precision + extra, precision.size)
-
-
-def _place(column: int, row: int, names: Any) -> str:
-    """Say where: the column, by name too if it has one, and the row."""
-    number = f"{names[column]!r} ({column})" if names is not None else f"{column}"
-    return f"in column {number} at row {row}"
-
-
-def _first_non_number(X: Any) -> str | None:
-    """Find the first cell, column by column, that is no number: what and where it is."""
-    if issparse(X):
-        return None
-    try:
-        cells = np.asarray(X, dtype=object)
-    except ValueError:
-        return None
-    if cells.ndim != 2:
-        return None
-    for j, column in enumerate(cells.T):
-        for i, cell in enumerate(column.tolist()):
-            try:
-                float(cell)
-            except (TypeError, ValueError, OverflowError):
-                return f"{cell!r:.40} {_place(j, i, getattr(X, 'columns', None))}"
-    return None

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.codes import Codes
-from triegp.encoding.encoder import BitEncoder, row_blocks
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import n_cells
 from triegp.engines import Engine, pack_positions
 
@@ -58,5 +59,5 @@ def encode_grids(
     codes = [Codes(own, one.precision_.copy()) for own, one in zip(packed, encoders, strict=True)]
     for is_outside, alike in zip(outside, groups.values(), strict=True):
         for k in alike if is_outside.any() else ():
-            codes[k] = replace(codes[k], outside=is_outside)
+            codes[k] = replace(codes[k], unrelated=is_outside)
     return codes

@@ -12,6 +12,7 @@ apart stay apart: every round looks only at the rows that are still tied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +85,7 @@ def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precis
         if changed.size == 0:
             break
         precision = raised
-        group += _hash(_prefix(codes[changed], precision[changed]), changed)
+        group += hash_rows(_prefix(codes[changed], precision[changed]), changed)
         kept = _tied_order(group, identity)
         codes, group, identity = codes[:, kept], group[kept], identity[kept]
     return precision
@@ -102,8 +103,8 @@ def _tied_rows(
     features = np.arange(precision.size)
     for block in blocks:
         codes = read(block)
-        group[block] = _hash(_prefix(codes, precision), features)
-        identity[block] = _hash(codes, features)
+        group[block] = hash_rows(_prefix(codes, precision), features)
+        identity[block] = hash_rows(codes, features)
     rows = np.argsort(group)
     rows = rows[_in_runs(group[rows])]  # most rows are often alone: sort only the others again
     rows = rows[_tied_order(group[rows], identity[rows])]
@@ -185,10 +186,14 @@ def _prefix(codes: FullCodes, precision: Precision) -> FullCodes:
     return codes >> (MAX_PRECISION - precision).astype(np.uint32)[:, None]
 
 
-def _hash(codes: FullCodes, features: npt.NDArray[np.intp]) -> Hashes:
-    """Hash each row of codes (len(features), m): the sum of its mixed codes (SplitMix64)."""
-    salt = (features.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    state = codes + salt[:, None]
+def hash_rows(columns: npt.NDArray[Any], features: npt.NDArray[np.intp] | None = None) -> Hashes:
+    """Hash each row of unsigned integers (n_columns, m): the sum of its mixed entries (SplitMix64).
+
+    features: numbers of the columns; by default 0, 1, ...
+    """
+    numbers = np.arange(columns.shape[0]) if features is None else features
+    salt = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = columns + salt[:, None]
     state ^= state >> np.uint64(30)
     state *= np.uint64(0xBF58476D1CE4E5B9)
     state ^= state >> np.uint64(27)

@@ -17,7 +17,7 @@ N_STEPS = 10  # the ECDF has a knot at every tenth of the rows
 
 
 @dataclass(frozen=True)
-class Grid:
+class FeatureMap:
     """The map of each feature onto [0, 1].
 
     Attributes
@@ -36,27 +36,27 @@ class Grid:
     shift: Floats | None = None
 
 
-def positions(columns: Floats, grid: Grid) -> Floats:
+def positions(columns: Floats, feature_map: FeatureMap) -> Floats:
     """Map each feature onto [0, 1], O(1) a value.
 
     Parameters
     ----------
     columns : float64 array (n_features, m)
         Overwritten: clipped to the box.
-    grid : Grid
+    feature_map : FeatureMap
 
     Returns
     -------
     float64 array (n_features, m)
         Non-decreasing in each value.
     """
-    np.clip(columns, grid.low[:, None], grid.high[:, None], out=columns)
-    if grid.knots is None:
-        at = _fraction(columns, grid.low[:, None], grid.high[:, None])
+    np.clip(columns, feature_map.low[:, None], feature_map.high[:, None], out=columns)
+    if feature_map.knots is None:
+        at = _fraction(columns, feature_map.low[:, None], feature_map.high[:, None])
     else:
-        at = _ecdf(columns, grid.knots)
-    if grid.shift is not None:
-        at += grid.shift[:, None]
+        at = _ecdf(columns, feature_map.knots)
+    if feature_map.shift is not None:
+        at += feature_map.shift[:, None]
         at *= 0.5
     return at
 

@@ -1,21 +1,24 @@
-"""Engines: the stages from packed codes to posterior, behind one small protocol."""
+"""Engines: the stages from packed codes to posterior, behind one contract."""
 
 from __future__ import annotations
 
+from triegp.engines.choice import choose
 from triegp.engines.contract import (
     Adjoints,
     Candidate,
     Descent,
     Engine,
     Evaluated,
+    Linked,
     Links,
     Located,
     Sums,
     Tree,
     Woodbury,
 )
-from triegp.engines.cpu import CpuEngine, available_cores
-from triegp.engines.cpu.cutting import pack_positions
+from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu.sorting import pack_positions
+from triegp.engines.cpu.threads import available_cores, one_blas_thread
 
 __all__ = [
     "Adjoints",
@@ -24,11 +27,14 @@ __all__ = [
     "Descent",
     "Engine",
     "Evaluated",
+    "Linked",
     "Links",
     "Located",
     "Sums",
     "Tree",
     "Woodbury",
     "available_cores",
+    "choose",
+    "one_blas_thread",
     "pack_positions",
 ]

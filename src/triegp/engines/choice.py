@@ -20,7 +20,9 @@ ENGINES = ("auto", "cpu", "cuda")
 # seconds on two cores, and so does compiling the kernels.
 AUTO_WORK = 10_000_000
 
-ROW_BYTES = 120  # about what a row takes on the card beside its codes, for one order at a time
+CARD_ROW_BYTES = (
+    120  # estimate of what a row takes on the card beside its codes, one order at a time
+)
 
 LEAST_CAPABILITY = 75  # that CUDA 13 compiles for, in tenths
 

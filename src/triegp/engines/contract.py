@@ -81,6 +81,17 @@ class Tree(NamedTuple):
     levels: Floats
 
 
+class Linked(NamedTuple):
+    """A trie with the bits it was sorted by.
+
+    bits: int64 (D,), the canonical bits that make a key; row_idx: int32 (n,), rows in key order.
+    """
+
+    bits: Ints
+    row_idx: Ids
+    links: Links
+
+
 class Sums(NamedTuple):
     """What a likelihood is made of: 2 nll = log_det + square + n_terms log(2 pi)."""
 
@@ -213,7 +224,18 @@ class Engine(Protocol):
 
     @property
     def batches(self) -> bool:
-        """Whether many candidates at once cost less than one by one."""
+        """Whether many orders in one call cost less than one call for each."""
+
+    @property
+    def on_host(self) -> bool:
+        """Whether this engine works in the host's memory."""
+
+    @property
+    def columns_at_once(self) -> int:
+        """Columns that a product with the sum of many trees should have."""
+
+    def block_slices(self, n_blocks: int) -> list[slice]:
+        """Parts of so many diagonal blocks to work on at a time; depends on n_blocks alone."""
 
     def hold(self, array: Array) -> Array:
         """Return the array, wherever it lies, in this engine's memory: itself if it is there."""
@@ -224,8 +246,16 @@ class Engine(Protocol):
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
 
-    def link_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Links]]:
-        """Rows in key order and the trie over them, of each pair."""
+    def link_many(
+        self,
+        packed: Sequence[Bytes],
+        bits: Sequence[Ints],
+        before: Sequence[Linked] | None = None,
+    ) -> list[tuple[Ids, Links]]:
+        """Rows in key order and the trie over them, for each pair of codes and key bits.
+
+        before: the tries of the same rows for other bits; only what changed is sorted again.
+        """
 
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
@@ -358,8 +388,8 @@ class Engine(Protocol):
 
     # Small dense algebra with arrays in this engine's own memory
 
-    def dots(self, x: Floats, z: Floats) -> Floats:
-        """Products of the columns of x with those of z, both (n, k): (k,)."""
+    def norms(self, x: Floats) -> Floats:
+        """Lengths of the columns of x (n, k), (k,), in the host's memory."""
 
     def cholesky(self, matrices: Floats) -> Floats:
         """Lower factors, (..., m, m); numpy's LinAlgError where one is not positive."""

@@ -1,70 +1,87 @@
-"""The base of the estimators: scikit-learn's manners around anything that can be trained."""
+"""The base of the estimators: fitting, adding rows, saving and loading."""
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from triegp.checks import random_generator
 from triegp.devices import to_host
-from triegp.encoding.encoder import BitEncoder, real_array
-from triegp.estimators.callbacks import (
-    HAS_CALLBACKS,
-    CallbackSupportMixin,
-    FitTasks,
-    with_callbacks,
-)
-from triegp.estimators.parameters import Manner, Run, check_manner, group_targets, train_targets
-from triegp.estimators.predictions import Predictor
-from triegp.files.container import write_file
-from triegp.files.model import PartFormat, pack_model, unpack_model
-from triegp.models.contract import Data, Trained
-from triegp.models.rows import (
-    Rows,
-    TrainingRows,
-    check_known_noise,
-    check_targets,
-    check_weight,
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.reading import check_finite, real_array
+from triegp.estimators.inputs import (
+    copy_rows,
+    fold_rows,
     location_and_scale,
+    read_rows,
     standardise,
 )
-from triegp.models.streaming import Stream, changing, check_batch, queue_batch
+from triegp.estimators.parameters import (
+    check_common,
+    count_threads,
+    group_targets,
+    share_budget,
+)
+from triegp.estimators.predictions import Predictor
+from triegp.estimators.streaming import Stream, check_batch, queue_rows
+from triegp.files.container import ModelFileError, read_file, write_file
+from triegp.files.model import (
+    ModelState,
+    PartFormat,
+    pack_model,
+    plain_parameters,
+    unpack_model,
+)
+from triegp.models.contract import Trained
+from triegp.models.jobs import Stopwatch
+from triegp.models.run import Run, progress_bars
+from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
+
+Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
+
+ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: what `load` may make
+
+
+def loadable(kind: Kind) -> Kind:
+    """Class decorator: model files may name this estimator."""
+    ESTIMATORS[kind.__name__] = kind
+    return kind
 
 
 class TreeGPRegressor(
     Predictor,
-    CallbackSupportMixin,  # type: ignore[misc]
     MultiOutputMixin,  # type: ignore[misc]
     RegressorMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
     ABC,
 ):
-    """Fitting, adding rows, saving and loading; what is trained is for subclasses to say.
+    """Fitting, adding rows, saving and loading; subclasses say what is trained.
 
-    A subclass has an `__init__` with its parameters, among them all fields of `Manner`; says in
-    `_format` how its models lie in a file; and has four hooks, called in this order by a fit:
+    A subclass has an `__init__` with its parameters, among them those of `check_common`; `_format`
+    for its part of a model file; and three hooks, called in this order by `fit`:
 
-    * `_settings()`: its other parameters, checked, in a record that the other hooks are given;
-    * `_encoders(X, weight, settings)`: fitted encoders, without shift;
-    * `_n_fits(settings)`: how many fits a training counts in its stage "fits";
-    * `_train(settings, encoders, X, rows, run)`: one `Fitted`, for the targets of the rows.
+    * `_settings()`: its other parameters, checked, as one record;
+    * `_encoders(rows, settings)`: fitted encoders, without shift;
+    * `_train(encoders, rows, settings, run)`: one model for the targets of the rows.
 
     Attributes
     ----------
     stopped_early_ : bool
-        Whether time budget, Ctrl-C or a callback ended training.
+        Whether time budget or Ctrl-C ended training.
     n_evaluations_ : int
-        Likelihoods with gradient that training took.
+        Evaluations of the likelihood with gradient.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -75,19 +92,15 @@ class TreeGPRegressor(
 
     @abstractmethod
     def _settings(self) -> Any:
-        """Parameters other than those of `Manner`, checked."""
+        """Parameters other than the common ones, checked."""
 
     @abstractmethod
-    def _encoders(self, X: Any, weight: Floats | None, settings: Any) -> tuple[BitEncoder, ...]:
-        """Fitted encoders, without shift; X as the user passed it, for the names of its columns."""
-
-    @abstractmethod
-    def _n_fits(self, settings: Any) -> int:
-        """How many fits a training counts."""
+    def _encoders(self, rows: Rows, settings: Any) -> tuple[BitEncoder, ...]:
+        """Fitted encoders, without shift."""
 
     @abstractmethod
     def _train(
-        self, settings: Any, encoders: tuple[BitEncoder, ...], X: Data, rows: Rows, run: Run
+        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any, run: Run
     ) -> Trained:
         """Train one model for all targets of the rows, in standardised units."""
 
@@ -105,9 +118,16 @@ class TreeGPRegressor(
         known_noise : array-like (n_rows,), optional
             Known variance of each row's target, in units of y squared.
 
+        Returns
+        -------
+        self
+            Fitted. If training fails or is interrupted, the estimator is left as it was.
+
         Notes
         -----
-        Arrays on a device are copied to the host, where rows are encoded.
+        Arrays on a device are copied to the host. Equal rows (same features, targets and known
+        noise) are folded into one of their summed weight before training, which makes integer
+        weights and repeated rows the same to the last bit.
         """
         if y is None:
             name = type(self).__name__
@@ -119,22 +139,21 @@ class TreeGPRegressor(
     ) -> Self:
         """Add rows exactly: as if the same orders and weights had seen all rows from the start.
 
-        Box, percentiles, target scale, noise and mixture weights stay as fitted. On an estimator
-        that is not fitted this is `fit`. The rows are checked now, at O(k) for k rows, and added
-        before the next question is answered, all that wait together: O(n + k log k) a tree, and
-        for a forest a solve from where the last one ended, to its tolerance.
+        Percentiles, target scale, noise and mixture weights stay as fitted. On an estimator that is
+        not fitted this is `fit`. The rows are checked now, in O(k) for k rows, and inserted before
+        the next question is answered, together with all others that wait: O(n + k log k) per tree,
+        and for a sum of trees a solve that resumes from the last one.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
-        data = self._rows(X)
-        targets = self._check_targets(y, data.shape[0])
-        weight = check_weight(to_host(sample_weight), data.shape[0])
-        known = check_known_noise(to_host(known_noise), data.shape[0])
-        batch = TrainingRows.copy(data, targets, weight, known)
+        data = self._read_features(X)
+        targets = self._read_targets(y, data.shape[0])
+        extras = map(to_host, (sample_weight, known_noise))
+        batch = copy_rows(read_rows(data, targets, *extras, all_zero=True))
         unit = (self.target_mean_, self.target_scale_)
         check_batch(batch, self._stream.fitted, self.encoders_, *unit)
-        with changing:
-            self._stream = queue_batch(self._stream, batch)
+        with self._lock:
+            self._stream = queue_rows(self._stream, batch)
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -142,7 +161,7 @@ class TreeGPRegressor(
         return float(super().score(*map(to_host, (X, y, sample_weight))))
 
     def refresh(self) -> Self:
-        """Fit anew on all rows seen: new box, new percentiles, new orders."""
+        """Fit again on all rows seen: new box, new percentiles, new orders."""
         check_is_fitted(self)
         if self.rows_ is None:
             raise ValueError(
@@ -150,28 +169,30 @@ class TreeGPRegressor(
                 "keep_rows=True, and save with training_data=True"
             )
         rows = self.rows_
-        y = rows.targets[:, 0] if self.one_dimensional_ else rows.targets
+        y = rows.y[:, 0] if self.one_dimensional_ else rows.y
         names = getattr(self, "feature_names_in_", None)
-        return self._fit(rows.X, y, rows.weight, rows.known_noise, names)
+        return self._fit(rows.X, y, rows.weight, rows.noise, names)
 
     def save(self, path: str | Path, *, training_data: bool = False) -> None:
-        """Write the fitted model to a file, whole or not at all; `triegp.load` reads it.
+        """Write the fitted model to a file, completely or not at all; `triegp.load` reads it.
 
         Parameters
         ----------
         path : str or Path
-            A file that is there is replaced in one step.
-        training_data : bool
+            An existing file is replaced in one step.
+        training_data : bool, default=False
             Whether to store the training rows too, which `refresh` needs after loading.
 
         Notes
         -----
-        Needs safetensors (`pip install 'triegp[files]'`). A `random_state` that is no integer is
-        stored as None.
+        JSON and safetensors, never pickle. A `random_state` that is not an integer is stored as
+        None.
         """
         check_is_fitted(self)
-        header, arrays = pack_model(self, training_data)
-        write_file(path, header, arrays)
+        header, arrays = pack_model(self._state(), self._format, training_data)
+        parameters = plain_parameters(self.get_params(deep=False))
+        named = {"estimator": type(self).__name__, "parameters": parameters}
+        write_file(path, named | header, arrays)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -179,62 +200,162 @@ class TreeGPRegressor(
         tags.target_tags.multi_output = True
         return tags
 
-    @classmethod
-    def _from_file(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Self:
-        model = cls(**header["parameters"])
-        unpack_model(model, header, arrays)
-        return model
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: a fitted model as in a model file, training rows included."""
+        state = dict(super().__getstate__())
+        if "_stream" not in state:
+            return state
+        packed = pack_model(self._state(), self._format, self._stream.kept is not None)
+        for name in ("_stream", "_lock", "_summary", "encoders_"):
+            state.pop(name, None)
+        return state | {"_packed": packed}
 
-    def _manner(self) -> Manner:
-        """The parameters that all estimators have, checked."""
-        return check_manner(Manner(**{f.name: getattr(self, f.name) for f in fields(Manner)}))
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From pickle and copy; messages are computed again, to the same bits."""
+        packed = state.pop("_packed", None)
+        super().__setstate__(state)
+        if packed is not None:
+            header, arrays = packed
+            self._restore(unpack_model(header, arrays, self._format))
 
-    @with_callbacks
+    def _describe_rows(self) -> str:
+        """Number of rows, for `repr`; rows that wait stay where they are."""
+        waiting = sum(batch.n_rows for batch in self._stream.waiting)
+        more = f" and {waiting:,} waiting" if waiting else ""
+        return f"{self._stream.n_rows:,} rows{more}"
+
+    def _state(self) -> ModelState:
+        """All that a fitted model is, beside its parameters; rows that wait are inserted first."""
+        stream = self._inserted()
+        names = getattr(self, "feature_names_in_", None)
+        return ModelState(
+            encoders=self.encoders_,
+            target_mean=self.target_mean_,
+            target_scale=self.target_scale_,
+            one_dimensional=self.one_dimensional_,
+            stopped_early=bool(self.stopped_early_),
+            n_evaluations=int(self.n_evaluations_),
+            feature_names=None if names is None else [str(name) for name in names],
+            fitted=stream.fitted,
+            kept=stream.kept,
+            index=stream.index,
+        )
+
+    def _restore(self, state: ModelState) -> None:
+        """Make this a fitted model."""
+        self.encoders_ = state.encoders
+        self.target_mean_, self.target_scale_ = state.target_mean, state.target_scale
+        self.one_dimensional_ = state.one_dimensional
+        self.stopped_early_ = state.stopped_early
+        self.n_evaluations_ = state.n_evaluations
+        self.n_features_in_ = state.encoders[0].n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        self._stream = Stream(state.fitted, state.kept, state.index)
+        self._lock = threading.Lock()
+
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
     ) -> Self:
         """Train on rows that may have lost their names; nothing is set before all is done."""
-        manner, settings = self._manner(), self._settings()
+        check_common(self.get_params(deep=False))
+        settings = self._settings()
         data = real_array(X, self)
-        targets, one_dimensional = check_targets(y)
-        if data.shape[0] != targets.shape[0]:
-            raise ValueError(
-                f"X and y must have the same number of rows, got {data.shape[0]}, "
-                f"{targets.shape[0]}"
-            )
-        weight = check_weight(sample_weight, data.shape[0])
-        encoders = self._encoders(X, weight, settings)
-        if feature_names is not None:
-            for encoder in encoders:
-                encoder.feature_names_in_ = feature_names
-        mean, scale = location_and_scale(targets, weight)
-        known = check_known_noise(known_noise, data.shape[0])
-        rows = TrainingRows(data, targets, weight, known)
-        if manner.keep_rows:
-            rows = TrainingRows.copy(data, targets, weight, known)
-        n_parts = len(group_targets(targets.shape[1], manner.multi_target))
-        tasks = FitTasks(self, data, y, self._n_fits(settings) * n_parts)
-        trained, ended_by = train_targets(
-            lambda own, run: self._train(settings, encoders, data, own, run),
-            standardise(rows, mean, scale),
-            manner,
-            tasks,
+        if feature_names is None:
+            feature_names = _feature_names(X)
+        check_finite(data, feature_names)
+        rows = read_rows(data, y, sample_weight, known_noise)
+        folded, index = fold_rows(rows)
+        encoders = self._encoders(folded, settings)
+        for encoder in encoders if feature_names is not None else ():
+            encoder.feature_names_in_ = feature_names
+        mean, scale = location_and_scale(folded.y, folded.weight)
+        kept = copy_rows(rows) if self.keep_rows else None
+        trained, ended_by = self._train_targets(
+            encoders, standardise(folded, mean, scale), settings
         )
-        self.encoders_, self.target_mean_, self.target_scale_ = encoders, mean, scale
-        self.one_dimensional_ = one_dimensional
-        kept = rows if manner.keep_rows else None
-        self._stream = Stream(tuple(part.fitted for part in trained), kept)
-        self.n_evaluations_ = sum(part.n_evaluations for part in trained)
-        self.stopped_early_ = any(part.stopped for part in trained)
-        self.n_features_in_ = encoders[0].n_features_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(encoders[0], "feature_names_in_"):
-            self.feature_names_in_ = encoders[0].feature_names_in_
-        if self.stopped_early_:
+        stopped = any(part.stopped for part in trained)
+        self._restore(
+            ModelState(
+                encoders=encoders,
+                target_mean=mean,
+                target_scale=scale,
+                one_dimensional=np.asarray(y).ndim == 1,
+                stopped_early=stopped,
+                n_evaluations=sum(part.n_evaluations for part in trained),
+                feature_names=None if feature_names is None else list(feature_names),
+                fitted=tuple(part.fitted for part in trained),
+                kept=kept,
+                index=index,
+            )
+        )
+        if stopped:
             warnings.warn(
                 f"training was ended by {ended_by}; the best found so far is kept",
                 ConvergenceWarning,
-                stacklevel=4 if HAS_CALLBACKS else 3,  # the decorator is a call of its own
+                stacklevel=3,
             )
-        tasks.end()
         return self
+
+    def _train_targets(
+        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any
+    ) -> tuple[list[Trained], str]:
+        """Train one model per target, or one for all; and what ended training, if anything did.
+
+        What is left of the time budget is shared among the targets to come.
+        """
+        parameters = self.get_params(deep=False)
+        budget = parameters["time_budget"]
+        groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
+        streams = random_generator(parameters["random_state"]).spawn(len(groups))
+        began = time.monotonic()
+        trained: list[Trained] = []
+        ended_by = ""
+        for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
+            watch = Stopwatch(share_budget(budget, began, len(groups) - k))
+            if ended_by:
+                watch.halt()
+            run = Run(
+                rng=stream,
+                n_threads=count_threads(parameters["n_jobs"]),
+                watch=watch,
+                progress=progress_bars(parameters["verbose"]),
+                keep=parameters["on_interrupt"] == "keep",
+                engine=parameters["engine"],
+            )
+            trained.append(self._train(encoders, rows.targets(group), settings, run))
+            if watch.interrupted:
+                ended_by = "Ctrl-C"
+        return trained, ended_by or f"time_budget of {budget} s"
+
+
+def load(path: str | Path) -> TreeGPRegressor:
+    """Read a model that `save` wrote; predictions are the same bits.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ModelFileError
+        If it is truncated, edited, foreign, or newer than this version of triegp. Nothing in a file
+        is executed, and nothing is half-loaded.
+    """
+    header, arrays = read_file(path)
+    name = header.get("estimator")
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        expected = ", ".join(ESTIMATORS)
+        raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
+    try:
+        model = ESTIMATORS[name](**header["parameters"])
+        model._restore(unpack_model(header, arrays, model._format))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ModelFileError(f"{path} does not hold a whole model: {error!r}") from error
+    return model
+
+
+def _feature_names(X: Any) -> Any:
+    """Names of the columns of X, or None; scikit-learn's rules."""
+    reader = BitEncoder()
+    validate_data(reader, X, reset=True, skip_check_array=True)
+    return getattr(reader, "feature_names_in_", None)

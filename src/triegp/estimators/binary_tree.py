@@ -1,109 +1,111 @@
-"""The estimator for an ensemble of trees."""
+"""The estimator for a mixture of trees."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from triegp.encoding.encoder import BitEncoder
-from triegp.engines.blas import one_blas_thread
-from triegp.engines.choice import choose
-from triegp.estimators.base import TreeGPRegressor
+from triegp.estimators.base import TreeGPRegressor, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
-from triegp.estimators.parameters import Run, fit_encoders
+from triegp.estimators.parameters import fit_encoders
 from triegp.files.ensemble import pack_ensemble, unpack_ensemble
 from triegp.files.model import PartFormat
-from triegp.mixture import (
-    Ensemble,
-    card_bytes,
-    check_encoders,
-    recipe_of,
-    train_ensemble,
-)
+from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, settings_of
-from triegp.models.contract import Data, Trained
-from triegp.models.rows import Rows
+from triegp.mixture.train import check_encoders, train_ensemble
+from triegp.models.contract import Trained
+from triegp.models.run import Run
+from triegp.tree.rows import Rows
 
-Floats = npt.NDArray[np.float64]
 
-
+@loadable
 class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
-    """Exact Gaussian-process regression with an ensemble of binary tree kernels.
+    """Exact Gaussian-process regression with a mixture of binary tree kernels.
 
     Every member is a binary tree GP with its own bit order and weights, learned by maximum
-    likelihood; the prediction is the mixture of the members, a full distribution at every row.
+    likelihood. The prediction is the mixture of the members, a full distribution at every row.
 
     Parameters
     ----------
     preset : {"default", "paper-bte", "paper-bt"}, default="default"
-        Where the choices below come from that are None. "paper-bte" and "paper-bt" do what the
-        paper's experiments did: 480 random orders on one grid, 20 of them fitted by BFGS, mixed by
-        their training nll or the best one alone.
+        Source of all parameters below that are None. The paper's presets reproduce its experiments:
+        480 random orders on one grid, 20 of them trained by BFGS, mixed by their training nll
+        ("paper-bte") or the best one alone ("paper-bt").
     n_members : int, optional
-        Trees in the ensemble.
+        Number of trees: 24 by default, 20 with the paper's presets.
     n_candidates : int, optional
-        Random orders to begin with: for every member, or in all where shift is False.
+        Random orders to begin with: 30 per member by default; 480 in all with the paper's presets
+        or if shift is False.
     scaling : {"minmax", "ecdf", "both"}, optional
-        As in `BitEncoder`; "both" gives the members one and the other in turns.
+        How features are mapped onto [0, 1], as in `BitEncoder`; "both", the default, alternates
+        between the members. "minmax" with the paper's presets.
     precision : "auto", "paper", int or array-like (n_features,), optional
-        As in `BitEncoder`.
+        Bits per feature, as in `BitEncoder`: "auto" by default, "paper" with the paper's presets.
     shift : bool, optional
-        Whether every member has a grid of its own, shifted at random.
+        Whether every member has its own, randomly shifted grid: True by default, False with the
+        paper's presets.
     outside : {"clip", "unrelated", "error"}, default="clip"
-        What becomes of rows outside the training box: moved to its border, unrelated to all
-        training rows, or refused.
+        Treatment of rows outside the training box: moved to its border, unrelated to all training
+        rows, or a ValueError.
     nugget : {"row", "bit"}, optional
-        As in `BitOrder`.
+        What the last weight means, as in `BitOrder`: "row" by default.
     noise : float, optional
-        Noise variance (its floor, with the row nugget), relative to the variance of y.
+        Noise variance (its floor, with the row nugget), relative to the variance of y: 1e-5 by
+        default. The paper's presets train with 1e-5 and predict with 1 / n.
     learn_scale : bool, optional
-        Whether the prior variance is learned.
+        Whether the prior variance is learned: True by default, False with the paper's presets.
     optimizer : {"lbfgs", "bfgs"}, optional
-        "bfgs" keeps a q x q matrix and refuses more than 5,000 bits.
+        "lbfgs" by default, "bfgs" with the paper's presets. "bfgs" keeps a q x q matrix and refuses
+        more than 5,000 bits.
     max_iter : int, optional
-        Steps of a fit at most.
-    tolerance : float, optional
-        Largest derivative of the nll a row at which a fit has converged.
+        Steps of the optimiser at most: 200 by default, 1,000 with the paper's presets.
+    tol : float, optional
+        Stop when every component of the gradient of nll / n is below this: 1e-3 by default, 1e-4
+        with the paper's presets.
     mixture : {"calibrated", "stacking", "softmax", "best"}, optional
         How members are mixed. "stacking": with the weights that maximise the leave-one-out density.
-        "calibrated": the same, and the members' means are pulled together, their variances scaled,
-        and some observations stray from all of them, as leave-one-out finds best. "softmax": of
-        the training nll a row. "best": all on the member with the lowest.
+        "calibrated", the default: the same, and the members' means are shrunk towards their
+        average, their variances scaled, and an outlier component added, all by leave-one-out.
+        "softmax": by the softmax of their training nll per row. "best": only the member with the
+        lowest.
     temperature : float, optional
-        Of the softmax.
+        Temperature of the softmax: 0.01 by default.
     multi_target : {"own", "shared"}, default="own"
-        Whether each column of y trains orders and weights of its own, or all share one set.
+        Whether each column of y trains its own orders and weights, or all share one set.
     time_budget : float, optional
-        Seconds after which training ends with the best found so far (and a ConvergenceWarning).
+        Seconds after which training ends with the best found so far and a ConvergenceWarning; no
+        limit by default.
     on_interrupt : {"raise", "keep"}, default="raise"
-        What Ctrl-C does to a fit: end it, or keep the best found so far.
+        Whether Ctrl-C ends `fit` with KeyboardInterrupt, or keeps the best found so far.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"
-        Where training runs. "cuda" is a CUDA device, with the extra `triegp[cuda]`, and an error
-        where that is not to be had; "auto" is the same where it is and the work is large, otherwise
-        the CPU (`docs/engine.md`). The result is the same to rounding. A fitted model lives in the
-        host's memory, and predicts on the CPU.
-    n_jobs : int, optional
-        Threads; -1 (the default) is all cores. The result does not depend on it.
+        Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
+        package or device; it never falls back. "auto" takes the device if there is one, the extra
+        `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
+        result is the same to rounding. A fitted model lives in the host's memory and predicts on
+        the CPU.
+    n_jobs : int or None, default=-1
+        Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
-        1 shows progress.
-    random_state : int, RandomState or None
+        1 shows progress bars.
+    random_state : int, RandomState, Generator or None, default=None
         Draws grids and candidates.
 
     Attributes
     ----------
     ensembles_ : tuple of Ensemble
-        One a target, or one for all.
+        One per target, or one for all.
     encoders_ : tuple of BitEncoder
-        The box, its percentiles and precision, without shift: one a scaling.
+        The box, its percentiles and precision, without shift: one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
         How targets are standardised.
     log_marginal_likelihood_ : float or float64 (n_targets,)
-        Of the training targets in their own units, averaged over the members by weight.
+        Log marginal likelihood of the training targets in their own units, averaged over the
+        members by weight.
     loo_score_ : float
         Mean leave-one-out log density of the training targets in their own units.
     one_dimensional_ : bool
@@ -111,9 +113,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     stopped_early_ : bool
         Whether time budget or Ctrl-C ended training.
     n_evaluations_ : int
-        Likelihoods with gradient that training took.
+        Evaluations of the likelihood with gradient, over all members.
     n_iter_ : int
-        Likelihoods with gradient that the longest fit took; a step takes one or more.
+        Steps of the optimiser, for the member that took most.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -131,11 +133,11 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     Notes
     -----
-    Training is O(n) an evaluation; see `docs/training.md`. Everything predicted describes a new
-    observation, noise included; latent=True is the function itself. With K members predictions of m
-    rows are O(K m), leave-one-out is O(K n). `predict_distribution` has one Gaussian a member and
-    a last one for strays; a sample of `sample_y` is drawn exactly from one member, drawn by weight,
-    O(K (n + m) + m n_samples).
+    Paper, section 5. Training is O(n) per evaluation of the likelihood; see `docs/training.md`.
+    Predictions describe a new observation, noise included; latent=True describes the function. With
+    K members predictions of m rows are O(K m), leave-one-out is O(K n). `predict_distribution` has
+    one component per member and a last one for outliers. A sample of `sample_y` is drawn exactly
+    from one member, which is drawn by weight, in O(K (n + m) + m n_samples).
     """
 
     _format = PartFormat("ensemble", pack_ensemble, unpack_ensemble)
@@ -155,7 +157,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         learn_scale: bool | None = None,
         optimizer: str | None = None,
         max_iter: int | None = None,
-        tolerance: float | None = None,
+        tol: float | None = None,
         mixture: str | None = None,
         temperature: float | None = None,
         multi_target: str = "own",
@@ -179,7 +181,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.learn_scale = learn_scale
         self.optimizer = optimizer
         self.max_iter = max_iter
-        self.tolerance = tolerance
+        self.tol = tol
         self.mixture = mixture
         self.temperature = temperature
         self.multi_target = multi_target
@@ -193,40 +195,36 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:
-        """One a target, or one for all; all rows added."""
-        return cast(tuple[Ensemble, ...], self._settled().fitted)
+        """One per target, or one for all; rows that wait are inserted first."""
+        return cast(tuple[Ensemble, ...], self._inserted().fitted)
 
     @property
     def n_iter_(self) -> int:
-        """Likelihoods with gradient that the longest fit took; a step takes one or more."""
+        """Steps of the optimiser, for the member that took most; at least 1."""
         check_is_fitted(self)
         ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
-        return max(member.fit.n_evaluations for part in ensembles for member in part.members)
+        steps = [member.trained.n_iter for part in ensembles for member in part.members]
+        return max(1, *steps)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
             return text
-        members = [member for ensemble in self.ensembles_ for member in ensemble.members]
+        ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
+        members = [member for ensemble in ensembles for member in ensemble.members]
         noise = [m.posteriors[0].new_noise for m in members]
         return (
-            f"<{text} fitted: {members[0].posteriors[0].n_rows:,} rows, "
-            f"{members[0].order.n_bits} bits, {len(members)} members, "
-            f"noise {np.mean(noise):.3g} of the variance, "
-            f"leave-one-out log density {self.loo_score_:.4f}>"
+            f"<{text} fitted: {self._describe_rows()}, {members[0].order.n_bits} bits, "
+            f"{len(members)} members, noise {np.mean(noise):.3g} of the variance>"
         )
-
-    # What is trained
 
     def _settings(self) -> Settings:
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
-    def _encoders(
-        self, X: Any, weight: Floats | None, settings: Settings
-    ) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Settings) -> tuple[BitEncoder, ...]:
         encoders = fit_encoders(
-            X,
-            weight,
+            rows.features,
+            rows.weight,
             scaling=settings.scaling,
             precision=settings.precision,
             outside=self.outside,
@@ -235,34 +233,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         check_encoders(encoders, settings)
         return encoders
 
-    def _n_fits(self, settings: Settings) -> int:
-        return settings.n_members
-
     def _train(
-        self,
-        settings: Settings,
-        encoders: tuple[BitEncoder, ...],
-        X: Data,
-        rows: Rows,
-        run: Run,
+        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run
     ) -> Trained:
-        recipe = recipe_of(settings, rows.n_effective)
-        n_rows, n_targets = X.shape[0], rows.targets.shape[1]
-        work = n_rows * n_targets * recipe.n_candidates
-        room = card_bytes(encoders, recipe, n_rows, n_targets)
-        with one_blas_thread():
-            return train_ensemble(
-                encoders,
-                X,
-                rows,
-                recipe,
-                run.rng,
-                run.n_jobs,
-                run.watch,
-                run.progress,
-                run.keep,
-                choose(run.engine, work, run.n_jobs, room),
-            )
+        return train_ensemble(encoders, rows, settings, run)
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

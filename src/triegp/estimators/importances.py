@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive import ForestModel, forest_level_products
+from triegp.additive.forest import forest_level_products
+from triegp.additive.model import ForestModel
 from triegp.additive.start import depths_of, features_of
 from triegp.encoding.encoder import BitEncoder
-from triegp.mixture import Ensemble, Member
+from triegp.mixture.members import Ensemble, Member
 from triegp.tree.operators import factorize_rows, level_products, product, solve
 from triegp.tree.order import BitOrder
 

@@ -1,7 +1,8 @@
-"""What a fitted estimator answers: scikit-learn's way to ask, for anything `Fitted`."""
+"""Predictions of a fitted estimator, as scikit-learn asks for them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +10,20 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from triegp.checks import float_array, positive_number, whole_number
+from triegp.checks import random_generator, whole_number
 from triegp.devices import like, to_host
-from triegp.encoding.encoder import BitEncoder, real_array
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.reading import real_array
 from triegp.estimators import units
-from triegp.estimators.parameters import random_generator
+from triegp.estimators.inputs import check_targets
+from triegp.estimators.streaming import Stream, insert_waiting
 from triegp.estimators.units import Target
-from triegp.models.distribution import Mixture
-from triegp.models.rows import TrainingRows, check_targets
-from triegp.models.streaming import Stream, changing, settle
+from triegp.models.distribution import (
+    PredictiveDistribution,
+    check_quantiles,
+    interval_quantiles,
+)
+from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,12 +32,12 @@ class Predictor:
     """Predictions, densities, samples and leave-one-out of a fitted estimator.
 
     Rows may lie on a device (CuPy, PyTorch, anything with DLPack or CUDA's array interface): they
-    are copied to the host, and arrays of predictions come back as the same kind on the same device.
+    are copied to the host, and predictions are returned as the same kind of array on that device.
 
     Attributes
     ----------
     encoders_ : tuple of BitEncoder
-        The box, its percentiles and precision, without shift: one a scaling.
+        The box, its percentiles and precision, without shift: one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
         How targets are standardised.
     one_dimensional_ : bool
@@ -43,7 +49,8 @@ class Predictor:
     target_scale_: Floats
     one_dimensional_: bool
     _stream: Stream
-    _summary: tuple[Any, Any, float]  # what was fitted, and what it says of itself
+    _lock: threading.Lock  # held while `_stream` is replaced
+    _summary: tuple[Any, Any, float]  # models, their log marginal likelihood and loo score
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, latent: bool = False
@@ -67,12 +74,12 @@ class Predictor:
 
         Notes
         -----
-        Mean-only prediction is O(m) a tree and does no work for variances; memory is O(m) unless
-        the matrix is asked for.
+        The mean alone is O(m) per tree and does no work for variances. Memory is O(m), except for
+        the covariance matrix.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        data = self._rows(X)
+        data = self._read_features(X)
         if not (return_std or return_cov):
             means = [units.predict_mean(t, data, latent=latent) for t in self._targets()]
             return like(self._shape(means), X)
@@ -80,39 +87,50 @@ class Predictor:
         mean, spread = zip(*(work(t, data, latent=latent) for t in self._targets()), strict=True)
         return like(self._shape(mean), X), like(self._shape(spread), X)
 
-    def predict_distribution(self, X: Any, *, latent: bool = False) -> Mixture | list[Mixture]:
-        """The predictive distribution: a mixture of Gaussians at every row, one for each target.
+    def predict_distribution(
+        self, X: Any, *, latent: bool = False
+    ) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """The predictive distribution, one per target if y has several.
 
-        What the Gaussians are, the estimator says: members and strays, or tails. In the host's
-        memory, wherever the rows are.
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        latent : bool, default=False
+            Whether to describe the function instead of a new observation of it.
+
+        Returns
+        -------
+        PredictiveDistribution
+            A mixture of Gaussians at every row, with methods `mean`, `std`, `quantile`, `interval`,
+            `cdf`, `pdf`, `log_prob` and `sample`. Its arrays lie in the host's memory.
+
+        Notes
+        -----
+        O(K m) memory for K components; the other methods work in blocks of rows.
         """
-        data = self._rows(X)
-        mixtures = [units.predict_units(t, data, latent=latent) for t in self._targets()]
-        return mixtures[0] if self.one_dimensional_ else mixtures
+        data = self._read_features(X)
+        found = [units.predict_distribution(t, data, latent=latent) for t in self._targets()]
+        return found[0] if self.one_dimensional_ else found
 
     def predict_quantiles(
-        self, X: Any, levels: Any = (0.05, 0.5, 0.95), *, latent: bool = False
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, latent: bool = False
     ) -> Any:
-        """Quantiles of new observations, (m, len(levels)) or (m, len(levels), n_targets)."""
-        levels = float_array("levels", levels).ravel()
-        if not (levels.size and ((levels > 0) & (levels < 1)).all()):
-            raise ValueError(f"levels must lie between 0 and 1, got {levels}")
-        data = self._rows(X)
+        """Quantiles of new observations, (m, q) or (m, q, n_targets) for q numbers in (0, 1)."""
+        q = check_quantiles(quantiles)
+        data = self._read_features(X)
         work = units.predict_quantiles
-        found = [work(t, data, levels, latent=latent) for t in self._targets()]
+        found = [work(t, data, q, latent=latent) for t in self._targets()]
         return like(self._shape(found), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
         """Central interval that holds a new observation with probability `coverage`, (m, 2)."""
-        if not 0 < positive_number("coverage", coverage) < 1:
-            raise ValueError(f"coverage must lie between 0 and 1, got {coverage}")
-        tail = 0.5 * (1.0 - coverage)
-        return self.predict_quantiles(X, (tail, 1.0 - tail), latent=latent)
+        return self.predict_quantiles(X, interval_quantiles(coverage), latent=latent)
 
     def log_density(self, X: Any, y: Any) -> Any:
         """Log density of new observations, (m,) or (m, n_targets)."""
-        data = self._rows(X)
-        targets = self._check_targets(y, data.shape[0])
+        data = self._read_features(X)
+        targets = self._read_targets(y, data.shape[0])
         columns = zip(self._targets(), targets.T, strict=True)
         found = [units.predict_log_density(t, data, y) for t, y in columns]
         return like(self._shape(found), X)
@@ -122,30 +140,34 @@ class Predictor:
     ) -> Any:
         """Joint samples of new observations, (m, n_samples) or (m, n_targets, n_samples).
 
-        The rows of a sample belong together: one function, drawn at all of them. Noise, and whether
-        an observation strays, are drawn for each by itself.
+        A sample is one function, drawn at all rows together. Noise and outliers are drawn
+        independently for each row.
         """
-        data = self._rows(X)
+        data = self._read_features(X)
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
-        out = [units.draw(t, data, n_samples, rng, latent=latent) for t in self._targets()]
+        out = [units.sample(t, data, n_samples, rng, latent=latent) for t in self._targets()]
         return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
     def loo_predict(self) -> tuple[Any, Any]:
-        """Mean and deviation of each training target, given all other rows; no refit."""
+        """Mean and deviation of each training target, given all other rows; no refit.
+
+        Rows of weight 0 have NaN.
+        """
         check_is_fitted(self)
-        mean, std = zip(*map(units.loo_moments, self._targets()), strict=True)
-        return self._shape(mean), self._shape(std)
+        targets = self._targets()
+        mean, std = zip(*map(units.loo_moments, targets), strict=True)
+        return self._shape(self._each_row(mean)), self._shape(self._each_row(std))
 
     def loo_log_density(self) -> Any:
-        """Log density of each training target, given all other rows; no refit."""
+        """Log density of each training target, given all other rows; NaN for rows of weight 0."""
         check_is_fitted(self)
-        return self._shape([units.loo_log_density(t) for t in self._targets()])
+        return self._shape(self._each_row([units.loo_log_density(t) for t in self._targets()]))
 
     @property
-    def rows_(self) -> TrainingRows | None:
-        """The training rows, or None if they were not kept."""
-        return self._settled().kept
+    def rows_(self) -> Rows | None:
+        """The training rows as they came, or None if they were not kept."""
+        return self._inserted().kept
 
     @property
     def log_marginal_likelihood_(self) -> Any:
@@ -159,7 +181,7 @@ class Predictor:
 
     # How it is done
 
-    def _rows(self, X: Any) -> npt.NDArray[Any]:
+    def _read_features(self, X: Any) -> npt.NDArray[Any]:
         """New rows as an array; names and number of columns checked."""
         check_is_fitted(self)
         X = to_host(X)
@@ -167,9 +189,9 @@ class Predictor:
         validate_data(self, X, reset=False, skip_check_array=True)
         return data
 
-    def _check_targets(self, y: Any, n_rows: int) -> Floats:
+    def _read_targets(self, y: Any, n_rows: int) -> Floats:
         """Targets of new rows, (n_rows, n_targets)."""
-        targets, _ = check_targets(to_host(y))
+        targets = check_targets(to_host(y))
         if targets.shape != (n_rows, self.target_mean_.size):
             raise ValueError(
                 f"y must have {n_rows} rows and {self.target_mean_.size} targets, got shape "
@@ -177,17 +199,30 @@ class Predictor:
             )
         return targets
 
-    def _settled(self) -> Stream:
-        """What was learned, the rows that wait added first."""
+    def _inserted(self) -> Stream:
+        """The models, after inserting the rows that wait."""
         check_is_fitted(self)
         if self._stream.waiting:
-            with changing:
-                self._stream = settle(self._stream, self.target_mean_, self.target_scale_)
+            with self._lock:
+                unit = (self.target_mean_, self.target_scale_)
+                self._stream = insert_waiting(self._stream, *unit)
         return self._stream
 
+    def _each_row(self, values: Sequence[Floats]) -> list[Floats]:
+        """Values of the models' rows, one array per target, for the rows as they came."""
+        stream = self._inserted()
+        _, weight = stream.fitted[0].observed(0)
+        out = []
+        for column in values:
+            found = column if weight is None else np.where(weight > 0, column, np.nan)
+            if stream.index is not None:
+                found = np.where(stream.index >= 0, found[stream.index], np.nan)
+            out.append(found)
+        return out
+
     def _targets(self) -> list[Target]:
-        """Every target with the model that holds it, its column there and its units."""
-        fitted = self._settled().fitted
+        """Every target with its model, its column there and its units."""
+        fitted = self._inserted().fitted
         shared = len(fitted) == 1
         return [
             Target(fitted[0 if shared else t], t if shared else 0, mean, scale)
@@ -197,19 +232,19 @@ class Predictor:
         ]
 
     def _summarise(self) -> tuple[Any, float]:
-        """Log marginal likelihood and leave-one-out score; worked out when first asked."""
-        fitted = self._settled().fitted
+        """Log marginal likelihood and leave-one-out score; computed on first use."""
+        fitted = self._inserted().fitted
         if not hasattr(self, "_summary") or self._summary[0] is not fitted:
             evidence = [units.log_marginal_likelihood(t) for t in self._targets()]
             density = np.sum([units.loo_log_density(t) for t in self._targets()], axis=0)
             _, weight = fitted[0].observed(0)
-            if weight is not None:  # rows of weight 0 may have no prediction
+            if weight is not None:  # rows of weight 0 have no prediction
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
-            said = evidence[0] if self.one_dimensional_ else np.array(evidence)
-            self._summary = fitted, said, score
+            value = evidence[0] if self.one_dimensional_ else np.array(evidence)
+            self._summary = fitted, value, score
         return self._summary[1:]
 
     def _shape(self, values: Sequence[Floats]) -> Floats:
-        """One array a target as the targets came: alone, or stacked along the last axis."""
+        """One array per target as the targets came: alone, or stacked along the last axis."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)

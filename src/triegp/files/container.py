@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 FORMAT = "triegp"
 VERSION = 1
@@ -38,7 +40,7 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with name.open("xb") as file:  # as readable as any new file, unlike what tempfile makes
-            file.write(_safetensors().save(arrays, metadata))
+            file.write(save(arrays, metadata))
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -57,11 +59,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     ModelFileError
         If it is truncated, edited, foreign, or newer than this version of triegp.
     """
-    _safetensors()
-    from safetensors import SafetensorError, safe_open
-
     path = Path(path)
-
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -106,11 +104,3 @@ def _digest(text: str, arrays: Arrays) -> str:
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise ImportError("model files need safetensors: pip install 'triegp[files]'") from error
-    return safetensors.numpy

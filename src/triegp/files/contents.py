@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import one_of
-from triegp.tree.observations import RANGES, Observations, refuse_silence
 from triegp.tree.order import NUGGETS, BitOrder
+from triegp.tree.rows import RANGES, Rows, refuse_zero_weights
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
@@ -79,9 +79,9 @@ def check_rows(arrays: Arrays, name: str, n_rows: int, n_levels: int) -> tuple[I
     return row_idx, lcp, keys
 
 
-def check_observations(
+def check_noisy_rows(
     y: Floats, arrays: Arrays, name: str, weight: Floats | None, dtype: np.dtype[Any]
-) -> Observations:
+) -> Rows:
     """Targets (finite already), noise and weights in the ranges that messages can hold."""
     smallest, largest, furthest = RANGES[dtype]
     noise = check_array(arrays, name, np.float64, (None,))
@@ -91,8 +91,8 @@ def check_observations(
         raise ValueError(f"{name} and the targets must lie in the range of {dtype}")
     if weight is not None and weight.min() < 0:
         raise ValueError("row_weight must not be negative")
-    rows = Observations(y, noise, weight)
-    refuse_silence(rows)
+    rows = Rows(y, noise, weight)
+    refuse_zero_weights(rows)
     return rows
 
 
@@ -100,11 +100,11 @@ def check_mixing(weight: Floats, tempering: Floats) -> None:
     """Weights of the members, (n_targets, K): of sum 1; and the rest of each target's mixing."""
     if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
         raise ValueError("weight of the members must not be negative and must sum to 1")
-    shrink, scale, stray, stray_var = tempering.T
+    shrink, scale, outlier, outlier_var = tempering.T
     if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():
         raise ValueError("tempering must have shrink between 0 and 1, and scale > 0")
-    if not ((stray >= 0) & (stray < 1) & (stray_var > 0)).all():
-        raise ValueError("tempering must have stray from 0 to less than 1, and stray_var > 0")
+    if not ((outlier >= 0) & (outlier < 1) & (outlier_var > 0)).all():
+        raise ValueError("tempering must have outlier from 0 to less than 1, and outlier_var > 0")
 
 
 def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:

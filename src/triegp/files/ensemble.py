@@ -15,15 +15,15 @@ from triegp.files.contents import (
     check_array,
     check_index,
     check_mixing,
-    check_observations,
+    check_noisy_rows,
     check_order,
     check_rows,
 )
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.members import Ensemble, Member
-from triegp.mixture.optimise import Fit
-from triegp.tree.observations import check_dtype
+from triegp.mixture.optimise import TrainedOrder
 from triegp.tree.posterior import restore
+from triegp.tree.rows import check_dtype
 from triegp.tree.trie import link_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -36,7 +36,7 @@ def pack_ensemble(
     arrays: Arrays = {
         f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
         f"{prefix}.tempering": np.array(
-            [[p.shrink, p.scale, p.stray, p.stray_var] for p in ensemble.calibrations]
+            [[p.shrink, p.scale, p.outlier, p.outlier_var] for p in ensemble.calibrations]
         ),
     }
     first = ensemble.members[0].posteriors
@@ -55,16 +55,17 @@ def pack_ensemble(
         arrays[f"{name}.lcp"] = posterior.trie.links.lcp
         arrays[f"{name}.keys"] = posterior.keys
         for t, part in enumerate(member.posteriors):
-            arrays[f"{name}.noise.{t}"] = part.rows.noise
+            arrays[f"{name}.noise.{t}"] = part.rows.total_noise
         members.append(
             {
                 "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
                 "nugget": member.order.nugget,
                 "noise": posterior.noise,
                 "dtype": posterior.inside[0].dtype.name,
-                "nll_per_row": member.fit.nll_per_row,
-                "n_evaluations": member.fit.n_evaluations,
-                "converged": member.fit.converged,
+                "nll_per_row": member.trained.nll_per_row,
+                "n_iter": member.trained.n_iter,
+                "n_evaluations": member.trained.n_evaluations,
+                "converged": member.trained.converged,
             }
         )
     return {"members": members}, arrays
@@ -102,18 +103,19 @@ def unpack_ensemble(
                 keys,
                 order,
                 positive_number("noise", facts["noise"]),
-                check_observations(y, arrays, f"{name}.noise.{t}", weight, dtype),
+                check_noisy_rows(y, arrays, f"{name}.noise.{t}", weight, dtype),
                 dtype,
             )
             for t, y in enumerate(targets)
         )
-        fit = Fit(
+        trained = TrainedOrder(
             order,
             float(facts["nll_per_row"]),
+            int(facts["n_iter"]),
             int(facts["n_evaluations"]),
             bool(facts["converged"]),
         )
-        members.append(Member(own, fit, posteriors))
+        members.append(Member(own, trained, posteriors))
     calibrations = tuple(
         Calibration(weight, *numbers)
         for weight, numbers in zip(mixing, tempering.tolist(), strict=True)

@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from triegp.additive.fitted import FittedForest
 from triegp.additive.forest import Forest
-from triegp.additive.model import VARIANCES, ForestModel, Manner
+from triegp.additive.model import ForestModel
+from triegp.additive.settings import VARIANCES, check_variance_error
 from triegp.additive.tails import Tails
 from triegp.checks import one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import check_array, check_index, check_order, check_rows
-from triegp.tree.observations import Observations
+from triegp.tree.rows import Rows
 from triegp.tree.trie import link_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -29,7 +30,7 @@ def pack_forest(
     model = fitted.model
     arrays: Arrays = {
         "y": model.rows.y,
-        "noise": model.rows.noise,
+        "noise": model.rows.total_noise,
         "present": model.present,
         "alpha": model.alpha,
         "tails": np.stack([model.tails.weight, model.tails.factor]),
@@ -52,9 +53,9 @@ def pack_forest(
         "encoders": [scalings.index(encoder.scaling) for encoder in model.encoders],
         "noise": model.noise,
         "residual": model.residual,
-        "variance": model.manner.variance,
-        "error": model.manner.error,
-        "seed": model.manner.seed,
+        "variance": model.variance_by,
+        "error": model.variance_error,
+        "seed": model.seed,
         "n_steps": fitted.n_steps,
         "diverged": fitted.diverged,
     }
@@ -92,21 +93,20 @@ def unpack_forest(
         orders.append(order)
         keys.append(sorted_keys)
         tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
-    if not 0.001 <= positive_number("error", facts["error"]) < 1:
-        raise ValueError(f"error must lie between 0.001 and 1, got {facts['error']}")
-    error, seed = positive_number("error", facts["error"]), whole_number("seed", facts["seed"], 0)
     model = ForestModel(
         encoders=tuple(own),
         orders=tuple(orders),
         noise=positive_number("noise", facts["noise"]),
         forest=Forest.of(tries, [order.levels for order in orders]),
         keys=tuple(keys),
-        rows=Observations(y, noise, weight),
+        rows=Rows(y, noise, weight),
         present=present,
         alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
         residual=float(facts["residual"]),
         tails=Tails(tails[0], tails[1]),
-        manner=Manner(one_of("variance", facts["variance"], VARIANCES), error, seed),
+        variance_by=one_of("variance", facts["variance"], VARIANCES),
+        variance_error=check_variance_error(facts["error"]),
+        seed=whole_number("seed", facts["seed"], 0),
         known_diagonal=diagonal,
     )
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())

@@ -15,10 +15,11 @@ from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.scaling import N_STEPS
 from triegp.files.contents import check_array, check_training_rows
 from triegp.models.contract import Fitted
-from triegp.models.rows import TrainingRows
-from triegp.models.streaming import Stream
+from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -40,74 +41,124 @@ class PartFormat:
     unpack: Callable[[dict[str, Any], Arrays, str, Sequence[BitEncoder]], Fitted]
 
 
-def pack_model(model: Any, training_data: bool) -> tuple[dict[str, Any], Arrays]:
-    """All that a fitted `TreeGPRegressor` is: a header for JSON, and arrays."""
-    kind: PartFormat = model._format
-    stream: Stream = model._settled()
+@dataclass(frozen=True, eq=False)
+class ModelState:
+    """All that a fitted estimator is, beside its parameters.
+
+    Attributes
+    ----------
+    encoders : tuple of BitEncoder
+        The box, its percentiles and precision, without shift: one per scaling.
+    target_mean, target_scale : float64 (n_targets,)
+        How targets are standardised.
+    one_dimensional : bool
+        Whether y came as one vector.
+    stopped_early : bool
+        Whether time budget or Ctrl-C ended training.
+    n_evaluations : int
+        Evaluations of the likelihood with gradient.
+    feature_names : list of str or None
+        Names of the columns of X.
+    fitted : tuple of Fitted
+        One for all targets, or one for each.
+    kept : Rows or None
+        All rows seen, as they came.
+    index : int64 (n,) or None
+        Row of the models that each row seen became, -1 for none; None if they are the same.
+    """
+
+    encoders: tuple[BitEncoder, ...]
+    target_mean: Floats
+    target_scale: Floats
+    one_dimensional: bool
+    stopped_early: bool
+    n_evaluations: int
+    feature_names: list[str] | None
+    fitted: tuple[Fitted, ...]
+    kept: Rows | None
+    index: Ints | None
+
+
+def pack_model(
+    state: ModelState, kind: PartFormat, training_data: bool
+) -> tuple[dict[str, Any], Arrays]:
+    """A header for JSON, and arrays."""
     header: dict[str, Any] = {
-        "estimator": type(model).__name__,
-        "parameters": _plain(model.get_params(deep=False)),
-        "one_dimensional": model.one_dimensional_,
-        "stopped_early": bool(model.stopped_early_),
-        "n_evaluations": int(model.n_evaluations_),
-        "feature_names": None,
-        "scalings": [encoder.scaling for encoder in model.encoders_],
-        "margin": float(model.encoders_[0].margin),
-        "outside": model.encoders_[0].outside,
+        "one_dimensional": state.one_dimensional,
+        "stopped_early": state.stopped_early,
+        "n_evaluations": state.n_evaluations,
+        "feature_names": state.feature_names,
+        "scalings": [encoder.scaling for encoder in state.encoders],
+        "margin": float(state.encoders[0].margin),
+        "outside": state.encoders[0].outside,
         "has_rows": False,
         f"{kind.name}s": [],
     }
-    if hasattr(model, "feature_names_in_"):
-        header["feature_names"] = [str(name) for name in model.feature_names_in_]
-    arrays = {"target_mean": model.target_mean_, "target_scale": model.target_scale_}
-    for k, encoder in enumerate(model.encoders_):
+    arrays: Arrays = {"target_mean": state.target_mean, "target_scale": state.target_scale}
+    for k, encoder in enumerate(state.encoders):
         arrays[f"encoder.{k}.low"] = encoder.low_
         arrays[f"encoder.{k}.high"] = encoder.high_
         arrays[f"encoder.{k}.precision"] = encoder.precision_
         if encoder.knots_ is not None:
             arrays[f"encoder.{k}.knots"] = encoder.knots_
-    for k, fitted in enumerate(stream.fitted):
-        facts, own = kind.pack(fitted, f"{kind.name}.{k}", model.encoders_)
+    for k, fitted in enumerate(state.fitted):
+        facts, own = kind.pack(fitted, f"{kind.name}.{k}", state.encoders)
         header[f"{kind.name}s"].append(facts)
         arrays |= own
+    if state.index is not None:
+        arrays["rows.index"] = state.index
     if training_data:
-        if stream.kept is None:
+        if state.kept is None:
             raise ValueError("training_data=True needs a model fitted with keep_rows=True")
         header["has_rows"] = True
-        arrays |= stream.kept.arrays()
+        kept = state.kept
+        parts = {"X": kept.X, "targets": kept.y, "weight": kept.weight, "known_noise": kept.noise}
+        arrays |= {f"rows.{name}": part for name, part in parts.items() if part is not None}
     return header, arrays
 
 
-def unpack_model(model: Any, header: dict[str, Any], arrays: Arrays) -> None:
-    """Fill an unfitted `TreeGPRegressor`, made with the header's parameters."""
-    encoders = [_unpack_encoder(header, arrays, k) for k in range(len(header["scalings"]))]
+def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> ModelState:
+    """The fitted model of a header and arrays; everything is checked, a file may say anything."""
+    encoders = tuple(_unpack_encoder(header, arrays, k) for k in range(len(header["scalings"])))
     n_features = encoders[0].n_features_in_
     if any(encoder.n_features_in_ != n_features for encoder in encoders):
         raise ValueError("encoders must have the same number of features")
-    model.encoders_ = tuple(encoders)
-    model.n_features_in_ = n_features
-    if header["feature_names"] is not None:
-        model.feature_names_in_ = encoders[0].feature_names_in_
-    model.target_mean_ = check_array(arrays, "target_mean", np.float64, (None,))
-    n_targets = model.target_mean_.size
-    model.target_scale_ = check_array(arrays, "target_scale", np.float64, (n_targets,))
-    if not (model.target_scale_ > 0).all():
+    target_mean = check_array(arrays, "target_mean", np.float64, (None,))
+    n_targets = target_mean.size
+    target_scale = check_array(arrays, "target_scale", np.float64, (n_targets,))
+    if not (target_scale > 0).all():
         raise ValueError("target_scale must be positive")
-    model.one_dimensional_ = bool(header["one_dimensional"])
-    model.stopped_early_ = bool(header["stopped_early"])
-    model.n_evaluations_ = int(header["n_evaluations"])
-    kind: PartFormat = model._format
+    one_dimensional = bool(header["one_dimensional"])
     parts = tuple(
-        kind.unpack(facts, arrays, f"{kind.name}.{k}", model.encoders_)
+        kind.unpack(facts, arrays, f"{kind.name}.{k}", encoders)
         for k, facts in enumerate(header[f"{kind.name}s"])
     )
     n_rows = _count_rows(parts, n_targets, kind.name)
-    if model.one_dimensional_ and n_targets != 1:
+    if one_dimensional and n_targets != 1:
         raise ValueError(f"one_dimensional must come with one target, got {n_targets}")
+    index = None
+    if "rows.index" in arrays:
+        index = check_array(arrays, "rows.index", np.int64, (None,))
+        if index.min() < -1 or index.max() >= n_rows:
+            raise ValueError(f"rows.index must lie between -1 and {n_rows - 1}")
+        n_rows = index.size
+    kept = None
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, n_features, n_targets)
-    kept = TrainingRows.from_arrays(arrays) if header["has_rows"] else None
-    model._stream = Stream(parts, kept)
+        extras = arrays.get("rows.known_noise"), arrays.get("rows.weight")
+        kept = Rows(arrays["rows.targets"], *extras, arrays["rows.X"])
+    return ModelState(
+        encoders=encoders,
+        target_mean=target_mean,
+        target_scale=target_scale,
+        one_dimensional=one_dimensional,
+        stopped_early=bool(header["stopped_early"]),
+        n_evaluations=int(header["n_evaluations"]),
+        feature_names=header["feature_names"],
+        fitted=parts,
+        kept=kept,
+        index=index,
+    )
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:
@@ -148,7 +199,7 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
     return counts.pop()
 
 
-def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as JSON holds them."""
     return {
         name: None if name == "random_state" and not _is_seed(value) else _plain_value(value)

@@ -1,4 +1,4 @@
-"""From members to a mixture that knows how good it is: weights, shrinkage, scale and strays."""
+"""From members to a calibrated mixture: weights, shrinkage, scale and outliers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from triegp.models.distribution import LOG_2PI, Mixture
+from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,8 +19,8 @@ CALIBRATION_ROWS = 10_000
 BLOCK_ROWS = 512  # rows whose arrays stay in the cache while a step is taken
 SCALE_RANGE = (0.1, 10.0)  # targets that repeat would otherwise be met by ever narrower spikes
 STEPS = {"ftol": 1e-6, "gtol": 1e-4, "maxcor": 20}  # far below what so many rows can tell
-MOST_STRAYS = 0.5
-STRAY_VAR_RANGE = (0.01, 1e4)  # from a tenth to a hundred deviations of y
+MOST_OUTLIERS = 0.5
+OUTLIER_VAR_RANGE = (0.01, 1e4)  # from a tenth to a hundred deviations of y
 SMALLEST_WEIGHT = 1e-3  # members with less are left out
 
 
@@ -36,49 +36,50 @@ class Calibration:
         How far the members' means stay from their average: 1 leaves them, 0 puts all on it.
     scale : float
         Factor of the members' variances.
-    stray : float
-        Probability that an observation strays: that it has nothing to do with what the members say
-        of it but where its centre is.
-    stray_var : float
-        How much more than the members' (scaled) variance strays have around their average.
+    outlier : float
+        Probability that an observation comes from the outlier component, which shares nothing with
+        the members except the average of their means.
+    outlier_var : float
+        Variance of the outlier component around that average, beyond the members' (scaled) own.
     """
 
     weight: Floats
     shrink: float = 1.0
     scale: float = 1.0
-    stray: float = 0.0
-    stray_var: float = 1.0
+    outlier: float = 0.0
+    outlier_var: float = 1.0
 
 
-def temper(calibration: Calibration, mean: Floats, var: Floats, *, latent: bool = False) -> Mixture:
-    """The mixture of members' means and variances, (K, m) each, as a calibration says.
+def temper(
+    calibration: Calibration, mean: Floats, var: Floats, *, latent: bool = False
+) -> PredictiveDistribution:
+    """The calibrated mixture of members' means and variances, (K, m) each.
 
-    Strays, if there are any, are one more Gaussian. The latent function has none.
+    Outliers, if there are any, are one more component. The latent function has none.
     """
     average = calibration.weight @ mean
     around = average + calibration.shrink * (mean - average)
     scaled = calibration.scale * var
-    if latent or calibration.stray == 0:
-        return Mixture(calibration.weight, around, scaled)
-    return Mixture(
-        np.append((1.0 - calibration.stray) * calibration.weight, calibration.stray),
+    if latent or calibration.outlier == 0:
+        return PredictiveDistribution(calibration.weight, around, scaled)
+    return PredictiveDistribution(
+        np.append((1.0 - calibration.outlier) * calibration.weight, calibration.outlier),
         np.vstack([around, average]),
-        np.vstack([scaled, calibration.weight @ scaled + calibration.stray_var]),
+        np.vstack([scaled, calibration.weight @ scaled + calibration.outlier_var]),
     )
 
 
 def calibrate(
     mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = None
 ) -> Calibration:
-    """Weights, shrinkage, scale and strays that maximise the mean log density of held-out rows.
+    """Weights, shrinkage, scale and outliers that maximise the mean log density of held-out rows.
 
-    Averaging densities of members that each know little is too cautious: the average of their means
-    is better than any of them, and the mixture does not know it. Pulling the means together and
-    scaling the variances, both judged by leave-one-out, repairs that. And some targets have nothing
-    to do with their neighbours': a Gaussian gives them no density to speak of. They are counted as
-    strays; as often as one in n + 2 rows if there are none among the n. Their variance is the least
-    that costs the rows together no more than a nat, so that strays which did not come do not
-    show in the deviations.
+    A mixture of weak members is too wide: the average of their means is better than any one of
+    them, but the mixture's variance still counts how far they lie apart. Shrinking the means
+    towards their average and scaling the variances, both by leave-one-out, corrects that. Targets
+    that have nothing in common with their neighbours come from an outlier component, with a
+    probability of at least 1 / (n + 2). Its variance is the smallest whose log likelihood is within
+    1 nat of the optimum, so that outliers that were never seen do not widen the deviations.
 
     Parameters
     ----------
@@ -117,8 +118,8 @@ def calibrate(
         *[(None, None)] * n_members,
         (0.0, 1.0),
         np.log(SCALE_RANGE),
-        (_logit(fewest), _logit(MOST_STRAYS)),
-        np.log(STRAY_VAR_RANGE),
+        (_logit(fewest), _logit(MOST_OUTLIERS)),
+        np.log(OUTLIER_VAR_RANGE),
     ]
     begin = [1.0, 0.0, _logit(max(0.01, fewest)), np.log(4.0)]
     found = minimize(
@@ -132,7 +133,7 @@ def calibrate(
     z = found.x
     z[-1] = _least(
         lambda log_var: objective(np.append(z[:-1], log_var))[0] <= found.fun + 1.0 / count.sum(),
-        float(np.log(STRAY_VAR_RANGE[0])),
+        float(np.log(OUTLIER_VAR_RANGE[0])),
         float(z[-1]),
     )
     best = _unpack(z)
@@ -174,7 +175,7 @@ def _terms(block: _Block, mixed: Calibration) -> Floats:
     the weights, (K,); by the logarithms of the weights where they are shares, (K,).
     """
     share = block.share
-    base = (np.log((1.0 - mixed.stray) * mixed.weight) - 0.5 * (LOG_2PI + np.log(mixed.scale)))[
+    base = (np.log((1.0 - mixed.outlier) * mixed.weight) - 0.5 * (LOG_2PI + np.log(mixed.scale)))[
         :, None
     ]
     average = mixed.weight @ block.mean
@@ -186,27 +187,27 @@ def _terms(block: _Block, mixed: Calibration) -> Floats:
     square = pull * error
     terms = base - block.half_log_var - 0.5 * square
     own_var = mixed.scale * (mixed.weight @ block.var)
-    far = own_var + mixed.stray_var
-    stray_pull = off / far
-    stray_term = np.log(mixed.stray) - 0.5 * (LOG_2PI + np.log(far) + stray_pull * off)
-    top = np.maximum(terms.max(axis=0), stray_term)
+    far = own_var + mixed.outlier_var
+    outlier_pull = off / far
+    outlier_term = np.log(mixed.outlier) - 0.5 * (LOG_2PI + np.log(far) + outlier_pull * off)
+    top = np.maximum(terms.max(axis=0), outlier_term)
     duty = np.exp(terms - top)  # times a factor: what each member answers for of the row
-    strays = np.exp(stray_term - top)
-    total = duty.sum(axis=0) + strays
+    outliers = np.exp(outlier_term - top)
+    total = duty.sum(axis=0) + outliers
     value = share @ (top + np.log(total))
     duty *= share / total
-    strays *= share / total
+    outliers *= share / total
     pull *= duty
-    by_far = 0.5 * strays * (stray_pull**2 - 1.0 / far)
-    by_average = (1.0 - mixed.shrink) * pull.sum(axis=0) + strays * stray_pull
+    by_far = 0.5 * outliers * (outlier_pull**2 - 1.0 / far)
+    by_average = (1.0 - mixed.shrink) * pull.sum(axis=0) + outliers * outlier_pull
     return np.concatenate(
         [
             [
                 value,
                 np.vdot(pull, apart),
                 0.5 * (np.vdot(duty, square) - duty.sum()) + by_far @ own_var,
-                strays.sum() - mixed.stray * share.sum(),
-                mixed.stray_var * by_far.sum(),
+                outliers.sum() - mixed.outlier * share.sum(),
+                mixed.outlier_var * by_far.sum(),
             ],
             block.mean @ by_average + mixed.scale * (block.var @ by_far),
             duty.sum(axis=1),
@@ -228,10 +229,10 @@ def _unpack(z: Floats) -> Calibration:
     """The calibration at a point of the optimiser's."""
     weight = np.exp(z[:-4] - z[:-4].max())
     weight = np.maximum(weight / weight.sum(), 1e-12)
-    shrink, log_scale, logit, log_stray_var = z[-4:].tolist()
-    stray = 1.0 / (1.0 + math.exp(-logit))
+    shrink, log_scale, logit, log_outlier_var = z[-4:].tolist()
+    outlier = 1.0 / (1.0 + math.exp(-logit))
     return Calibration(
-        weight / weight.sum(), shrink, math.exp(log_scale), stray, math.exp(log_stray_var)
+        weight / weight.sum(), shrink, math.exp(log_scale), outlier, math.exp(log_outlier_var)
     )
 
 

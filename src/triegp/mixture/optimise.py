@@ -1,10 +1,10 @@
-"""Training: random candidates, a pick among them, and a fit of phi (order and weights at once)."""
+"""Training of one tree: random candidates, a pick among them, and an optimiser of phi."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,95 +12,42 @@ from scipy.optimize import minimize
 
 from triegp.encoding.codes import Codes
 from triegp.engines import Engine
+from triegp.mixture.settings import Settings
 from triegp.models.jobs import Stopwatch
-from triegp.models.rows import Rows
-from triegp.tree.likelihood import Likelihood, measured_likelihood
-from triegp.tree.observations import Measured, measure, refuse_silence
+from triegp.tree.likelihood import Likelihood, checked_likelihood
 from triegp.tree.order import BitOrder, random_bits, uniform_weights
+from triegp.tree.rows import Rows
 from triegp.tree.trie import Trie, build_trie, rebuild_trie
 
 LOG_SCALE_BOUNDS = (-20.0, 20.0)
 MAX_DENSE_BITS = 5_000  # BFGS keeps a q x q matrix
 
 Floats = npt.NDArray[np.float64]
-Ask = Callable[[BitOrder], list[Likelihood]]  # likelihoods with gradient, one a target
+Ask = Callable[[BitOrder], list[Likelihood]]  # likelihoods with gradient, one per target
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a member is trained.
-
-    Attributes
-    ----------
-    n_candidates : int
-        Random orders to begin with.
-    last_weights : tuple of float or None
-        Last weights of the candidates, in turns; None is uniform.
-    optimizer : {"lbfgs", "bfgs"}
-        "bfgs" keeps a q x q matrix and is the paper's.
-    max_iter : int
-        Steps at most.
-    tolerance : float
-        Largest entry of the gradient of the nll a row at which a fit has converged.
-    learn_scale : bool
-        Whether the prior variance is learned, too.
-    nugget : {"row", "bit"}
-        What the last weight means.
-    """
-
-    n_candidates: int
-    last_weights: tuple[float | None, ...]
-    optimizer: str
-    max_iter: int
-    tolerance: float
-    learn_scale: bool
-    nugget: str
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
+class Problem(NamedTuple):
     """What a member is trained on.
 
     Attributes
     ----------
     codes : Codes
-        The rows, on the member's own grid.
-    targets : float64 (n, k)
-        One column a target; the fit is to all of them.
-    noise : float
-        Noise floor.
-    known_noise : float64 (n, k) or None
-        Known variances, which add to the noise.
-    weight : float64 (n,) or None
-        Sample weights.
+        The rows on the member's own grid.
+    targets : tuple of Rows
+        One per target, checked; the nll is summed over them.
     """
 
     codes: Codes
-    targets: Floats
-    noise: float
-    known_noise: Floats | None = None
-    weight: Floats | None = None
+    targets: tuple[Rows, ...]
 
     @property
     def n_terms(self) -> float:
         """Number of observations, weights counted."""
-        rows = float(self.codes.n_rows if self.weight is None else self.weight.sum())
-        return rows * int(self.targets.shape[1])
-
-    def measured(self) -> list[Measured]:
-        """What `measured_likelihood` takes, target by target."""
-        rows = [measure(n_rows=self.codes.n_rows, **column) for column in self.columns()]
-        for row in rows:
-            refuse_silence(row)
-        return rows
-
-    def columns(self) -> list[dict[str, Any]]:
-        """What `measure` and `condition` take, target by target."""
-        return Rows(self.targets, self.known_noise, self.weight).columns()
+        return self.targets[0].count * len(self.targets)
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class TrainedOrder:
     """A trained order.
 
     Attributes
@@ -108,15 +55,18 @@ class Fit:
     order : BitOrder
         Bits, weights and scale.
     nll_per_row : float
-        Of the training data.
+        Nll of the training rows, divided by their number.
+    n_iter : int
+        Steps of the optimiser.
     n_evaluations : int
-        Likelihoods with gradient that it took.
+        Evaluations of the likelihood with gradient.
     converged : bool
-        Whether the optimiser was done, not stopped.
+        Whether the optimiser converged, instead of being stopped.
     """
 
     order: BitOrder
     nll_per_row: float
+    n_iter: int
     n_evaluations: int
     converged: bool
 
@@ -126,54 +76,52 @@ class _Stop(Exception):  # noqa: N818
 
 
 class Follower:
-    """Likelihoods of one order after another, on one trie that follows them."""
+    """Likelihoods of one order after another, on one trie that is sorted again as they change."""
 
-    def __init__(self, data: Data, engine: Engine) -> None:
-        self._data, self._engine = data, engine
-        self._measured = data.measured()
+    def __init__(self, problem: Problem, noise: float, engine: Engine) -> None:
+        self._problem, self._noise, self._engine = problem, noise, engine
         self._trie: Trie | None = None
 
     def __call__(self, order: BitOrder) -> list[Likelihood]:
-        """With gradient, one a target."""
+        """Likelihoods with gradient, one per target."""
+        codes, targets = self._problem
         if self._trie is None:
-            trie = build_trie(self._data.codes, order, engine=self._engine)
+            trie = build_trie(codes, order, engine=self._engine)
         else:
-            trie = rebuild_trie(self._trie, self._data.codes, order)
+            trie = rebuild_trie(self._trie, codes, order)
         self._trie = trie
         return [
-            measured_likelihood(trie, order, rows, self._data.noise, gradient=True)
-            for rows in self._measured
+            checked_likelihood(trie, order, rows, self._noise, gradient=True) for rows in targets
         ]
 
 
 class Objective:
-    """The nll a row as a function of (phi, log scale).
+    """Nll per row as a function of (phi, log scale); `ask` returns the likelihoods of an order."""
 
-    `ask` gives the likelihoods of an order; by default they come from a `Follower`.
-    """
-
-    def __init__(
-        self, data: Data, plan: Plan, engine: Engine, watch: Stopwatch, ask: Ask | None = None
-    ) -> None:
-        self.data, self.plan, self.watch = data, plan, watch
-        self._ask = ask or Follower(data, engine)
-        self.n_evaluations = 0
+    def __init__(self, n_terms: float, settings: Settings, watch: Stopwatch, ask: Ask) -> None:
+        self.n_terms, self.settings, self.watch = n_terms, settings, watch
+        self._ask = ask
+        self.n_iter = self.n_evaluations = 0
         self.best: tuple[float, BitOrder] | None = None
 
     def order(self, z: Floats) -> BitOrder:
         """The order at a point."""
         phi, scale = z, 1.0
-        if self.plan.learn_scale:
+        if self.settings.learn_scale:
             phi, scale = z[:-1], float(np.exp(z[-1]))
-        return BitOrder.from_phi(phi, scale=scale, nugget=self.plan.nugget)
+        return BitOrder.from_phi(phi, scale=scale, nugget=self.settings.nugget)
 
     def start(self, order: BitOrder) -> Floats:
         """The point of an order."""
         phi = order.phi
-        return np.append(phi, np.log(order.scale)) if self.plan.learn_scale else phi
+        return np.append(phi, np.log(order.scale)) if self.settings.learn_scale else phi
+
+    def count_step(self, _: Any) -> None:
+        """Called by the optimiser after every step."""
+        self.n_iter += 1
 
     def __call__(self, z: Floats) -> tuple[float, Floats]:
-        """Value and gradient at a point; raises _Stop when the watch says so."""
+        """Value and gradient at a point; raises _Stop if the watch has stopped."""
         if self.watch.stop and self.best is not None:
             raise _Stop
         order = self.order(z)
@@ -183,26 +131,28 @@ class Objective:
             assert part.gradient is not None
             by_level, by_noise = part.gradient.by_level, part.gradient.by_noise
             gradient[: order.n_bits] += order.phi_gradient(by_level, by_noise)
-            if self.plan.learn_scale:
+            if self.settings.learn_scale:
                 gradient[-1] += order.log_scale_gradient(by_level, by_noise)
         self.n_evaluations += 1
-        value /= self.data.n_terms
+        value /= self.n_terms
         if self.best is None or value < self.best[0]:
             self.best = (value, order)
-        return value, gradient / self.data.n_terms
+        return value, gradient / self.n_terms
 
 
 def draw_candidates(
-    precision: npt.NDArray[np.int64], plan: Plan, rng: np.random.Generator
+    precision: npt.NDArray[np.int64], settings: Settings, rng: np.random.Generator
 ) -> list[BitOrder]:
-    """Random orders with uniform weights, the last weight in turns as the plan says."""
+    """Random orders with uniform weights, except for the last weight, which takes turns."""
     n_bits = int(precision.sum())
-    weights = [uniform_weights(n_bits, last if n_bits > 1 else None) for last in plan.last_weights]
+    weights = [
+        uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
+    ]
     return [
         BitOrder.from_weights(
-            random_bits(precision, rng), weights[i % len(weights)], nugget=plan.nugget
+            random_bits(precision, rng), weights[i % len(weights)], nugget=settings.nugget
         )
-        for i in range(plan.n_candidates)
+        for i in range(settings.n_candidates)
     ]
 
 
@@ -220,27 +170,22 @@ def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generato
     return [best, *others[: n_picks - 1]]
 
 
-def fit_order(
-    start: BitOrder,
-    data: Data,
-    plan: Plan,
-    engine: Engine,
-    watch: Stopwatch,
-    ask: Ask | None = None,
-) -> Fit:
-    """Minimise the nll over phi (and scale), from an order on.
+def train_order(
+    start: BitOrder, n_terms: float, settings: Settings, watch: Stopwatch, ask: Ask
+) -> TrainedOrder:
+    """Minimise the nll over phi (and the scale), beginning with an order.
 
-    Stopped early, it returns the best order seen. O(n) an evaluation, O(q) a step of "lbfgs" and
-    O(q^2) of "bfgs". `ask` as in `Objective`.
+    If it is stopped early, it returns the best order seen. O(n) per evaluation, O(q) per step of
+    "lbfgs" and O(q^2) per step of "bfgs". n_terms and ask as in `Objective`.
     """
-    objective = Objective(data, plan, engine, watch, ask)
-    options: dict[str, float] = {"maxiter": plan.max_iter, "gtol": plan.tolerance}
+    objective = Objective(n_terms, settings, watch, ask)
+    options: dict[str, float] = {"maxiter": settings.max_iter, "gtol": settings.tol}
     method, bounds = "BFGS", None
-    if plan.optimizer == "lbfgs":
+    if settings.optimizer == "lbfgs":
         method = "L-BFGS-B"
-        if plan.learn_scale:
+        if settings.learn_scale:
             bounds = [(None, None)] * (start.n_bits) + [LOG_SCALE_BOUNDS]
-        options |= {"maxcor": 20, "ftol": plan.tolerance * 1e-3, "maxfun": 10 * plan.max_iter}
+        options |= {"maxcor": 20, "ftol": settings.tol * 1e-3, "maxfun": 10 * settings.max_iter}
     converged = False
     try:
         found = minimize(
@@ -249,6 +194,7 @@ def fit_order(
             jac=True,
             method=method,
             bounds=bounds,
+            callback=objective.count_step,
             options=options,
         )
         converged = found.status in (0, 2)  # 2: no step gains anything, to rounding
@@ -256,4 +202,4 @@ def fit_order(
         pass
     assert objective.best is not None
     value, order = objective.best
-    return Fit(order, value, objective.n_evaluations, converged)
+    return TrainedOrder(order, value, objective.n_iter, objective.n_evaluations, converged)

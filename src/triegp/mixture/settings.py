@@ -1,7 +1,7 @@
-"""What an estimator does where it is not told: one constructor call, one set of choices.
+"""Settings of a mixture of trees, and the presets they come from.
 
 The default preset was chosen by measurement on training and validation parts (`docs/training.md`);
-the paper's two presets do what its experiments did.
+the paper's two presets reproduce its experiments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ MIXTURES = ("calibrated", "stacking", "softmax", "best")
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices of an estimator; `BinaryTreeGPRegressor` says what each means."""
+    """All settings of a mixture; `BinaryTreeGPRegressor` documents those that users choose.
+
+    Attributes
+    ----------
+    final_noise : float or None
+        Noise floor of the trained members; None is 1 / n, as in the paper.
+    last_weights : tuple of float or None
+        Last weights of the candidates, in turns; None is uniform weights.
+    box_margin : float
+        Added to the width of the box before a feature is scaled.
+    """
 
     n_members: int
     n_candidates: int
@@ -34,11 +44,25 @@ class Settings:
     learn_scale: bool
     optimizer: str
     max_iter: int
-    tolerance: float
+    tol: float
     mixture: str
     temperature: float
     last_weights: tuple[float | None, ...]
     box_margin: float
+
+    @property
+    def n_grids(self) -> int:
+        """Number of grids: one per member if they are shifted, otherwise one."""
+        return self.n_members if self.shift else 1
+
+    @property
+    def all_candidates(self) -> int:
+        """Number of random orders on all grids."""
+        return self.n_candidates * self.n_grids
+
+    def floor(self, n_rows: float) -> float:
+        """Noise floor of the trained members for n rows, weights counted."""
+        return 1.0 / n_rows if self.final_noise is None else self.final_noise
 
 
 PAPER_BTE = Settings(
@@ -53,7 +77,7 @@ PAPER_BTE = Settings(
     learn_scale=False,
     optimizer="bfgs",
     max_iter=1000,
-    tolerance=1e-4,
+    tol=1e-4,
     mixture="softmax",
     temperature=0.01,
     last_weights=(None, 0.5, 0.9),
@@ -73,7 +97,7 @@ PRESETS = {
         learn_scale=True,
         optimizer="lbfgs",
         max_iter=200,
-        tolerance=1e-3,
+        tol=1e-3,
         mixture="calibrated",
         temperature=0.01,
         last_weights=(None, 0.5, 0.9),
@@ -94,14 +118,14 @@ TUNABLE = (
     "learn_scale",
     "optimizer",
     "max_iter",
-    "tolerance",
+    "tol",
     "mixture",
     "temperature",
 )
 
 
 def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
-    """The preset's settings, with what was given in their place; None is "as the preset says"."""
+    """Settings of a preset, replaced by the values given; None keeps the preset's. Checked."""
     settings = PRESETS[one_of("preset", preset, tuple(PRESETS))]
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
     if given.get("noise") is not None:
@@ -112,7 +136,7 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     one_of("mixture", settings.mixture, MIXTURES)
     for name in ("n_members", "n_candidates", "max_iter"):
         whole_number(name, getattr(settings, name))
-    for name in ("noise", "tolerance", "temperature"):
+    for name in ("noise", "tol", "temperature"):
         positive_number(name, getattr(settings, name))
     for name in ("shift", "learn_scale"):
         if not isinstance(getattr(settings, name), (bool, np.bool_)):

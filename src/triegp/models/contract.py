@@ -1,6 +1,6 @@
-"""What a trained model must answer, whatever it is made of: everything else is built on this.
+"""The contract between the models and the estimators: what a trained model answers.
 
-All of it is in standardised units; `predictive` puts on those of y.
+All of it is in standardised units; the estimators convert to the units of y.
 """
 
 from __future__ import annotations
@@ -10,80 +10,80 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from triegp.models.distribution import Mixture
-from triegp.models.rows import Rows
+from triegp.models.distribution import PredictiveDistribution
+from triegp.tree.rows import Rows
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Data = npt.NDArray[Any]  # rows of features, as `real_array` gives them
 
 
 class Fitted(Protocol):
-    """A model trained on n rows for one or several targets; nothing changes it.
+    """A model trained on n rows for one or several targets; immutable.
 
-    X is always float (m, n_features), as `real_array` gives it, and `column` one of the targets,
-    counted from 0.
+    X is float (m, n_features), as `real_array` returns it, and `column` one of the targets, counted
+    from 0.
     """
 
     @property
     def n_targets(self) -> int:
-        """How many targets it predicts."""
+        """Number of targets."""
         ...
 
     @property
     def n_rows(self) -> int:
-        """How many rows it has seen."""
+        """Number of training rows."""
         ...
 
-    def predict_mixture(self, X: Data, column: int, *, var: bool, latent: bool) -> Mixture:
-        """Prediction at each of the rows; (K, m) numbers.
+    def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
+        """Predictive distribution at each row.
 
-        Without `var` no work is done for variances, and they are 0. `latent` is the function
-        itself, otherwise new observations of it, noise included.
+        Without `var` no work is done for variances, and they are 0. `latent` describes the
+        function; otherwise the distribution is that of new observations, noise included.
         """
         ...
 
-    def predict_covariance(self, X: Data, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m) of the rows together."""
+    def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
+        """Joint mean (m,) and covariance (m, m) of the rows."""
         ...
 
-    def draw(
-        self, X: Data, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
+    def sample(
+        self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
-        """Samples of the rows together, (m, n_samples)."""
+        """Joint samples at the rows, (m, n_samples)."""
         ...
 
-    def loo_mixture(self, column: int) -> Mixture:
-        """Prediction of each training target given all other rows, noise included; (K, n)."""
+    def leave_one_out(self, column: int) -> PredictiveDistribution:
+        """Prediction of each training target given all other rows, noise included."""
         ...
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
-        """Training targets (n,) and their sample weights (n,), None where all are 1."""
+        """Training targets (n,) and their sample weights (n,), None if all are 1."""
         ...
 
     def log_evidence(self, column: int) -> float:
         """Log marginal likelihood of the training targets."""
         ...
 
-    def check(self, X: Data, rows: Rows) -> None:
-        """Raise ValueError for rows that `grow` could not add; they lie inside the box."""
+    def check(self, rows: Rows) -> None:
+        """Raise ValueError if `insert` could not add these rows; they lie inside the box."""
         ...
 
-    def grow(self, X: Data, rows: Rows) -> Self:
-        """The model with more rows: the same parameters, conditioned on all rows."""
+    def insert(self, rows: Rows) -> Self:
+        """The model conditioned on more rows, with the same parameters; rows carry X."""
         ...
 
 
 class Trained(NamedTuple):
-    """What training gives.
+    """Result of a training.
 
     Attributes
     ----------
     fitted : Fitted
         The model.
     stopped : bool
-        Whether the watch cut it short.
+        Whether time budget or Ctrl-C ended training early.
     n_evaluations : int
-        Likelihoods with gradient that it took, also for parts that are not kept.
+        Evaluations of the likelihood with gradient, also for parts that are not kept.
     """
 
     fitted: Fitted

@@ -1,7 +1,7 @@
-"""A mixture of Gaussians at every row: what an ensemble of trees predicts.
+"""The predictive distribution: a mixture of Gaussians at every row.
 
-Its density is the log-sum-exp of its members', its variance the law of total variance, its
-quantiles the inverse of its own distribution function.
+Its density is the log-sum-exp of its components', its variance follows from the law of total
+variance, its quantiles invert its own distribution function.
 """
 
 from __future__ import annotations
@@ -11,85 +11,156 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 from scipy.special import logsumexp, ndtr, ndtri
+
+from triegp.checks import (
+    finite_vector,
+    float_array,
+    positive_number,
+    random_generator,
+    whole_number,
+)
 
 Floats = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-LEVEL_TOLERANCE = 1e-14  # of a quantile's level, relative
+LEVEL_TOLERANCE = 1e-14  # of a quantile's probability, relative
 MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
-STACK_TOLERANCE = 1e-9  # of the mean log density that stacking reaches
-MAX_STACK_STEPS = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
-    """K Gaussians at each of m rows.
+class PredictiveDistribution:
+    """K Gaussians at each of m rows, independent of those at other rows.
+
+    Make one with `predict_distribution` of an estimator. The mixture has one component per member
+    and, if it is calibrated, a last one for outliers; the sum of trees has one per tail factor.
 
     Attributes
     ----------
-    weight : float64 (K,)
-        Sum 1.
-    mean, var : float64 (K, m)
-        Of the members.
+    weights : float64 (K,)
+        Weights of the components, sum 1; the same at every row.
+    means, variances : float64 (K, m)
+        Means and variances of the components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> halves, centres = np.array([0.5, 0.5]), np.array([[-1.0], [1.0]])
+    >>> both = PredictiveDistribution(halves, centres, np.ones((2, 1)))
+    >>> both.mean(), both.std().round(3)
+    (array([0.]), array([1.414]))
+    >>> both.interval(0.9).round(2)
+    array([[-2.28,  2.28]])
     """
 
-    weight: Floats
-    mean: Floats
-    var: Floats
+    weights: Floats
+    means: Floats
+    variances: Floats
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, m."""
+        return int(self.means.shape[1])
+
+    def mean(self) -> Floats:
+        """Mean, (m,). O(K m)."""
+        return self.weights @ self.means
+
+    def var(self) -> Floats:
+        """Variance, (m,): mean of the variances plus variance of the means. O(K m)."""
+        spread = self.means - self.mean()
+        return self.weights @ (self.variances + spread**2)
+
+    def std(self) -> Floats:
+        """Standard deviation, (m,). O(K m)."""
+        return np.sqrt(self.var())
+
+    def log_prob(self, y: Any) -> Floats:
+        """Log density of y (m,), one value per row, (m,). O(K m)."""
+        return log_density(self, finite_vector("y", y, self.n_rows))
+
+    def pdf(self, y: Any) -> Floats:
+        """Density of y (m,), one value per row, (m,). O(K m)."""
+        return np.exp(self.log_prob(y))
+
+    def cdf(self, y: Any) -> Floats:
+        """Probability of at most y (m,), one value per row, (m,). O(K m)."""
+        y = finite_vector("y", y, self.n_rows)
+        z = _standard(y - self.means, np.sqrt(self.variances))
+        return np.asarray(self.weights @ ndtr(z))
+
+    def quantile(self, q: Any) -> Floats:
+        """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number.
+
+        O(K m) per step of Newton's method, seldom more than ten steps.
+        """
+        found = quantiles(self, check_quantiles(q))
+        return found[:, 0] if np.ndim(q) == 0 else found
+
+    def interval(self, coverage: float = 0.9) -> Floats:
+        """Central interval that holds y with probability `coverage`, (m, 2)."""
+        return quantiles(self, interval_quantiles(coverage))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
+        """Independent samples at each row, (m, n_samples). O(m n_samples).
+
+        Rows are drawn independently of each other; `sample_y` of an estimator draws them jointly.
+        """
+        n_samples = whole_number("n_samples", n_samples)
+        rng = random_generator(random_state)
+        component = rng.choice(self.weights.size, size=(self.n_rows, n_samples), p=self.weights)
+        row = np.arange(self.n_rows)[:, None]
+        sd = np.sqrt(self.variances[component, row])
+        return np.asarray(self.means[component, row] + sd * rng.standard_normal(component.shape))
 
 
-def mixture_mean(mixture: Mixture) -> Floats:
-    """Mean, (m,)."""
-    return mixture.weight @ mixture.mean
+def check_quantiles(q: Any) -> Floats:
+    """Probabilities of quantiles as a vector of numbers in (0, 1)."""
+    checked = float_array("quantiles", q).ravel()
+    if not (checked.size and ((checked > 0) & (checked < 1)).all()):
+        raise ValueError(f"quantiles must lie between 0 and 1, got {checked}")
+    return checked
 
 
-def mixture_var(mixture: Mixture) -> Floats:
-    """Variance, (m,): mean of the variances plus variance of the means."""
-    spread = mixture.mean - mixture_mean(mixture)
-    return mixture.weight @ (mixture.var + spread**2)
+def interval_quantiles(coverage: float) -> Floats:
+    """Probabilities of the two ends of a central interval."""
+    if not 0 < positive_number("coverage", coverage) < 1:
+        raise ValueError(f"coverage must lie between 0 and 1, got {coverage}")
+    tail = 0.5 * (1.0 - coverage)
+    return np.array([tail, 1.0 - tail])
 
 
-def log_density(mixture: Mixture, y: Any) -> Floats:
-    """Log density of y (m,) at its row, (m,)."""
+def log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
+    """Log density of y (m,), (m,); nothing is checked."""
     with np.errstate(divide="ignore"):
-        return np.asarray(
-            logsumexp(member_log_density(mixture, y) + np.log(mixture.weight)[:, None], axis=0)
-        )
+        log_weights = np.log(mixture.weights)[:, None]
+        return np.asarray(logsumexp(component_log_density(mixture, y) + log_weights, axis=0))
 
 
-def member_log_density(mixture: Mixture, y: Any) -> Floats:
-    """Log density of y (m,) under each member, (K, m)."""
-    with np.errstate(over="ignore"):  # further than float64 can say: -inf
-        square: Floats = ((y - mixture.mean) / np.sqrt(mixture.var)) ** 2
-    return -0.5 * (LOG_2PI + np.log(mixture.var) + square)
+def component_log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
+    """Log density of y (m,) under each component, (K, m)."""
+    with np.errstate(over="ignore"):  # further than float64 can hold: -inf
+        square: Floats = ((y - mixture.means) / np.sqrt(mixture.variances)) ** 2
+    return -0.5 * (LOG_2PI + np.log(mixture.variances) + square)
 
 
-def distribution(mixture: Mixture, y: Any) -> Floats:
-    """Distribution function at y (m,), (m,)."""
-    return np.asarray(mixture.weight @ ndtr(_standard(y - mixture.mean, np.sqrt(mixture.var))))
+def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
+    """Quantiles of the mixture, (m, len(q)), for q in (0, 1).
 
-
-def quantiles(mixture: Mixture, levels: Any) -> Floats:
-    """Quantiles of the mixture, (m, len(levels)), for levels in (0, 1).
-
-    Newton's method on the logarithm of the distribution function, kept inside a bracket that halves
-    where a step leaves it or does not shrink: the quantile lies between the smallest and the
-    largest of the members' own. All rows at once; O(K m) a step, seldom more than ten steps.
-    Variances of 0 are point masses.
+    Newton's method on the logarithm of the distribution function, kept inside a bracket that is
+    halved if a step leaves it or does not shrink: the quantile lies between the smallest and the
+    largest of the components' own. All rows at once. Variances of 0 are point masses.
     """
-    levels = np.asarray(levels, dtype=np.float64).ravel()
-    out = np.empty((mixture.mean.shape[1], levels.size))
-    mirrored = Mixture(mixture.weight, -mixture.mean, mixture.var)
-    for j, level in enumerate(levels.tolist()):  # always from the side of the thinner tail
+    out = np.empty((mixture.means.shape[1], q.size))
+    mirrored = PredictiveDistribution(mixture.weights, -mixture.means, mixture.variances)
+    for j, level in enumerate(q.tolist()):  # always from the side of the thinner tail
         out[:, j] = _quantile(mixture, level) if level <= 0.5 else -_quantile(mirrored, 1.0 - level)
     return out
 
 
-def _quantile(mixture: Mixture, level: float) -> Floats:
-    used = mixture.weight > 0
-    weight, mean, sd = mixture.weight[used], mixture.mean[used], np.sqrt(mixture.var[used])
+def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
+    used = mixture.weights > 0
+    weight, mean, sd = mixture.weights[used], mixture.means[used], np.sqrt(mixture.variances[used])
     of_members = mean + float(ndtri(level)) * sd
     low, high = of_members.min(axis=0), of_members.max(axis=0)
     x = np.clip(weight @ of_members, low, high)
@@ -123,69 +194,3 @@ def _standard(distance: Floats, sd: Floats) -> Floats:
         z: Floats = distance / sd
     z[(distance == 0) & (sd == 0)] = np.inf
     return z
-
-
-def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
-    """Mixture weights that maximise the mean log density of held-out rows.
-
-    The maximum of mean log density - sum of weights over all weights >= 0, by Newton steps (a small
-    non-negative least-squares problem each) that must gain, and steps of EM where they do not. It
-    is concave, and its maximum is at most the largest derivative - 1 away, which says when to stop.
-    Rows of weight 0, and rows that no member gives any density, do not count.
-
-    Parameters
-    ----------
-    log_densities : float64 (K, n)
-        Of every row under every member, the row held out (leave-one-out).
-    row_weight : float64 (n,), optional
-        How often each row counts.
-
-    Returns
-    -------
-    float64 (K,)
-        Sum 1; members that do not help have weight 0. O(K^2 n) a step, seldom more than ten.
-    """
-    n_members, n_rows = log_densities.shape
-    top = log_densities.max(axis=0)
-    share = np.ones(n_rows) if row_weight is None else row_weight
-    counts = (share > 0) & np.isfinite(top)
-    weight = np.full(n_members, 1.0 / n_members)
-    if not counts.any():
-        return weight
-    relative = np.exp(log_densities[:, counts] - top[counts])  # (K, n), a column's largest is 1
-    share = share[counts] / share[counts].sum()
-    total = weight @ relative
-    for _ in range(MAX_STACK_STEPS):
-        slope = relative @ (share / total)
-        if slope.max() - 1.0 <= STACK_TOLERANCE:
-            break
-        new = _newton_weight(relative * (np.sqrt(share) / total), slope)
-        new_total = new @ relative
-        if not (new_total > 0).all() or share @ np.log(new_total / total) <= 0:
-            new = weight * slope
-            new /= new.sum()
-            new_total = new @ relative
-        weight, total = new, new_total
-    return weight
-
-
-def _newton_weight(root: Floats, slope: Floats) -> Floats:
-    """Where the second-order model of the objective is largest, on the simplex.
-
-    root: float64 (K, n), minus its Hessian is root root'; slope: float64 (K,), its derivatives.
-    """
-    curvature = root @ root.T
-    curvature[np.diag_indices_from(curvature)] *= 1.0 + 1e-10  # members may be copies
-    try:
-        lower = np.linalg.cholesky(curvature)
-        weight, _ = nnls(lower.T, np.linalg.solve(lower, 2.0 * slope - 1.0))
-    except (np.linalg.LinAlgError, RuntimeError):  # the caller takes a step of EM
-        return np.zeros(slope.size)
-    return np.asarray(weight / max(weight.sum(), np.finfo(float).tiny))
-
-
-def soften(nll_per_row: Floats, temperature: float) -> Floats:
-    """Softmax of minus the nll a row over a temperature: the paper's mixture weights."""
-    z = -np.asarray(nll_per_row) / temperature
-    weight = np.exp(z - z.max())
-    return np.asarray(weight / weight.sum())

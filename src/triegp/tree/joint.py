@@ -20,10 +20,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from triegp.checks import finite_columns
 from triegp.devices import like
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, inner_rows, select_codes
 from triegp.engines import Engine
 from triegp.tree.order import BitOrder
-from triegp.tree.posterior import Posterior, inner_rows, select_codes
+from triegp.tree.posterior import Posterior
 from triegp.tree.trie import Trie, build_trie, insert_rows
 
 BLOCK_FLOATS = 1 << 23  # floats that a block of columns may take while a dense matrix is made

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import like
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, hold_codes
 from triegp.engines import Adjoints, Candidate, CpuEngine, Engine, Evaluated
-from triegp.tree.observations import (
-    Measured,
-    Observations,
-    check_dtype,
-    hold_rows,
-    measure,
-    observe,
-    refuse_silence,
-)
 from triegp.tree.order import BitOrder
+from triegp.tree.rows import (
+    Rows,
+    add_noise,
+    check_dtype,
+    check_rows,
+    hold_rows,
+    refuse_zero_weights,
+)
 from triegp.tree.trie import Trie, check_codes
 
 NO_GRADIENT = "the nll exceeds float64 and has no gradient: scale y or raise noise"
@@ -120,7 +119,7 @@ def likelihood(
     -----
     O(n) time: one sweep up, one down for the gradient. 32 bytes a row (16 in float32).
     """
-    rows = measure(
+    rows = check_rows(
         y,
         n_rows=trie.n_rows,
         known_noise=known_noise,
@@ -128,8 +127,8 @@ def likelihood(
         dtype=dtype,
         engine=trie.engine,
     )
-    refuse_silence(rows)
-    found = measured_likelihood(
+    refuse_zero_weights(rows)
+    found = checked_likelihood(
         trie, order, rows, noise, gradient=gradient, row_gradients=row_gradients, dtype=dtype
     )
     if not row_gradients or found.gradient is None:
@@ -140,10 +139,10 @@ def likelihood(
     )
 
 
-def measured_likelihood(
+def checked_likelihood(
     trie: Trie,
     order: BitOrder,
-    measured: Measured,
+    rows: Rows,
     noise: float,
     *,
     gradient: bool = False,
@@ -152,7 +151,7 @@ def measured_likelihood(
 ) -> Likelihood:
     """`likelihood` of rows that have been checked: training checks them once."""
     check_order(trie, order)
-    rows = observe(order, measured, noise, dtype=dtype)
+    rows = add_noise(rows, order, noise, dtype=dtype)
     sums, adjoints = trie.engine.evaluate(
         trie.links,
         order.levels,
@@ -191,7 +190,7 @@ def evaluate_orders(
     if not orders:
         return []
     engine = engine or CpuEngine()
-    rows = measure(
+    rows = check_rows(
         y,
         n_rows=codes.n_rows,
         known_noise=known_noise,
@@ -199,23 +198,18 @@ def evaluate_orders(
         dtype=dtype,
         engine=engine,
     )
-    refuse_silence(rows)
-    codes, rows = hold_codes(codes, engine), hold_rows(rows, engine.hold)
+    refuse_zero_weights(rows)
+    codes, rows = hold_codes(codes, engine.hold), hold_rows(rows, engine.hold)
     cases = [Case(codes, order, rows) for order in orders]
     return evaluate_cases(cases, noise, engine, gradient=gradient, dtype=dtype)
 
 
 class Case(NamedTuple):
-    """An order over rows, and what was measured there; both held by the engine to evaluate it."""
+    """An order over rows of one target; arrays in the memory of the engine that evaluates it."""
 
     codes: Codes
     order: BitOrder
-    measured: Measured
-
-
-def hold_codes(codes: Codes, engine: Engine) -> Codes:
-    """The same codes in an engine's own memory."""
-    return replace(codes, packed=engine.hold(codes.packed))
+    rows: Rows
 
 
 def evaluate_cases(
@@ -228,12 +222,12 @@ def evaluate_cases(
 ) -> list[Likelihood]:
     """Likelihoods of many orders at once, each over rows of its own, in the order of the cases.
 
-    The same as `measured_likelihood` one by one. No tries are kept: every order is sorted anew.
+    The same as `checked_likelihood` one by one. No tries are kept: every order is sorted anew.
     """
     candidates, observed = [], []
-    for codes, order, measured in cases:
+    for codes, order, given in cases:
         check_codes(codes, order)
-        rows = observe(order, measured, noise, dtype=dtype)
+        rows = add_noise(given, order, noise, dtype=dtype)
         observed.append(rows)
         candidates.append(
             Candidate(codes.packed, order.key_bits, order.levels, rows.y, rows.variance)
@@ -247,7 +241,7 @@ def evaluate_cases(
 
 
 def leaf_messages(
-    trie: Trie, rows: Observations, dtype: npt.DTypeLike
+    trie: Trie, rows: Rows, dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Messages (m, s) of all ids, (2n,): those of the leaves filled in, those of nodes empty."""
     return trie.engine.leaves(trie.row_idx, rows.y, rows.variance, check_dtype(dtype))
@@ -262,7 +256,7 @@ def check_order(trie: Trie, order: BitOrder) -> None:
         )
 
 
-def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients: bool) -> Gradient:
+def _gradient(trie: Trie, rows: Rows, adjoints: Adjoints, row_gradients: bool) -> Gradient:
     by_level, by_mean, by_var = adjoints
 
     def by_row(values: npt.NDArray[Any]) -> Floats:
@@ -281,9 +275,7 @@ def _gradient(trie: Trie, rows: Observations, adjoints: Adjoints, row_gradients:
     return Gradient(by_level, by_noise, by_row_noise, by_row(by_mean))
 
 
-def _evaluated(
-    rows: Observations, found: Evaluated, gradient: bool, dtype: np.dtype[Any]
-) -> Likelihood:
+def _evaluated(rows: Rows, found: Evaluated, gradient: bool, dtype: np.dtype[Any]) -> Likelihood:
     """What an engine found, constants and weights of the rows put in."""
     nll = found.sums.nll + rows.constant
     if not gradient:

@@ -15,8 +15,8 @@ from scipy.sparse.linalg import LinearOperator
 from triegp.checks import finite_columns, finite_vector
 from triegp.devices import like, to_host
 from triegp.tree.likelihood import check_order, leaf_messages
-from triegp.tree.observations import Observations, measure, observe
 from triegp.tree.order import BitOrder
+from triegp.tree.rows import Rows, add_noise, check_rows
 from triegp.tree.trie import Trie
 
 MAX_SIZE = 1e150  # of levels and vectors: their products are finite
@@ -55,17 +55,17 @@ def factorize(
     has infinite noise: solves give 0 there, and log det is that of the other rows.
     """
     check_order(trie, order)
-    rows = measure(
+    rows = check_rows(
         trie.engine.hold(np.zeros(trie.n_rows)),
         n_rows=trie.n_rows,
         known_noise=known_noise,
         sample_weight=sample_weight,
         engine=trie.engine,
     )
-    return factorize_rows(trie, order.levels, observe(order, rows, noise))
+    return factorize_rows(trie, order.levels, add_noise(rows, order, noise))
 
 
-def factorize_rows(trie: Trie, levels: Floats, rows: Observations) -> Factor:
+def factorize_rows(trie: Trie, levels: Floats, rows: Rows) -> Factor:
     """Factorize K + noise for any levels R(0..D) that never rise, and any rows' noise."""
     m, s = leaf_messages(trie, rows, np.float64)
     m[: trie.n_rows] = 0.0

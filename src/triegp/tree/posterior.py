@@ -10,10 +10,17 @@ import numpy.typing as npt
 
 from triegp.checks import finite_vector
 from triegp.devices import like, to_host
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, inner_rows, select_codes
 from triegp.tree.likelihood import check_order, leaf_messages
-from triegp.tree.observations import Observations, hold_rows, join, measure, observe, refuse_silence
 from triegp.tree.order import BitOrder
+from triegp.tree.rows import (
+    Rows,
+    add_noise,
+    check_rows,
+    hold_rows,
+    join_rows,
+    refuse_zero_weights,
+)
 from triegp.tree.trie import Trie, insert_rows, sorted_keys, trie_keys
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +48,7 @@ class Posterior:
         Bit order and levels.
     noise : float
         Noise that all rows share, nugget not included.
-    rows : Observations
+    rows : Rows
         Targets, noise and weights, in the order of the rows, where the targets came from: on the
         host or in the engine's memory.
     inside, outside : pairs of float (2n,)
@@ -54,7 +61,7 @@ class Posterior:
     keys: npt.NDArray[np.uint64]
     order: BitOrder
     noise: float
-    rows: Observations
+    rows: Rows
     inside: tuple[Messages, Messages]
     outside: tuple[Messages, Messages]
     above: npt.NDArray[np.int32]
@@ -103,7 +110,7 @@ def condition(
     check_order(trie, order)
     if codes.n_rows != trie.n_rows:
         raise ValueError(f"codes must have the trie's {trie.n_rows} rows, got {codes.n_rows}")
-    measured = measure(
+    rows = check_rows(
         y,
         n_rows=trie.n_rows,
         known_noise=known_noise,
@@ -111,9 +118,22 @@ def condition(
         dtype=dtype,
         engine=trie.engine,
     )
-    refuse_silence(measured)
-    rows = observe(order, measured, noise, dtype=dtype)
-    return restore(trie, trie_keys(trie, codes), order, noise, _own(rows), dtype)
+    return condition_rows(trie, codes, order, rows, noise, dtype=dtype)
+
+
+def condition_rows(
+    trie: Trie,
+    codes: Codes,
+    order: BitOrder,
+    rows: Rows,
+    noise: float,
+    *,
+    dtype: npt.DTypeLike = np.float64,
+) -> Posterior:
+    """`condition` on rows of one target that have been checked."""
+    refuse_zero_weights(rows)
+    known = _own(add_noise(rows, order, noise, dtype=dtype))
+    return restore(trie, trie_keys(trie, codes), order, noise, known, dtype)
 
 
 def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Prediction:
@@ -144,12 +164,12 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
     _check_codes(posterior, codes)
     mean = np.zeros_like(codes.packed, dtype=np.float64, shape=(codes.n_rows,))
     spread = np.full_like(mean, posterior.order.prior_variance) if var else None
-    near = None if codes.outside is None else inner_rows(codes)
+    near = None if codes.unrelated is None else inner_rows(codes)
     inner = codes if near is None else select_codes(codes, near)
     if inner.n_rows:
         trie = posterior.trie
-        row_idx, _, query = sorted_keys(trie, inner)
-        located = trie.engine.locate(trie.links, posterior.keys, query, row_idx)
+        query = sorted_keys(trie, inner)
+        located = trie.engine.locate(trie.links, posterior.keys, query.keys, query.row_idx)
         inner_mean, inner_var = trie.engine.predict(
             trie.links,
             posterior.order.levels,
@@ -210,8 +230,8 @@ def insert(
     O(k log k + n) for k new rows: the old rows are neither encoded nor sorted again.
     """
     _check_codes(posterior, codes)
-    if codes.outside is not None and codes.outside.any():
-        row = int(np.argmax(codes.outside))
+    if codes.unrelated is not None and codes.unrelated.any():
+        row = int(np.argmax(codes.unrelated))
         raise ValueError(f"codes of added rows must lie inside the box, row {row} does not")
     if codes.n_rows == 0:
         for name, given in (("y", y), ("known_noise", known_noise), ("weight", sample_weight)):
@@ -219,7 +239,7 @@ def insert(
                 finite_vector(name, given, 0, to_host)
         return posterior
     dtype = posterior.inside[0].dtype
-    measured = measure(
+    rows = check_rows(
         y,
         n_rows=codes.n_rows,
         known_noise=known_noise,
@@ -227,23 +247,19 @@ def insert(
         dtype=dtype,
         engine=posterior.trie.engine,
     )
-    measured = hold_rows(measured, lambda array: like(array, posterior.rows.y))
-    added = observe(posterior.order, measured, posterior.noise, dtype=dtype)
+    held = hold_rows(rows, lambda array: like(array, posterior.rows.y))
     trie, keys = insert_rows(posterior.trie, posterior.keys, codes)
-    rows = join(posterior.rows, added)
-    return restore(trie, keys, posterior.order, posterior.noise, rows, dtype)
+    return insert_sorted(posterior, trie, keys, held)
 
 
-def inner_rows(codes: Codes) -> npt.NDArray[np.int64]:
-    """Rows inside the box, in the memory where the codes lie."""
-    rows = np.arange(codes.n_rows) if codes.outside is None else np.flatnonzero(~codes.outside)
-    found: npt.NDArray[np.int64] = like(rows, codes.packed)
-    return found
-
-
-def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
-    """The given rows of the codes, all of them inside the box."""
-    return Codes(codes.packed[rows], codes.precision)
+def insert_sorted(
+    posterior: Posterior, trie: Trie, keys: npt.NDArray[np.uint64], rows: Rows
+) -> Posterior:
+    """The posterior with checked rows of one target; trie and keys: of all rows. O(n)."""
+    dtype = posterior.inside[0].dtype
+    added = add_noise(rows, posterior.order, posterior.noise, dtype=dtype)
+    together = join_rows([posterior.rows, added])
+    return restore(trie, keys, posterior.order, posterior.noise, together, dtype)
 
 
 def log_evidence(posterior: Posterior) -> float:
@@ -266,7 +282,7 @@ def restore(
     keys: npt.NDArray[np.uint64],
     order: BitOrder,
     noise: float,
-    rows: Observations,
+    rows: Rows,
     dtype: npt.DTypeLike,
 ) -> Posterior:
     """The posterior of what is already checked and sorted, by one sweep up and one down. O(n)."""
@@ -276,10 +292,10 @@ def restore(
     return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
 
 
-def _own(rows: Observations) -> Observations:
+def _own(rows: Rows) -> Rows:
     """The same rows, in arrays that nobody else can change."""
     weight = None if rows.weight is None else rows.weight.copy()
-    return Observations(rows.y.copy(), rows.noise, weight)
+    return Rows(rows.y.copy(), rows.noise, weight)
 
 
 def _check_codes(posterior: Posterior, codes: Codes) -> None:

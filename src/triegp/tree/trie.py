@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -145,15 +145,33 @@ def trie_keys(trie: Trie, codes: Codes) -> Words:
     return trie.engine.keys(trie.engine.hold(codes.packed), trie.bits, trie.row_idx)
 
 
-def sorted_keys(trie: Trie, codes: Codes) -> tuple[Ids, Ids, Words]:
-    """New rows as the trie reads them: their order, lcp and keys, sorted."""
+class SortedKeys(NamedTuple):
+    """New rows in the key order of a trie.
+
+    Attributes
+    ----------
+    row_idx : int32 (k,)
+        The rows in key order.
+    lcp : int32 (k,)
+        Bits that each key shares with the one before; entry 0 is -1.
+    keys : uint64 (k, ceil(D / 64))
+        The keys.
+    """
+
+    row_idx: Ids
+    lcp: Ids
+    keys: Words
+
+
+def sorted_keys(trie: Trie, codes: Codes) -> SortedKeys:
+    """Sort new rows by the key bits of a trie. O(k q / 8 + k log k)."""
     packed = trie.engine.hold(codes.packed)
     row_idx, lcp = trie.engine.sort_rows(packed, trie.bits)
-    return row_idx, lcp, trie.engine.keys(packed, trie.bits, row_idx)
+    return SortedKeys(row_idx, lcp, trie.engine.keys(packed, trie.bits, row_idx))
 
 
 def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
-    """Put new rows into a trie: the trie and the keys of all rows, new ones numbered from n on.
+    """Insert rows: the trie and the keys of all rows, new ones numbered from n on.
 
     Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
     sorted arrays and the relinking.
@@ -162,7 +180,12 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     _refuse_outside(codes)
     if codes.n_rows == 0:
         return trie, keys
-    row_idx, lcp, added = sorted_keys(trie, codes)
+    return insert_keys(trie, keys, sorted_keys(trie, codes))
+
+
+def insert_keys(trie: Trie, keys: Words, new: SortedKeys) -> tuple[Trie, Words]:
+    """`insert_rows` for rows that are sorted already; at least one. O(n + k)."""
+    row_idx, lcp, added = new
     engine = trie.engine
     keys = engine.hold(keys)
     source, out_lcp = engine.merge_keys(keys, trie.links.lcp, added, lcp, trie.n_levels)
@@ -219,6 +242,6 @@ def _check_bits(trie: Trie, codes: Codes) -> None:
 
 
 def _refuse_outside(codes: Codes) -> None:
-    if codes.outside is not None and codes.outside.any():
-        row = int(np.argmax(codes.outside))
+    if codes.unrelated is not None and codes.unrelated.any():
+        row = int(np.argmax(codes.unrelated))
         raise ValueError(f"codes of a trie must lie inside the box, row {row} does not")

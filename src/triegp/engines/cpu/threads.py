@@ -1,13 +1,16 @@
-"""Threads of our own: one pool, made when first used, made anew in a forked child."""
+"""Threads: one pool, made on first use and again in a forked child; and one thread for BLAS."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from triegp.engines.cpu import scratch
 
@@ -100,3 +103,30 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
     for worker in workers:
         worker.result()
     return [results[turn] for turn in range(len(items))]
+
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_limits: threadpool_limits | None = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS runs on one thread inside; the last user to leave restores the previous limit.
+
+    The optimiser's vectors have q entries: too few to share out. BLAS threads that wait for each
+    other would take ten times as long as the work, and cores from the other members.
+    """
+    global _blas_users, _blas_limits
+    with _blas_lock:
+        _blas_users += 1
+        if _blas_limits is None:
+            _blas_limits = threadpool_limits(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0 and _blas_limits is not None:
+                _blas_limits.restore_original_limits()
+                _blas_limits = None

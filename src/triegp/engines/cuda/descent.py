@@ -137,7 +137,7 @@ def dots(x: Floats, z: Floats) -> Floats:
 
 
 class CardDescent:
-    """As the protocol's `Descent`. A step is the same launches as the one before: they are kept.
+    """As the contract's `Descent`. A step is the same launches as the one before: they are kept.
 
     Columns that are done stay where they are, until half of them are; then they are left out.
     """

@@ -25,6 +25,7 @@ from triegp.engines.contract import (
     Floats,
     Ids,
     Ints,
+    Linked,
     Links,
     Located,
     Sums,
@@ -61,8 +62,22 @@ class CudaEngine:
 
     @property
     def batches(self) -> bool:
-        """Whether many candidates at once cost less than one by one: yes."""
+        """Whether many orders in one call cost less than one call for each: yes."""
         return True
+
+    @property
+    def on_host(self) -> bool:
+        """Whether this engine works in the host's memory: no."""
+        return False
+
+    @property
+    def columns_at_once(self) -> int:
+        """Columns that a product with the sum of many trees should have."""
+        return 128
+
+    def block_slices(self, n_blocks: int) -> list[slice]:
+        """All blocks at once."""
+        return [slice(0, n_blocks)]
 
     def hold(self, array: Array) -> Array:
         """Return the array in the card's memory."""
@@ -109,8 +124,20 @@ class CudaEngine:
             raise ValueError(f"cuts must begin with 0, got {cuts[0]}")
         return linking.link(lcp, n_levels)
 
-    def link_many(self, packed: Sequence[Bytes], bits: Sequence[Ints]) -> list[tuple[Ids, Links]]:
-        """Rows in key order and the trie over them, of each pair; those of one shape in batches."""
+    def link_many(
+        self,
+        packed: Sequence[Bytes],
+        bits: Sequence[Ints],
+        before: Sequence[Linked] | None = None,
+    ) -> list[tuple[Ids, Links]]:
+        """Rows in key order and the trie over them, for each pair; those of one shape in batches.
+
+        If any of the bits differs from before, all are sorted again.
+        """
+        if before is not None:
+            pairs = zip(before, bits, strict=True)
+            if all(np.array_equal(old.bits, own) for old, own in pairs):
+                return [(old.row_idx, old.links) for old in before]
         results: list[tuple[Ids, Links] | None] = [None] * len(packed)
         shapes = [(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]
         for batch in _batches(shapes):
@@ -272,9 +299,10 @@ class CudaEngine:
 
     # Small dense algebra with arrays on the card
 
-    def dots(self, x: Floats, z: Floats) -> Floats:
-        """Products of the columns of x with those of z, both (n, k): (k,)."""
-        return descent.dots(to_device(x), to_device(z))
+    def norms(self, x: Floats) -> Floats:
+        """Lengths of the columns of x (n, k), (k,), in the host's memory."""
+        x = to_device(x)
+        return np.asarray(np.sqrt(to_host(descent.dots(x, x))))
 
     def cholesky(self, matrices: Floats) -> Floats:
         """Lower factors, (..., m, m); LinAlgError where one is not positive."""

@@ -1,4 +1,4 @@
-"""Sweeps over the trie on the card: one function for each of the protocol's.
+"""Sweeps over the trie on the card: one function for each of the contract's.
 
 Arrays, also those of links, are the card's, but links.starts and links.stops, which are the host's:
 bucket k of nodes is order[starts[k]:stops[k]], deepest first, all of one depth, and no node of it

@@ -10,9 +10,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from triegp import BinaryTreeGPRegressor
+from triegp.estimators import streaming
 from triegp.estimators import units as predictive
 from triegp.mixture import members
-from triegp.models import streaming
 
 QUICK = {"n_members": 3, "n_candidates": 4, "max_iter": 5, "random_state": 0}
 
@@ -32,13 +32,13 @@ def model():
 def test_rows_one_by_one_are_added_together(model, monkeypatch):
     X, y = make_data(20, seed=1)
     whole = copy.deepcopy(model).partial_fit(X, y)
-    calls, real = [], members.grow
+    calls, real = [], members.Ensemble.insert
 
-    def counted(ensemble, X, rows):
-        calls.append(len(X))
-        return real(ensemble, X, rows)
+    def counted(ensemble, rows):
+        calls.append(rows.n_rows)
+        return real(ensemble, rows)
 
-    monkeypatch.setattr(members, "grow", counted)
+    monkeypatch.setattr(members.Ensemble, "insert", counted)
     for k in range(20):
         model.partial_fit(X[k : k + 1], y[k : k + 1])
     assert calls == []
@@ -62,8 +62,7 @@ def test_rows_one_by_one_are_added_together(model, monkeypatch):
         lambda m, X, y: m.feature_importances_,
         lambda m, X, y: m.log_marginal_likelihood_,
         lambda m, X, y: m.loo_score_,
-        lambda m, X, y: m.rows_.targets,
-        lambda m, X, y: np.frombuffer(repr(m).encode(), np.uint8),
+        lambda m, X, y: m.rows_.y,
         lambda m, X, y: m.refresh().predict(X),
         lambda m, X, y: pickle.loads(pickle.dumps(m)).predict(X),
         lambda m, X, y: copy.deepcopy(m).predict(X),
@@ -80,6 +79,26 @@ def test_every_question_sees_the_rows_that_wait(model, ask):
     )
 
 
+def test_repr_leaves_rows_that_wait_where_they_are(model, monkeypatch):
+    X, y = make_data(8, seed=1)
+    model.partial_fit(X, y)
+
+    def never(*args, **kwargs):
+        raise AssertionError("repr must not compute anything")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(members.Ensemble, "insert", never)
+        patched.setattr(members.Ensemble, "leave_one_out", never)
+        assert "50 rows and 8 waiting" in repr(model)
+    model.predict(X)
+    assert "58 rows," in repr(model)
+
+
+def test_models_do_not_share_a_lock(model):
+    twin = copy.deepcopy(model)
+    assert twin._lock is not model._lock
+
+
 def test_shallow_copies_go_their_own_ways(model):
     X, y = make_data(8, seed=1)
     twin = copy.copy(model)
@@ -88,7 +107,7 @@ def test_shallow_copies_go_their_own_ways(model):
     twin = copy.copy(model)
     assert model.loo_predict()[0].shape == (58,)
     assert twin.loo_predict()[0].shape == (58,)
-    assert twin.rows_.targets.shape == (58, 1)
+    assert twin.rows_.y.shape == (58, 1)
 
 
 def test_many_threads_may_ask_at_once(model):
@@ -105,12 +124,12 @@ def test_many_threads_may_ask_at_once(model):
             answers = [job.result() for job in [pool.submit(ask) for _ in range(4)]]
         for answer in answers:
             np.testing.assert_array_equal(answer, answers[0])
-        assert model.rows_.targets.shape == (50 + 8 * (k + 1), 1)
+        assert model.rows_.y.shape == (50 + 8 * (k + 1), 1)
         assert model.loo_predict()[0].shape == (50 + 8 * (k + 1),)
 
 
 def test_very_many_batches_become_one(model, monkeypatch):
-    monkeypatch.setattr(streaming, "MOST_BATCHES", 3)
+    monkeypatch.setattr(streaming, "MAX_BATCHES", 3)
     X, y = make_data(20, seed=1)
     whole = copy.copy(model).partial_fit(X, y).predict(X)
     for k in range(20):
@@ -134,14 +153,13 @@ def test_nothing_is_told_before_a_fit(name):
 
 
 def test_a_saved_model_has_the_rows_that_wait(model, tmp_path):
-    pytest.importorskip("safetensors")
     import triegp
 
     X, y = make_data(8, seed=1)
     model.partial_fit(X, y).save(tmp_path / "m", training_data=True)
     loaded = triegp.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-    assert loaded.rows_.targets.shape == (58, 1)
+    assert loaded.rows_.y.shape == (58, 1)
     loaded.partial_fit(X, y)
     assert loaded.loo_predict()[0].shape == (66,)
 

@@ -6,27 +6,27 @@ import numpy as np
 import pytest
 
 from forest_problems import copies_of, make_problem
-from triegp.additive import forest_level_products
-from triegp.additive import walk as training
+from triegp.additive import forest_level_products, walk
+from triegp.additive.forest import build_forest
+from triegp.additive.settings import Settings
 from triegp.additive.start import Parameters, start_random
-from triegp.additive.walk import Schedule, build_forest, train_stage
+from triegp.additive.walk import train_stage
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
-from triegp.tree.observations import Measured
+from triegp.models.run import Run, silent
+from triegp.tree.rows import Rows
 
 
-def train(problem, watch=None, progress=lambda *_: None, **settings):
-    schedule = Schedule(**{"n_steps": 12, "check_every": 4, "rank": 60, **settings})
+def train(problem, watch=None, progress=silent, n_steps=12, n_threads=0, **settings):
     return train_stage(
         problem.parameters,
         problem.codes,
         problem.features,
         problem.rows,
-        schedule,
-        CpuEngine(),
-        np.random.default_rng(0),
-        watch or Stopwatch(),
-        progress,
+        n_steps,
+        Settings(**{"check_every": 4, "rank": 60, **settings}),
+        CpuEngine(n_threads),
+        Run(np.random.default_rng(0), n_threads, watch or Stopwatch(), progress),
     )
 
 
@@ -61,7 +61,7 @@ def test_training_with_weights_is_training_with_copies(noise):
     problem = make_problem(n=60, weighted=True, noise=noise)
     found = train(problem, n_steps=24)
     copies = np.repeat(np.arange(60), copies_of(problem.rows))
-    rows = Measured(problem.rows.y[copies], None, None)
+    rows = Rows(problem.rows.y[copies], None, None)
     other = train(replace(problem, X=problem.X[copies], rows=rows), n_steps=24)
     nll, copied = problem.nll(found.parameters), problem.nll(other.parameters)
     assert nll <= problem.nll() + 1e-6
@@ -73,7 +73,7 @@ def test_training_finds_the_feature_that_matters():
     rng = np.random.default_rng(0)
     problem = make_problem(n=200, d=3, n_trees=4)
     y = np.sign(problem.X[:, 1] - 0.4) + 0.1 * rng.standard_normal(200)
-    problem = replace(problem, rows=Measured(y - y.mean(), None, None))
+    problem = replace(problem, rows=Rows(y - y.mean(), None, None))
     found = train(problem, n_steps=40, check_every=10)
     for phi, features in zip(found.parameters.phi, problem.features, strict=True):
         means = [phi[features == j].mean() for j in range(3)]
@@ -106,9 +106,9 @@ def test_training_stops_when_asked():
 
 
 def test_training_gives_up_where_solves_fail(monkeypatch):
-    monkeypatch.setattr(training, "MAX_SOLVE_STEPS", 1)
+    monkeypatch.setattr(walk, "MAX_SOLVE_STEPS", 1)
     problem = make_problem(n=150, noise=1e-4)
-    found = train(problem, rank=2, tolerance=1e-3)
+    found = train(problem, rank=2, solve_tol=1e-3)
     assert found.diverged
     assert found.n_steps < 12
     assert problem.nll(found.parameters) <= problem.nll() + 1e-6
@@ -116,21 +116,9 @@ def test_training_gives_up_where_solves_fail(monkeypatch):
 
 def test_training_is_the_same_on_any_number_of_threads():
     problem = make_problem(n=100)
-
-    def run(n_threads):
-        return train_stage(
-            problem.parameters,
-            problem.codes,
-            problem.features,
-            problem.rows,
-            Schedule(n_steps=6, rank=50),
-            CpuEngine(n_threads),
-            np.random.default_rng(0),
-            Stopwatch(),
-            lambda *_: None,
-        ).parameters
-
-    one, two = run(1), run(3)
+    one, two = (
+        train(problem, n_steps=6, n_threads=k, check_every=50, rank=50).parameters for k in (1, 3)
+    )
     np.testing.assert_array_equal(np.concatenate(one.phi), np.concatenate(two.phi))
     np.testing.assert_array_equal(one.log_scale, two.log_scale)
     assert one.log_noise == two.log_noise

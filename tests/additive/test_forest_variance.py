@@ -9,18 +9,20 @@ from forest_problems import (
     SAMPLED,
     SOLVED,
     assert_sampled,
+    covariance_at,
     dense_posterior,
+    draws_at,
     make_problem,
     quiet_problem,
     solve_tightly,
+    variance_at,
 )
 from tolerances import VALUE
-from triegp.additive import model
-from triegp.additive import variance as spread
-from triegp.additive.model import Manner
+from triegp.additive import model, variance
+from triegp.additive.forest import build_forest
 from triegp.additive.sampling import draw_prior
-from triegp.additive.variance import draw_forest, forest_covariance, forest_variance, with_diagonal
-from triegp.additive.walk import build_forest
+from triegp.additive.settings import Settings
+from triegp.additive.variance import with_diagonal
 from triegp.engines import CpuEngine
 
 
@@ -37,12 +39,10 @@ def test_variances_by_solves_are_the_dense_ones(weighted, rank, monkeypatch):
     problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=weighted)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(forest_variance(found, problem.new), np.diag(cov), **SOLVED)
-    np.testing.assert_allclose(forest_covariance(found, problem.new), cov, **SOLVED)
-    auto = replace(found, manner=Manner("auto"))  # 30 rows are fewer than 200 samples
-    np.testing.assert_array_equal(
-        forest_variance(auto, problem.new), forest_variance(found, problem.new)
-    )
+    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
+    np.testing.assert_allclose(covariance_at(found, problem.new), cov, **SOLVED)
+    auto = replace(found, variance_by="auto")  # 30 rows are fewer than 200 samples
+    np.testing.assert_array_equal(variance_at(auto, problem.new), variance_at(found, problem.new))
 
 
 @pytest.mark.parametrize("noise", [0.1, 1e-3, 1e-5])
@@ -51,53 +51,52 @@ def test_variances_by_solves_are_good_enough_as_they_are(noise, monkeypatch):
     problem = quiet_problem(noise)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(forest_variance(found, problem.new), np.diag(cov), rtol=1e-2)
-    np.testing.assert_allclose(
-        np.diag(forest_covariance(found, problem.new)), np.diag(cov), rtol=1e-2
-    )
+    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), rtol=1e-2)
+    np.testing.assert_allclose(np.diag(covariance_at(found, problem.new)), np.diag(cov), rtol=1e-2)
 
 
 @pytest.mark.parametrize(("noise", "rank"), [(0.1, 30), (1e-5, 400)])
 def test_variances_by_samples_are_within_their_error(noise, rank, monkeypatch):
     monkeypatch.setattr(model, "RANK", rank)
-    monkeypatch.setattr(spread, "SAMPLE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-6)
     problem = quiet_problem(noise)
-    found = problem.condition(Manner("samples", error=0.15, seed=3))
-    assert found.manner.n_samples == 89
+    found = problem.condition(Settings(variance="samples", variance_error=0.15), seed=3)
+    assert found.n_samples == 89
     _, cov = dense_posterior(found, problem.X, problem.new)
-    assert_sampled(forest_variance(found, problem.new), np.diag(cov), 89)
+    assert_sampled(variance_at(found, problem.new), np.diag(cov), 89)
 
 
 @pytest.mark.parametrize("noise", [0.1, 1e-3, 1e-5])
 @pytest.mark.parametrize("what", ["variance", "diagonal"])
 def test_loose_solves_add_less_than_the_samples_error(what, noise, monkeypatch):
     monkeypatch.setattr(model, "RANK", 30)
-    monkeypatch.setattr(spread, "EXACT_ROWS", 0)
+    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
     problem = quiet_problem(noise)
-    found = problem.condition(Manner("samples", error=np.sqrt(2.0 / 64)))
+    found = problem.condition(Settings(variance="samples", variance_error=np.sqrt(2.0 / 64)))
 
     def sample():
         if what == "variance":
-            return forest_variance(found, problem.new)
+            return variance_at(found, problem.new)
         return with_diagonal(found).known_diagonal
 
     loose = sample()
-    monkeypatch.setattr(spread, "SAMPLE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-6)
     assert np.abs(loose / sample() - 1.0).max() < np.sqrt(2.0 / 64)  # of the same draws
 
 
 def test_the_same_seed_gives_the_same_variances_on_any_number_of_threads():
     problem = make_problem(n=300, n_trees=6, d=3)
+    settings = Settings(variance="samples", variance_error=0.25)
 
-    def variance(seed, n_threads):
-        found = problem.condition(Manner("samples", 0.25, seed), CpuEngine(n_threads))
-        draws = draw_forest(found, problem.new, 3, np.random.default_rng(1))
-        return np.column_stack([forest_variance(found, problem.new), draws])
+    def sample(seed, n_threads):
+        found = problem.condition(settings, CpuEngine(n_threads), seed)
+        draws = draws_at(found, problem.new, 3, np.random.default_rng(1))
+        return np.column_stack([variance_at(found, problem.new), draws])
 
-    one = variance(0, 1)
-    np.testing.assert_array_equal(one, variance(0, 1))
-    np.testing.assert_array_equal(one, variance(0, 3))
-    assert not np.isclose(one[:, 0], variance(1, 1)[:, 0]).any()
+    one = sample(0, 1)
+    np.testing.assert_array_equal(one, sample(0, 1))
+    np.testing.assert_array_equal(one, sample(0, 3))
+    assert not np.isclose(one[:, 0], sample(1, 1)[:, 0]).any()
 
 
 def assert_covariance(draws, mean, cov):
@@ -141,7 +140,7 @@ def test_draws_have_the_posteriors_mean_and_covariance():
     found = problem.condition()
     new = np.vstack([problem.new[:12], problem.new[:1], problem.X[:3]])
     mean, cov = dense_posterior(found, problem.X, new)
-    draws = draw_forest(found, new, 1600, np.random.default_rng(0))
+    draws = draws_at(found, new, 1600, np.random.default_rng(0))
     assert draws.shape == (16, 1600)
     np.testing.assert_allclose(draws[0], draws[12], **SOLVED)  # the same row twice
     assert_covariance(draws, mean, cov)

@@ -1,0 +1,183 @@
+"""A forest conditioned on rows: the solve, its scale, its tails, and more rows later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.forest import Forest, build_forest
+from triegp.additive.model import TOLERANCE, ForestModel, precondition
+from triegp.additive.preconditioner import Nystrom
+from triegp.additive.settings import Settings
+from triegp.additive.solve import Solution, solve_forest
+from triegp.additive.start import Parameters, rescale, row_noise
+from triegp.additive.tails import GAUSSIAN, learn_tails
+from triegp.additive.variance import leave_out, with_diagonal
+from triegp.encoding.codes import Codes
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.grids import encode_grids
+from triegp.engines import Engine
+from triegp.tree.rows import Rows, join_rows
+from triegp.tree.trie import insert_rows, trie_keys
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST = 1e9  # sample weight, and known noise over the variance of y
+
+
+def check_extremes(rows: Rows) -> None:
+    """Raise ValueError for weights or known noise that leave no room for the rest in float64."""
+    for name, values, least in (
+        ("sample_weight", rows.weight, 1.0 / LARGEST),
+        ("known_noise", rows.noise, 0.0),
+    ):
+        if values is None:
+            continue
+        bad = np.flatnonzero((values > LARGEST) | ((values > 0) & (values < least)))
+        if bad.size:
+            i = int(bad[0])
+            raise ValueError(
+                f"{name} must be 0 or from {least:g} to {LARGEST:g}, got {values[i]} at row {i} "
+                "(known noise relative to the variance of y)"
+            )
+
+
+def condition_forest(
+    encoders: Sequence[BitEncoder],
+    codes: Sequence[Codes],
+    parameters: Parameters,
+    rows: Rows,
+    present: npt.NDArray[np.bool_],
+    settings: Settings,
+    seed: int,
+    engine: Engine,
+    solver: Engine | None = None,
+) -> ForestModel:
+    """The forest of these parameters given all rows, at the scale of the highest likelihood.
+
+    Parameters
+    ----------
+    encoders, codes : sequences of BitEncoder, Codes
+        One per tree; codes of the rows whose weight is not 0.
+    rows : Rows
+        Targets, weights and known noise of these rows.
+    present : bool (n_all,)
+        Which of all rows these are.
+    settings : Settings
+        How variances are computed later on.
+    seed : int
+        Seed of the preconditioner's rows and of samples.
+    engine : Engine
+        The engine that the model works on.
+    solver : Engine, optional
+        The engine that solves; by default `engine`.
+    """
+    orders = parameters.orders()
+    forest = build_forest(codes, orders, engine)
+    noisy = replace(row_noise(rows, orders, parameters.noise), X=None)
+    nystrom: Nystrom | None
+    if solver is None:
+        nystrom, solution = _solve_targets(forest, noisy, seed)
+    else:
+        lent = build_forest(codes, orders, solver)
+        nystrom, solution = None, _solve_targets(lent, noisy, seed)[1]
+        solution = replace(solution, x=solver.fetch(solution.x))
+    factor = float(rows.y @ solution.x) / rows.count
+    if rows.noise is None and np.isfinite(factor) and factor > 1e-12:
+        parameters = rescale(parameters, factor)
+        orders = parameters.orders()
+        forest = Forest(forest.tries, tuple(order.levels for order in orders))
+        noisy = replace(noisy, noise=factor * noisy.total_noise)
+        solution = replace(solution, x=solution.x / factor)
+        nystrom = None  # a model from a file computes it again, and must return the same bits
+    keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
+    return ForestModel(
+        encoders=tuple(encoders),
+        orders=orders,
+        noise=parameters.noise,
+        forest=forest,
+        keys=tuple(keys),
+        rows=noisy,
+        present=present,
+        alpha=solution.x,
+        residual=float(solution.residual.max()),
+        tails=GAUSSIAN,
+        variance_by=settings.variance,
+        variance_error=float(settings.variance_error),
+        seed=seed,
+        known_preconditioner=nystrom,
+    )
+
+
+def lend_model(
+    model: ForestModel, codes: Sequence[Codes], solver: Engine | None
+) -> ForestModel | None:
+    """The model in the memory of another engine, for solves; None if there is no other."""
+    if solver is None:
+        return None
+    forest = build_forest(codes, model.orders, solver)
+    return replace(model, forest=forest, known_preconditioner=None)
+
+
+def calibrate_forest(
+    model: ForestModel,
+    some: npt.NDArray[np.int64] | None = None,
+    solver: ForestModel | None = None,
+) -> ForestModel:
+    """The model with tails learned by leave-one-out, from some rows or from all.
+
+    Rows that the parameters were trained on look better than new ones will, even left out. solver:
+    as in `with_diagonal`.
+    """
+    model = with_diagonal(model, solver)
+    mean, var = leave_out(model)
+    rows = slice(None) if some is None else some
+    score = ((model.rows.y - mean) / np.sqrt(var))[rows]
+    weight = None if model.rows.weight is None else model.rows.weight[rows]
+    return replace(model, tails=learn_tails(score, weight))
+
+
+def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
+    """The model with more rows: they go into every trie, and the solve resumes from alpha."""
+    counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
+    new = rows.select(np.flatnonzero(counts))
+    present = np.append(model.present, counts)
+    if not new.y.size:
+        return replace(model, present=present)
+    engine = model.forest.engine
+    codes = encode_grids(model.encoders, new.features, engine)
+    grown = engine.each(
+        lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
+        range(len(codes)),
+    )
+    forest = Forest(tuple(trie for trie, _ in grown), model.forest.levels)
+    noisy = replace(row_noise(new, model.orders, model.noise), X=None)
+    together = join_rows([model.rows, noisy])
+    start = np.append(model.alpha, np.zeros(new.y.size))
+    nystrom, solution = _solve_targets(forest, together, model.seed, start)
+    return replace(
+        model,
+        forest=forest,
+        keys=tuple(keys for _, keys in grown),
+        rows=together,
+        present=present,
+        alpha=solution.x,
+        residual=float(solution.residual.max()),
+        known_diagonal=None,
+        known_preconditioner=nystrom,
+    )
+
+
+def _solve_targets(
+    forest: Forest, rows: Rows, seed: int, start: Floats | None = None
+) -> tuple[Nystrom, Solution]:
+    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    nystrom = precondition(forest, variance, seed)
+    found = solve_forest(
+        forest, variance, rows.y, preconditioner=nystrom, start=start, tolerance=TOLERANCE
+    )
+    return nystrom, found

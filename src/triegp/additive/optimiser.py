@@ -1,0 +1,71 @@
+"""The optimiser of a forest's parameters: Adam along shared and single directions.
+
+A step moves along four kinds of directions: all trees' phi of a feature together (which features
+matter), all phi by a factor (how rough the function is), every phi of every tree by itself, and
+scales and noise. Gradients along the shared directions have little noise, so they take large
+steps; those of single trees take small ones, which keeps thousands of parameters from fitting the
+noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.gradient import ForestGradient
+from triegp.additive.settings import Settings
+from triegp.additive.start import Parameters
+
+Ints = npt.NDArray[np.int64]
+
+LEAST_LOG_NOISE = float(np.log(1e-6))
+SLOPE_RATE = 0.2  # relative to the shared rate: all phi move together
+
+
+class Adam:
+    """Steps against a gradient whose size does not depend on the gradient's scale."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.n_steps = rate, 0
+        self._mean: Any = 0.0
+        self._square: Any = 0.0
+
+    def step(self, gradient: Any) -> Any:
+        """The next step."""
+        self.n_steps += 1
+        self._mean = 0.9 * self._mean + 0.1 * gradient
+        self._square = 0.98 * self._square + 0.02 * np.square(gradient)
+        mean = self._mean / (1.0 - 0.9**self.n_steps)
+        size = np.sqrt(self._square / (1.0 - 0.98**self.n_steps))
+        return -self.rate * mean / (size + 1e-12)
+
+
+class Optimiser:
+    """Moves all parameters of a forest; features: of every tree, the feature of each bit."""
+
+    def __init__(self, features: Sequence[Ints], settings: Settings) -> None:
+        self._features = features
+        self._shared, self._slope = Adam(settings.rate), Adam(SLOPE_RATE * settings.rate)
+        self._scale, self._noise = Adam(settings.rate), Adam(settings.rate)
+        self._own = [Adam(settings.tree_rate) for _ in features]
+
+    def step(self, old: Parameters, gradient: ForestGradient) -> Parameters:
+        """The parameters after one step against the gradient of the nll."""
+        by_phi = gradient.phi
+        n_features = 1 + max(int(features.max()) for features in self._features)
+        pooled = np.zeros(n_features)
+        for features, own in zip(self._features, by_phi, strict=True):
+            pooled += np.bincount(features, own, minlength=n_features)
+        shared = self._shared.step(pooled)
+        by_slope = sum(float(p @ g) for p, g in zip(old.phi, by_phi, strict=True))
+        factor = float(np.exp(self._slope.step(by_slope)))
+        phi = tuple(
+            factor * p + own.step(g) + shared[features]
+            for p, own, g, features in zip(old.phi, self._own, by_phi, self._features, strict=True)
+        )
+        noise = old.log_noise + float(self._noise.step(gradient.noise * old.noise))
+        scale = old.log_scale + self._scale.step(gradient.log_scale)
+        return Parameters(phi, scale, max(noise, LEAST_LOG_NOISE))

@@ -1,0 +1,77 @@
+"""Reading X: anything like a table as an array of real numbers, in blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.utils import check_array
+
+BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
+
+
+def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
+    """X as a two-dimensional array of real numbers, copied only if it must be.
+
+    Errors speak of the given estimator.
+    """
+    try:
+        data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
+        if data.dtype.kind == "O":
+            data = data.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        text = _first_non_number(X)
+        if text is None:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"X must hold real numbers, got {text}: {error}") from None
+    if data.dtype.kind not in "fiub":
+        raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
+    return np.asarray(data)
+
+
+def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> Sequence[slice]:
+    """Cut rows into blocks of about `n_entries` values, at least 64 rows each."""
+    step = max(64, n_entries // n_features)
+    return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
+
+
+def check_finite(data: npt.NDArray[Any], names: Any = None, first_row: int = 0) -> None:
+    """Raise ValueError that names the first entry of rows (n, d) that is not finite."""
+    n_rows, n_features = data.shape
+    for rows in row_blocks(n_rows, n_features):
+        is_finite = np.isfinite(data[rows])
+        if not is_finite.all():
+            j, i = np.argwhere(~is_finite.T)[0].tolist()  # column by column
+            cell = data[rows.start + i, j]
+            value = "NaN" if np.isnan(cell) else f"{float(cell)}"
+            where = place(j, first_row + rows.start + i, names)
+            raise ValueError(f"X must be finite, got {value} {where}")
+
+
+def place(column: int, row: int, names: Any) -> str:
+    """Say where: the column, by name too if it has one, and the row."""
+    number = f"{names[column]!r} ({column})" if names is not None else f"{column}"
+    return f"in column {number} at row {row}"
+
+
+def _first_non_number(X: Any) -> str | None:
+    """Find the first cell, column by column, that is no number: what and where it is."""
+    if issparse(X):
+        return None
+    try:
+        cells = np.asarray(X, dtype=object)
+    except ValueError:
+        return None
+    if cells.ndim != 2:
+        return None
+    for j, column in enumerate(cells.T):
+        for i, cell in enumerate(column.tolist()):
+            try:
+                float(cell)
+            except (TypeError, ValueError, OverflowError):
+                return f"{cell!r:.40} {place(j, i, getattr(X, 'columns', None))}"
+    return None

@@ -1,0 +1,153 @@
+"""Rows as users pass them: targets, weights and known noise, checked; equal rows folded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import float_array, non_negative_vector
+from triegp.encoding.precision import hash_rows
+from triegp.encoding.reading import row_blocks
+from triegp.tree.rows import Rows, refuse_zero_weights
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def read_rows(
+    X: npt.NDArray[Any], y: Any, sample_weight: Any, known_noise: Any, *, all_zero: bool = False
+) -> Rows:
+    """Rows with y (n, k), checked; X as `real_array` returns it.
+
+    all_zero: whether all weights may be 0.
+    """
+    n_rows = X.shape[0]
+    targets = check_targets(y)
+    if n_rows != targets.shape[0]:
+        raise ValueError(
+            f"X and y must have the same number of rows, got {n_rows}, {targets.shape[0]}"
+        )
+    weight = check_weight(sample_weight, n_rows)
+    known = None
+    if known_noise is not None:
+        known = non_negative_vector("known_noise", known_noise, n_rows)
+    rows = Rows(targets, known, weight, X)
+    if not all_zero:
+        refuse_zero_weights(rows)
+    return rows
+
+
+def check_targets(y: Any) -> Floats:
+    """Targets as columns (n, k)."""
+    if y is None:
+        raise ValueError("y must be given: this estimator requires y to be passed, got None")
+    array = np.asarray(y)
+    if array.dtype.kind == "O":
+        array = array.astype(np.float64)
+    if array.ndim not in (1, 2) or array.shape[0] == 0 or (array.ndim == 2 and array.shape[1] < 1):
+        raise ValueError(f"y must have shape (n_rows,) or (n_rows, k), got {array.shape}")
+    targets = float_array("y", array)
+    if not np.isfinite(targets).all():
+        where = np.argwhere(~np.isfinite(targets))[0]
+        value = "NaN" if np.isnan(targets[tuple(where)]) else str(targets[tuple(where)])
+        raise ValueError(f"y must be finite, got {value} at row {where[0]}")
+    return targets.reshape(targets.shape[0], -1)
+
+
+def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
+    """Sample weights as a vector (n,), or None; a single number counts for all rows."""
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight)
+    if weight.ndim == 0:
+        weight = np.full(n_rows, float(weight))
+    return non_negative_vector("sample_weight", weight, n_rows)
+
+
+def copy_rows(rows: Rows) -> Rows:
+    """Copies that nobody else can change; features stay float32 if they came as float32."""
+    X = np.array(rows.X)
+    if X.dtype != np.float32:
+        X = X.astype(np.float64)
+    noise, weight = (None if a is None else np.array(a, float) for a in (rows.noise, rows.weight))
+    return Rows(rows.y.copy(), noise, weight, X)
+
+
+def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
+    """Fold equal rows into one, whose weight is the sum of theirs; drop rows of weight 0.
+
+    Training then depends neither on the order of weighted rows nor on whether a row came twice or
+    with weight 2. Rows that are all different and have no weights are returned as they are.
+
+    Parameters
+    ----------
+    rows : Rows
+        With features; y (n, k).
+
+    Returns
+    -------
+    rows : Rows
+        In lexicographic order of features, targets and known noise, if anything was folded.
+    index : int64 (n,) or None
+        Row that each row became, -1 if its weight is 0; None if nothing was folded.
+
+    Notes
+    -----
+    O(n d) to look for equal rows by their hashes, O(n log n (d + k)) to fold them.
+    """
+    weight = rows.weight
+    if weight is not None and (weight == 1.0).all():
+        weight = None
+    if weight is None and not _has_equal_rows(rows):
+        return replace(rows, weight=None), None
+    kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
+    columns = [*rows.features.T, *rows.y.T]
+    if rows.noise is not None:
+        columns.append(rows.noise)
+    order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
+    is_first = np.zeros(order.size, bool)
+    is_first[0] = True
+    for column in columns:
+        is_first[1:] |= column[order[1:]] != column[order[:-1]]
+    group = np.cumsum(is_first) - 1
+    index = np.full(rows.n_rows, -1, np.int64)
+    index[order] = group
+    count = np.bincount(group, None if weight is None else weight[order]).astype(np.float64)
+    return replace(rows.select(order[is_first]), weight=count), index
+
+
+def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
+    """Mean and deviation of each target; repeating a row equals weighing it. 1 for constants."""
+    count = np.ones(targets.shape[0]) if weight is None else weight
+    total = count.sum()
+    size = np.abs(targets[count > 0]).max(axis=0)
+    size = np.where(size > 0, size, 1.0)  # squares of huge targets must not overflow
+    scaled = targets / size
+    mean = count @ scaled / total
+    var = count @ (scaled - mean) ** 2 / max(total - 1.0, min(total, 1.0))
+    sd = np.sqrt(var)
+    constant = sd <= 1e-12
+    return mean * size, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)
+
+
+def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
+    """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
+    known = None if rows.noise is None else rows.noise[:, None] / scale / scale
+    return replace(rows, y=(rows.y - mean) / scale, noise=known)
+
+
+def _has_equal_rows(rows: Rows) -> bool:
+    """Whether two rows are equal in features, targets and known noise, by 64-bit hashes."""
+    n_rows, n_features = rows.features.shape
+    hashes = np.empty(n_rows, np.uint64)
+    for some in row_blocks(n_rows, n_features):
+        parts = [rows.features[some].T, rows.y[some].T]
+        if rows.noise is not None:
+            parts.append(rows.noise[None, some])
+        columns = np.concatenate([part.astype(np.float64) for part in parts]) + 0.0  # -0 is 0
+        hashes[some] = hash_rows(columns.view(np.uint64))
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())

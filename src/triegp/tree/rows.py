@@ -1,0 +1,284 @@
+"""Rows with their targets: one record from the estimator to the engine.
+
+The arrays lie where the targets came from, on the host or in an engine's own memory
+(`Engine.hold`), all in the same place except for a noise that all rows share. Arithmetic here
+uses numbers and arrays of one kind, so numpy's functions dispatch to the library they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import finite_vector, non_negative_vector, positive_number
+from triegp.devices import on_device, to_host
+from triegp.engines import Engine
+from triegp.tree.order import BitOrder
+
+RANGES = {
+    # dtype: (smallest noise, largest noise, largest |target|) that its messages can hold
+    np.dtype(np.float64): (1e-300, 1e300, 1e150),
+    np.dtype(np.float32): (1e-30, 1e30, 1e15),
+}
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Targets with their noise and weights, and optionally the features.
+
+    Attributes
+    ----------
+    y : float64 (n,) or (n, k)
+        Targets; a tree takes one column, `target(j)`.
+    noise : float64 (n,), (n, k), (1,) or None
+        Variance of each row's target given f. As the user gives it this is the known noise (None
+        is none); `add_noise` returns rows with the noise and nugget of a model added, as one
+        number on the host if all rows share it.
+    weight : float64 (n,) or None
+        How often each row counts; None is once.
+    X : float (n, d) or None
+        Features, if they are still needed.
+    """
+
+    y: Floats
+    noise: Floats | None = None
+    weight: Floats | None = None
+    X: npt.NDArray[Any] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return int(self.y.shape[0])
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets, k."""
+        return 1 if self.y.ndim == 1 else int(self.y.shape[1])
+
+    @property
+    def count(self) -> float:
+        """Number of rows, weights counted."""
+        return float(self.n_rows if self.weight is None else self.weight.sum())
+
+    @property
+    def features(self) -> npt.NDArray[Any]:
+        """X; an error if the rows do not carry it."""
+        if self.X is None:
+            raise ValueError("these rows have no features: X is None")
+        return self.X
+
+    @property
+    def total_noise(self) -> Floats:
+        """The noise of rows that `add_noise` returned, (n,) or (1,)."""
+        if self.noise is None:
+            raise ValueError("these rows have no noise yet: call add_noise first")
+        return self.noise
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of each row's message, noise / weight, (n,) or (1,); inf if weight is 0."""
+        if self.weight is None:
+            return self.total_noise
+        with np.errstate(divide="ignore"):
+            return _one_or_all(self.total_noise) / self.weight
+
+    @property
+    def remainder(self) -> Floats:
+        """Variance of the message of a row without one of its copies, (n,) or (1,); inf if none."""
+        if self.weight is None:
+            return np.array([np.inf])
+        with np.errstate(divide="ignore"):
+            return _one_or_all(self.total_noise) / np.maximum(self.weight - 1.0, 0.0)
+
+    @property
+    def constant(self) -> float:
+        """Term that the weights add to the nll."""
+        if self.weight is None:
+            return 0.0
+        counts = self.weight > 0
+        c, noise = self.weight[counts], _each_row(self.total_noise, self.weight)[counts]
+        terms = (c - 1.0) * (math.log(2.0 * math.pi) + np.log(noise)) + np.log(c)
+        return 0.5 * float(terms.sum())
+
+    def noise_gradient(self, by_variance: Floats) -> Floats:
+        """d nll / d noise of every row, (n,), given d nll / d variance of its message, (n,)."""
+        if self.weight is None:
+            return by_variance
+        c = self.weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gradient = by_variance / c + (c - 1.0) / (2.0 * _one_or_all(self.total_noise))
+        return np.where(c > 0, gradient, 0.0)
+
+    def target(self, j: int) -> Rows:
+        """The rows with target j alone, y (n,)."""
+        noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, j]
+        return replace(self, y=self.y[:, j], noise=noise)
+
+    def targets(self, columns: Sequence[int]) -> Rows:
+        """The rows with some of their targets, y (n, len(columns))."""
+        noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, columns]
+        return replace(self, y=self.y[:, columns], noise=noise)
+
+    def select(self, some: npt.NDArray[Any]) -> Rows:
+        """Some of the rows, by index or mask; a noise that all share stays shared."""
+        noise, weight, X = self.noise, self.weight, self.X
+        if noise is not None and noise.shape[0] == self.n_rows:
+            noise = noise[some]
+        return Rows(
+            self.y[some],
+            noise,
+            None if weight is None else weight[some],
+            None if X is None else X[some],
+        )
+
+
+def check_rows(
+    y: Any,
+    *,
+    n_rows: int,
+    known_noise: Any = None,
+    sample_weight: Any = None,
+    dtype: npt.DTypeLike = np.float64,
+    engine: Engine | None = None,
+) -> Rows:
+    """Rows of one target as a user gives them, checked.
+
+    Parameters
+    ----------
+    y : array (n_rows,)
+        Targets, finite, at most 1e150 in size.
+    known_noise : array (n_rows,), optional
+        Known variances of the rows; they add to the noise.
+    sample_weight : array (n_rows,), optional
+        Weights >= 0: an integer weight is that many copies of the row, 0 drops it.
+    dtype : float64 or float32
+        What the messages will be held in; float32 narrows the ranges.
+    engine : Engine, optional
+        If y lies on a device, all arrays go to this engine's memory; otherwise to the host's.
+    """
+    hold = engine.hold if engine is not None and on_device(y) else to_host
+    targets = finite_vector("y", y, n_rows, hold)
+    known, weight = None, None
+    if known_noise is not None:
+        known = non_negative_vector("known_noise", known_noise, n_rows, hold)
+    if sample_weight is not None:
+        weight = non_negative_vector("sample_weight", sample_weight, n_rows, hold)
+    rows = Rows(targets, known, weight)
+    check_range(rows, dtype)
+    return rows
+
+
+def check_range(rows: Rows, dtype: npt.DTypeLike = np.float64) -> None:
+    """Raise ValueError if a target exceeds what messages of this dtype can hold."""
+    furthest = RANGES[check_dtype(dtype)][2]
+    if max(rows.y.max(), -rows.y.min()) > furthest:
+        i = int(np.argmax(np.abs(rows.y).reshape(rows.n_rows, -1).max(axis=1)))
+        raise ValueError(f"y must be at most {furthest:g} in size, got {rows.y[i]} at row {i}")
+
+
+def add_noise(
+    rows: Rows, order: BitOrder, noise: float, *, dtype: npt.DTypeLike = np.float64
+) -> Rows:
+    """Rows of one target with the noise of a model added: noise, nugget and known noise.
+
+    noise lies between 1e-300 and 1e300 (1e-30 and 1e30 for float32). O(1) if all rows share the
+    noise and the weight.
+    """
+    smallest, largest, _ = RANGES[check_dtype(dtype)]
+    level = positive_number("noise", noise)
+    if not smallest <= level <= largest:
+        raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
+    if order.scale > largest:
+        raise ValueError(f"scale of order must be at most {largest:g}, got {order.scale}")
+    shared = level + order.nugget_variance
+    total = np.array([shared])
+    if rows.noise is not None:
+        total = shared + rows.noise
+        if total.max() > largest:
+            raise ValueError(f"known_noise must be at most {largest:g}, got {total.max()}")
+    if rows.weight is not None:
+        _check_weight_range(total, rows.weight, smallest, largest)
+    return replace(rows, noise=total)
+
+
+def hold_rows(rows: Rows, hold: Callable[[Floats], Floats]) -> Rows:
+    """The same rows in other memory, for example that of an engine; without features."""
+    noise, weight = (None if a is None else hold(a) for a in (rows.noise, rows.weight))
+    return Rows(hold(rows.y), noise, weight)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Rows of several parts, one after the other; missing weights are 1, missing noise is 0.
+
+    A noise that all rows of all parts share stays one number. All parts lie in the same memory.
+    """
+    weight = noise = X = None
+    if any(part.weight is not None for part in parts):
+        ones = [np.ones_like(part.y, shape=(part.n_rows,)) for part in parts]
+        pairs = zip(parts, ones, strict=True)
+        weight = np.concatenate([one if p.weight is None else p.weight for p, one in pairs])
+    if any(part.noise is not None for part in parts):
+        noise = _join_noise(parts)
+    if all(part.X is not None for part in parts):
+        X = np.concatenate([part.features for part in parts])
+    return Rows(np.concatenate([part.y for part in parts]), noise, weight, X)
+
+
+def refuse_zero_weights(rows: Rows) -> None:
+    """Raise ValueError if all rows have weight 0."""
+    if rows.weight is not None and not rows.weight.any():
+        raise ValueError("sample_weight must not be zero for all rows")
+
+
+def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return `dtype` if messages can be held in it."""
+    try:
+        known = dtype is not None and np.dtype(dtype) in RANGES
+    except TypeError:
+        known = False
+    if not known:
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    return np.dtype(dtype)
+
+
+def _join_noise(parts: Sequence[Rows]) -> Floats:
+    known = [part.noise for part in parts]
+    shared = {float(a[0]) for a in known if a is not None and a.shape == (1,)}
+    if len(shared) == 1 and all(a is not None and a.shape == (1,) for a in known):
+        return np.asarray(known[0])
+    each = []
+    for part in parts:
+        like = np.ones_like(part.y, shape=(part.n_rows,))
+        each.append(0.0 * like if part.noise is None else _each_row(part.noise, like))
+    return np.concatenate(each)
+
+
+def _check_weight_range(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:
+    """Raise ValueError if a weight takes a row's variance, noise / weight, out of range."""
+    counts = weight > 0
+    with np.errstate(over="ignore"):
+        ratio = _each_row(variance, weight)[counts] / weight[counts]
+    bad = np.flatnonzero((ratio < smallest) | (ratio > largest))
+    if bad.size:
+        i = int(np.flatnonzero(counts)[bad[0]])
+        raise ValueError(
+            f"sample_weight must leave noise / weight in [{smallest:g}, {largest:g}], got weight "
+            f"{weight[i]} at row {i}, where the noise is {variance[i if variance.size > 1 else 0]}"
+        )
+
+
+def _one_or_all(noise: Floats) -> Floats | float:
+    """Noise (n,), or the number that all rows share."""
+    return float(noise[0]) if noise.size == 1 else noise
+
+
+def _each_row(noise: Floats, like: Floats) -> Floats:
+    """Noise of every row, (n,), in the memory of the rows."""
+    return np.full_like(like, float(noise[0])) if noise.size == 1 else noise
