@@ -26,6 +26,10 @@ os.environ.setdefault(
     str(Path(tempfile.gettempdir()) / f"triegp-numba-{_digest.hexdigest()[:16]}"),
 )
 
+# Workers share the cores: BLAS and OpenMP threads that wait for each other take them from others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
 )
