@@ -28,6 +28,10 @@ os.environ.setdefault(
     str(Path(tempfile.gettempdir()) / f"triegp-numba-{_digest.hexdigest()[:16]}"),
 )
 
+# Workers share the cores: BLAS and OpenMP threads that wait for each other take them from others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
     sys.path.insert(0, str(Path(__file__).parent / "tests"))  # where pytest will look for it, too
     import simulator
