@@ -1,7 +1,7 @@
-"""Checks of what users pass in: an error names the argument, what came and what was expected.
+"""Argument checks. Every error names the argument, the value received and the value expected.
 
-Arrays are made numpy's. Where `hold` is given, an engine's or one like it, arrays on a device are
-welcome too, and what is returned lies where `hold` puts it.
+Array arguments are converted to numpy arrays. If `hold` is given (`Engine.hold` or a similar
+function), arrays on a device are accepted too, and the result lies in the memory `hold` copies to.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 
 def float_array(name: str, value: Any, hold: Hold | None = None) -> Floats:
-    """Return `value` as a contiguous float64 array; complex, text and ragged input is refused."""
+    """Return `value` as a contiguous float64 array.
+
+    Raises ValueError for complex numbers, text and ragged lists.
+    """
     from_device = hold is not None and on_device(value)
     try:
         array = hold(value) if hold is not None and from_device else np.asarray(value)
@@ -107,11 +110,14 @@ def _refuse_nonfinite(name: str, array: Floats) -> None:
 
 
 def random_generator(random_state: Any) -> np.random.Generator:
-    """A numpy Generator from scikit-learn's kinds of random state, or a Generator itself."""
+    """Return a numpy Generator for any `random_state` that scikit-learn accepts.
+
+    A Generator is returned unchanged.
+    """
     if isinstance(random_state, np.random.Generator):
         return random_state
     if random_state is None or random_state is np.random:
-        draw: Any = np.random.randint  # numpy's global state, as in scikit-learn
+        draw: Any = np.random.randint  # numpy's global state, as scikit-learn does
     elif isinstance(random_state, np.random.RandomState):
         draw = random_state.randint
     else:

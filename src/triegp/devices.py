@@ -1,10 +1,11 @@
-"""Arrays that lie on a device: brought to where they are worked on, results given back in kind.
+"""Arrays on a device (GPU): copies to the host and back.
 
-Estimators encode rows on the host, so that is where features, targets and weights go; what an
-engine is given directly goes to its own memory (`Engine.hold`). Either way results return to the
-device that the rows came from, as the same kind of array, and to the host if they came from there.
-Arrays of the host (numpy, pandas, polars, lists, CPU tensors) pass as they are. A library is
-imported only where an object of its own, or one that nothing else can read, has come.
+Estimators encode rows on the host, so they copy features, targets and weights there. Arrays passed
+directly to an engine are copied to the engine's own memory (`Engine.hold`). In both cases the
+results are returned on the device of the input rows, as the same kind of array. If the input was on
+the host (numpy, pandas, polars, lists, CPU tensors), it is used unchanged and the results are on
+the host. An array library is imported only if an array of that library was passed in, or if no
+other library can read the array.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Of DLPack, device types whose memory the host reads: its own, and pinned for CUDA and ROCm.
+# DLPack device types that the host can read: CPU, pinned CUDA memory, pinned ROCm memory.
 HOST_DEVICES = (1, 3, 11)
 
 
 def on_device(array: Any) -> bool:
-    """Whether it is an array in a device's memory, which the host can't read."""
+    """Return True if `array` lies in device memory that the host can't read."""
     kind = type(array)
     if hasattr(kind, "__dlpack_device__"):
         try:
             return int(array.__dlpack_device__()[0]) not in HOST_DEVICES
-        except Exception:  # it can't tell: then it is for whoever reads it to say why
+        except Exception:  # no device reported: whatever reads the array raises its own error
             return False
     return hasattr(kind, "__cuda_array_interface__")
 
 
 def to_host(array: Any) -> Any:
-    """A numpy copy of an array on a device; anything else as it is."""
+    """Return a numpy copy of an array on a device; return anything else unchanged."""
     if not on_device(array):
         return array
     library = _library(array)
@@ -44,12 +45,12 @@ def to_host(array: Any) -> Any:
             try:
                 return read(array)
             except (TypeError, ValueError, BufferError, RuntimeError):
-                pass  # a library that does not copy for others
+                pass  # the library does not export a host copy: try the next way
     return _cupy(array).asarray(array).get()
 
 
 def adopt(array: Any) -> Any:
-    """An array of another library on a device as one that CuPy reads; anything else as it is."""
+    """Return an array on a device in a form that CuPy reads; return anything else unchanged."""
     if not on_device(array) or _library(array) == "cupy":
         return array
     if _library(array) == "torch":
@@ -60,10 +61,11 @@ def adopt(array: Any) -> Any:
 
 
 def like(values: Any, array: Any) -> Any:
-    """Values (numpy's, or an engine's own) as the same kind and on the same device as another.
+    """Return `values` as the same kind of array as `array`, on the same device.
 
-    Whatever lies on the host takes them to the host, as numpy arrays. Where the other array is of a
-    kind that says nothing of how it is made, the values come as a CuPy array.
+    `values` is a numpy array or an array in an engine's memory. If `array` is on the host, the
+    result is a numpy array. If `array` is on a device but its library is unknown and has no
+    `__array_namespace__`, the result is a CuPy array.
     """
     if not on_device(array):
         return to_host(values)
@@ -82,7 +84,10 @@ def _read_dlpack(array: Any) -> npt.NDArray[Any]:
 
 
 class _CopyOnHost:
-    """Exports another's memory as a copy in the host's; numpy asks its exporters for nothing."""
+    """Export an array through DLPack as a copy on the host.
+
+    `np.from_dlpack` does not request such a copy itself.
+    """
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -95,18 +100,18 @@ class _CopyOnHost:
 
 
 def _library(array: Any) -> str:
-    """Name of the package that its type comes from."""
+    """Return the name of the package that defines the array's type."""
     return type(array).__module__.partition(".")[0]
 
 
 def _cupy(array: Any) -> Any:
-    """CuPy, to read an array of some other library."""
+    """Import CuPy to read an array of another library; raise TypeError if it is missing."""
     try:
         return importlib.import_module("cupy")
     except ImportError:
         raise TypeError(
             f"an array of type {type(array).__name__} on a device can only be read with CuPy, "
-            "which is not installed: pip install 'triegp[cuda]', or copy it to the host"
+            "which is not installed: pip install 'triegp[cuda]', or copy the array to the host"
         ) from None
 
 

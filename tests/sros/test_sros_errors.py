@@ -33,7 +33,7 @@ CROSSING = [[0, 0, 5], [0, 0, 6], [0, 1, 5], [0, 1, 6]]
         ),
         (lambda: symmetric([0, 1]), r"partition must be a two-dimensional integer array"),
         (lambda: symmetric([[0.5]]), r"partition must be .* integer array .* float64"),
-        (lambda: symmetric(np.zeros((0, 2), int)), r"one row at least, got int64 \(0, 2\)"),
+        (lambda: symmetric(np.zeros((0, 2), int)), r"at least one row, got int64 \(0, 2\)"),
         (lambda: symmetric([[3, -2]]), r"partition must contain labels from 0 .* got -2"),
         (
             lambda: symmetric(np.array([[2**63]], dtype=np.uint64)),
@@ -45,7 +45,7 @@ CROSSING = [[0, 0, 5], [0, 0, 6], [0, 1, 5], [0, 1, 6]]
         (lambda: symmetric(u=1j), r"factor must be an array of real numbers, got complex128"),
         (
             lambda: sros.Sros([[0, 1]], [[0]], 1.0, 1.0),
-            r"row_partition and col_partition must have equally many columns, got 2 and 1",
+            r"row_partition and col_partition must have the same number of columns, got 2 and 1",
         ),
         (lambda: sros.Sros([[0]], [[-1]], 1.0, 1.0), r"col_partition must contain labels .* -1"),
         (
@@ -61,7 +61,7 @@ CROSSING = [[0, 0, 5], [0, 0, 6], [0, 1, 5], [0, 1, 6]]
         ),
         (
             lambda: sros.invert_shared(symmetric(u=[[1.0, 1.0], [1.0, 2.0]])),
-            r"columns that agree, but columns 0 and 1 differ",
+            r"equal columns, but columns 0 and 1 differ",
         ),
         (lambda: sros.kernel_partitions([0, 1]), r"bits must be a two-dimensional array of 0s"),
         (lambda: sros.kernel_partitions([[0.0, 1.0]]), r"bits must be .* got float64 \(1, 2\)"),

@@ -1,4 +1,4 @@
-"""Columns to bits: each feature is mapped onto [0, 1] and cut to a number of bits."""
+"""Encode feature columns as bits: map each feature onto [0, 1], then quantise it."""
 
 from triegp.encoding.codes import Codes, pack_codes
 from triegp.encoding.encoder import BitEncoder

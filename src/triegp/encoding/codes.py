@@ -1,9 +1,11 @@
-"""Codes: quantised rows as dense bit strings, in canonical bit order.
+"""Codes: quantised rows as packed bit strings, in canonical bit order.
 
 Canonical bit order is feature after feature, each feature's most significant bit first. Canonical
-bit b of a row lies in byte b // 8, under the mask 128 >> (b % 8); the last byte is padded with
-zeros. Eight bits a byte whatever the precision: the engines read keys byte by byte, so a dense row
-is also the fewest table look-ups.
+bit b of a row lies in byte b // 8, under the mask 128 >> (b % 8). The last byte is padded with
+zeros. Features do not start on byte boundaries: all bytes but the last hold eight bits. The engines
+build keys with one table look-up per byte, so dense packing needs the fewest look-ups.
+
+The *box* is the range from the smallest to the largest training value, in every feature.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ class Codes:
     Attributes
     ----------
     packed : uint8 array (n_rows, ceil(n_bits / 8))
-        The rows' bits in canonical order.
+        Bits of each row in canonical order.
     precision : int64 array (n_features,)
-        Bits of each feature.
+        Bits per feature.
     unrelated : bool array (n_rows,) or None
-        Rows that lie outside the training box and are unrelated to all rows of it
-        (k = 0); None if there are none.
+        True for rows outside the training box that have covariance k = 0 with all rows inside
+        it. None if there are no such rows.
     """
 
     packed: npt.NDArray[np.uint8]
@@ -62,7 +64,7 @@ class Codes:
 
     @property
     def n_bits(self) -> int:
-        """Number of bits a row, q."""
+        """Number of bits per row, q."""
         return int(self.precision.sum())
 
 
@@ -72,9 +74,10 @@ def pack_codes(codes: Any, precision: Any) -> Codes:
     Parameters
     ----------
     codes : integer array (n_rows, n_features)
-        Code j lies in [0, 2**precision[j]); exactly 2**precision[j] says "outside the box".
+        The code of feature j lies in [0, 2**precision[j]). The value 2**precision[j] marks the
+        row as outside the box.
     precision : int, or integer array (n_features,)
-        Bits of each feature, 1 to 32.
+        Bits per feature, 1 to 32 each and at most 100000 in total. An int applies to all features.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def pack_codes(codes: Any, precision: Any) -> Codes:
 
     Notes
     -----
-    O(n_rows * n_features) time, ceil(n_bits / 8) bytes a row.
+    O(n_rows * n_features) time, ceil(n_bits / 8) bytes per row.
     """
     codes = np.asarray(codes)
     if codes.ndim != 2 or codes.dtype.kind not in "iu":
@@ -115,19 +118,19 @@ def pack_codes(codes: Any, precision: Any) -> Codes:
 
 
 def hold_codes(codes: Codes, hold: Callable[[Any], Any]) -> Codes:
-    """The same codes in other memory, for example that of an engine (`Engine.hold`)."""
+    """Return the same codes in other memory, for example an engine's (`Engine.hold`)."""
     return replace(codes, packed=hold(codes.packed))
 
 
 def inner_rows(codes: Codes) -> npt.NDArray[np.int64]:
-    """Rows inside the box, in the memory in which the codes lie."""
+    """Return the indices of the rows inside the box, in the same memory as the codes."""
     rows = np.arange(codes.n_rows) if codes.unrelated is None else np.flatnonzero(~codes.unrelated)
     found: npt.NDArray[np.int64] = like(rows, codes.packed)
     return found
 
 
 def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
-    """The given rows of the codes, all of them inside the box."""
+    """Return the codes of the given rows, which must all lie inside the box."""
     return Codes(codes.packed[rows], codes.precision)
 
 
@@ -143,14 +146,14 @@ def _deposit(
 
 
 def check_precision(precision: Any, n_features: int) -> npt.NDArray[np.int64]:
-    """Return `precision` as one width a feature, 1 to 32 bits each and 10**5 in all."""
+    """Return `precision` as (n_features,): 1 to 32 bits per feature, at most 10**5 in total."""
     try:
         widths = np.asarray(precision)
     except ValueError:  # ragged
         widths = np.empty(0)
     if widths.dtype.kind not in "iu" or widths.ndim > 1:
         raise ValueError(
-            f"precision must be an integer or one integer a feature, got {precision!r}"
+            f"precision must be an integer or one integer per feature, got {precision!r}"
         )
     if widths.ndim == 0:
         widths = np.full(n_features, int(widths))

@@ -1,8 +1,8 @@
-"""Rows to codes: each feature onto [0, 1], then cut to a number of bits.
+"""The encoder: maps each feature onto [0, 1], then cuts it to a number of bits.
 
-The map of a feature onto [0, 1] is non-decreasing, and so is its code: a larger value never has a
-smaller code. Blocks of rows are held feature by feature, shape (n_features, m), so that every
-operation runs along the rows of one feature.
+The map of a feature onto [0, 1] is non-decreasing, so a larger value never has a smaller code.
+Blocks of m rows are stored transposed, with shape (n_features, m), so that every operation runs
+over contiguous values of one feature.
 """
 
 from __future__ import annotations
@@ -43,45 +43,50 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     ----------
     scaling : {"minmax", "ecdf"}, default="minmax"
         How a feature is mapped onto [0, 1]. "minmax" is linear between the smallest and the
-        largest training value. "ecdf" is the paper's: increasing and piecewise linear, the k-th
-        percentile goes to k/100 for k = 0, 10, ..., 100. Where percentiles are tied the map jumps;
-        the tied value itself takes the middle of its jump, but the smallest value always goes
-        to 0 and the largest to 1.
+        largest training value. "ecdf" is the paper's map: increasing and piecewise linear, with
+        the k-th percentile mapped to k/100 for k = 0, 10, ..., 100. If percentiles are tied, the
+        map jumps at the tied value, which is mapped to the middle of the jump. The smallest
+        value is always mapped to 0 and the largest to 1.
     precision : "auto", "paper", int or array-like (n_features,), default="auto"
-        Bits a feature, 1 to 32, and 10**5 in all. "paper" is the paper's rule,
-        min(8, floor(150 / n_features) + 1). "auto" begins with it, one bit for constant features,
-        and raises single features while bit strings are less unique than rows.
+        Bits per feature, 1 to 32 each and at most 10**5 in total. "paper" is the paper's rule,
+        min(8, floor(150 / n_features) + 1) for all features. "auto" starts from this rule, with
+        one bit for constant features. It then adds bits to single features until distinct rows
+        have distinct bit strings (see `separating_precision`).
     shift : None, "random" or array-like (n_features,), default=None
-        Shift of the grid, in [0, 1): u in [0, 1] becomes (u + shift) / 2, and each feature gets
-        one bit more, so that cells are as wide as without it.
+        Shift of the grid per feature, in [0, 1). A position u in [0, 1] becomes (u + shift) / 2.
+        Each feature gets one more bit, so that the cells keep their width.
     outside : {"clip", "unrelated", "error"}, default="clip"
-        What becomes of values outside the training box: moved to its border, unrelated to all
-        training rows (k = 0), or refused.
+        Treatment of values outside the training box, the range of the training values. "clip"
+        moves them to the border of the box. "unrelated" gives their rows covariance k = 0 with
+        all training rows. "error" raises ValueError.
     margin : float, default=0.0
-        Added to the width of the box before a feature is scaled (the paper's code adds 1e-6).
+        Added to the upper end of each feature's range before scaling (the paper's code adds
+        1e-6).
     random_state : int, RandomState or None, default=None
-        Draws the random shift; not used otherwise.
+        Seed of the random shift; not used otherwise.
 
     Attributes
     ----------
     n_features_in_ : int
     feature_names_in_ : object array (n_features,)
-        Only where the training X had names.
+        Only defined if the training X has feature names.
     precision_ : int64 array (n_features,)
-        Bits of each feature, including the one that a shift adds.
+        Bits per feature, including the bit that a shift adds.
     n_bits_ : int
-        Bits a row, the sum of `precision_`.
+        Bits per row, the sum of `precision_`.
     low_, high_ : float64 arrays (n_features,)
-        The training box.
+        The training box: smallest and largest training value per feature.
     knots_ : float64 array (n_features, 11) or None
-        Percentiles 0, 10, ..., 100 of each feature, for scaling="ecdf".
+        Percentiles 0, 10, ..., 100 of each feature if scaling="ecdf", otherwise None.
     shift_ : float64 array (n_features,) or None
+        The shift in use; None if there is none.
 
     Notes
     -----
-    `fit` is O(n d) time, for scaling="ecdf" O(n log n d); automatic precision adds a sort of the
-    rows and O(m d) a round for the m rows that the paper's rule leaves tied. `transform` and
-    `encode` are O(n d). Rows are read in blocks: input of any real dtype is never copied whole.
+    For n rows and d features, `fit` takes O(n d) time with scaling="minmax" and O(d n log n) with
+    scaling="ecdf". precision="auto" adds one sort of the rows, and O(m d) per round for the m rows
+    that still share a bit string. `transform` and `encode` take O(n d). Rows are read in blocks,
+    so input of any real dtype is never copied as a whole.
 
     Examples
     --------
@@ -125,7 +130,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Find the box, the percentiles and the precision.
+        """Compute the training box, the percentiles and the precision.
 
         Parameters
         ----------
@@ -133,13 +138,13 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             Finite real numbers.
         y : ignored
         sample_weight : array-like (n_rows,), optional
-            Non-negative. An integer weight equals repeating the row, also in the percentiles
-            (`weighted_percentiles` says what fractions mean); rows of weight 0 do not count.
+            Non-negative. An integer weight is equivalent to repeating the row. Rows of weight 0
+            are ignored. For fractional weights see `weighted_percentiles`.
 
         Returns
         -------
         BitEncoder
-            Itself.
+            self.
         """
         one_of("scaling", self.scaling, ("minmax", "ecdf"))
         one_of("outside", self.outside, OUTSIDE)
@@ -155,7 +160,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return self
 
     def transform(self, X: Any) -> Any:
-        """Quantise rows.
+        """Quantise rows to one integer code per feature.
 
         Parameters
         ----------
@@ -164,15 +169,15 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         Returns
         -------
         unsigned integer array (n_rows, n_features)
-            Codes below 2**precision_, of the smallest type that holds them all. With
-            outside="unrelated" a value outside the box has the code 2**precision_.
+            Codes below 2**precision_, in the smallest dtype that holds them all. With
+            outside="unrelated", the code of a value outside the box is 2**precision_.
         """
         check_is_fitted(self)
         data = self._check_rows(X, reset=False)
         return self._quantise(data, slice(0, data.shape[0]))
 
     def encode(self, X: Any) -> Codes:
-        """Quantise rows and pack their bits, `pack_codes(transform(X), precision_)`.
+        """Quantise rows and pack their bits: `pack_codes(transform(X), precision_)`.
 
         Parameters
         ----------
@@ -186,7 +191,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return self.encode_array(self._check_rows(X, reset=False))
 
     def encode_array(self, data: npt.NDArray[Any]) -> Codes:
-        """`encode` for an array that `real_array` gave: names and columns are not checked again."""
+        """Encode an array returned by `real_array`, without checking names and shape again."""
         n_rows = data.shape[0]
         packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
         unrelated = np.zeros(n_rows, dtype=np.bool_)
@@ -198,12 +203,12 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return Codes(packed, self.precision_.copy(), unrelated if unrelated.any() else None)
 
     def with_shift(self, shift: Any) -> Self:
-        """Return a fitted copy on another grid: same box and percentiles, the grid shifted.
+        """Return a fitted copy with the same box and percentiles, and another shift.
 
         Parameters
         ----------
         shift : array-like (n_features,) or None
-            In [0, 1).
+            Shift of the grid per feature, in [0, 1); None for no shift.
         """
         check_is_fitted(self)
         other = copy.copy(self)
@@ -216,7 +221,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # integers, whatever came in
+        tags.transformer_tags.preserves_dtype = []  # the output is integer for any input dtype
         return tags
 
     def _check_rows(self, X: Any, *, reset: bool) -> npt.NDArray[Any]:
@@ -225,7 +230,10 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return data
 
     def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
-        """Smallest and largest value of each feature, over the kept rows; all must be finite."""
+        """Return the smallest and largest value per feature over the kept rows.
+
+        Raises ValueError if any value is not finite, in rows that are not kept too.
+        """
         n_rows, n_features = data.shape
         low, high = np.full(n_features, np.inf), np.full(n_features, -np.inf)
         is_kept = np.zeros(n_rows, dtype=np.bool_)
@@ -241,7 +249,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     def _fit_precision(
         self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None
     ) -> Precision:
-        """Bits of each feature, including the one that a shift adds."""
+        """Return the bits per feature, including the bit that a shift adds."""
         n_features = data.shape[1]
         extra = 0 if self.shift_ is None else 1
         if not isinstance(self.precision, str):
@@ -250,7 +258,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             return _add_bit(check_precision(paper_precision(n_features), n_features), extra)
         if self.precision != "auto":
             raise ValueError(
-                "precision must be 'auto', 'paper', an integer or one integer a feature, "
+                "precision must be 'auto', 'paper', an integer or one integer per feature, "
                 f"got {self.precision!r}"
             )
         start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
@@ -266,7 +274,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return separating_precision(read, blocks, _add_bit(start, extra))
 
     def _quantise(self, data: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
-        """Codes of the given rows, (m, n_features)."""
+        """Return the codes of the given rows, (m, n_features)."""
         largest = (1 << int(self.precision_.max())) - (0 if self.outside == "unrelated" else 1)
         codes = np.empty((rows.stop - rows.start, data.shape[1]), np.min_scalar_type(largest))
         for block in row_blocks(codes.shape[0], data.shape[1]):
@@ -279,9 +287,10 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     def read_positions(
         self, data: npt.NDArray[Any], rows: slice, shift: Floats | None
     ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Positions of some rows in [0, 1], (n_features, m), and which are outside the box.
+        """Map some rows onto [0, 1].
 
-        Which are outside is (0, 0) where that makes no difference.
+        Returns the positions (n_features, m), and a bool array (n_features, m) that marks values
+        outside the box. The latter has shape (0, 0) if outside="clip", which does not need it.
         """
         outside = one_of("outside", self.outside, OUTSIDE)
         columns = _columns(data, rows)
@@ -295,7 +304,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
     @property
     def box(self) -> tuple[bytes | str, ...]:
-        """What encoders share that differ in their shifts and precisions alone."""
+        """Hashable value that is equal for encoders that differ only in shift and precision."""
         knots = b"" if self.knots_ is None else self.knots_.tobytes()
         top = self.high_ + self.margin
         return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
@@ -318,15 +327,15 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
 
 def _columns(data: npt.NDArray[Any], rows: RowIndex) -> Floats:
-    """Copy rows as a float64 block (n_features, m)."""
-    with np.errstate(over="ignore"):  # long doubles may become infinite, which is refused by name
+    """Copy rows into a float64 block (n_features, m)."""
+    with np.errstate(over="ignore"):  # a long double may become inf, which raises an error later
         return np.array(data[rows].T, dtype=np.float64, order="C")
 
 
 def _knots(
     data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, weights: Floats | None
 ) -> Floats:
-    """Percentiles of each feature over the kept rows, (n_features, 11)."""
+    """Return the percentiles of each feature over the kept rows, (n_features, 11)."""
     knots = np.empty((data.shape[1], N_STEPS + 1))
     for j in range(data.shape[1]):
         values = data[:, j].astype(np.float64)
@@ -337,7 +346,10 @@ def _knots(
 def _kept_rows(
     sample_weight: Any, n_rows: int
 ) -> tuple[npt.NDArray[np.intp] | None, Floats | None]:
-    """Numbers and weights of the rows of positive weight; None for all rows, all of weight 1."""
+    """Return indices and weights of the rows with positive weight.
+
+    Returns (None, None) if there are no weights: all rows count once.
+    """
     if sample_weight is None:
         return None, None
     weights = non_negative_vector("sample_weight", sample_weight, n_rows)
@@ -351,12 +363,14 @@ def _kept_rows(
 
 
 def _fit_shift(shift: Any, n_features: int, random_state: Any) -> Floats | None:
-    """One shift a feature, in [0, 1)."""
+    """Return one shift per feature, in [0, 1), or None if the grid is not shifted."""
     if shift is None:
         return None
     if isinstance(shift, str):
         if shift != "random":
-            raise ValueError(f"shift must be None, 'random' or one number a feature, got {shift!r}")
+            raise ValueError(
+                f"shift must be None, 'random' or one number per feature, got {shift!r}"
+            )
         drawn: Floats = check_random_state(random_state).uniform(size=n_features)
         return drawn
     fixed = finite_vector("shift", shift, n_features).copy()
@@ -367,7 +381,7 @@ def _fit_shift(shift: Any, n_features: int, random_state: Any) -> Floats | None:
 
 
 def _add_bit(precision: Precision, extra: int) -> Precision:
-    """Add the bit of a shift; 32 bits a feature and 10**5 in all are the limit with it, too."""
+    """Add the bit of a shift; the sum must still satisfy the limits of `check_precision`."""
     if extra and precision.max() >= MAX_PRECISION:
         j = int(precision.argmax())
         raise ValueError(

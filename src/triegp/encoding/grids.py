@@ -1,4 +1,4 @@
-"""The same rows on many grids: what the trees of a forest read."""
+"""Encode the same rows on many shifted grids, one per tree of a forest."""
 
 from __future__ import annotations
 
@@ -15,27 +15,33 @@ from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import n_cells
 from triegp.engines import Engine, pack_positions
 
-ENTRIES = 2**15  # of a block of rows, which one thread has
+ENTRIES = 2**15  # values per block of rows; one thread encodes one block at a time
 
 
 def encode_grids(
     encoders: Sequence[BitEncoder], data: npt.NDArray[Any], engine: Engine
 ) -> list[Codes]:
-    """Codes of the rows on every grid, each as `BitEncoder.encode_array` gives it.
+    """Encode rows with every encoder.
 
     Parameters
     ----------
     encoders : sequence of BitEncoder
-        Fitted to as many features.
+        Fitted encoders, each for n_features features.
     data : array (n_rows, n_features)
-        As `real_array` gives it.
+        Rows as `real_array` returns them.
     engine : Engine
-        Who shares out blocks of rows.
+        Runs the blocks of rows in parallel.
+
+    Returns
+    -------
+    list of Codes
+        One per encoder, equal to `encoder.encode_array(data)`.
 
     Notes
     -----
-    O(n d) for every map onto [0, 1] and O(n d) for every grid: encoders of the same box and
-    percentiles share the map, so one more grid is a shift, a cut and packing, in one pass.
+    O(n d) for every distinct map onto [0, 1], plus O(n d) for every grid. Encoders with the same
+    box and percentiles share the map. Each further grid then takes one pass that shifts, cuts and
+    packs.
     """
     n_rows, n_features = data.shape
     groups: dict[Any, list[int]] = {}

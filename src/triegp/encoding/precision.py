@@ -1,12 +1,14 @@
-"""Automatic precision: as few bits a feature as keep the bit strings as unique as the rows.
+"""Automatic precision: few bits per feature, yet distinct rows have distinct bit strings.
 
-The paper ("A Simple Performance Improvement") raises one precision for all features by hand while
-bit strings are less unique than rows. Here each feature has its own, and only those are raised
-whose next bits tell apart rows that would otherwise share a bit string.
+The paper ("A Simple Performance Improvement") raises one precision, common to all features, by
+hand while there are fewer distinct bit strings than distinct rows. Here each feature has its own
+precision. It is raised only if the added bits separate rows that would otherwise share a bit
+string.
 
-A feature's code at precision p is the first p bits of its code at 32 bits, its *full code*. So two
-rows come apart in feature j at one fixed depth, where their full codes first differ, and rows once
-apart stay apart: every round looks only at the rows that are still tied.
+The *full code* of a feature is its code at 32 bits. Its code at precision p is the first p bits of
+the full code. So two rows separate in feature j at a fixed depth: the first bit at which their full
+codes differ. Raising a precision never makes separated rows share a bit string again. Each round
+therefore reads only the *tied* rows: those that still share a bit string with a different row.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ ReadCodes = Callable[[slice | npt.NDArray[np.intp]], FullCodes]
 
 MAX_PAIRS = 20_000
 MAX_PAIR_ENTRIES = 2**21
-NEVER = MAX_PRECISION + 1  # the depth at which two equal full codes come apart
+NEVER = MAX_PRECISION + 1  # depth assigned to a pair with equal full codes
 
 
 def paper_precision(n_features: int) -> int:
@@ -43,24 +45,25 @@ def paper_precision(n_features: int) -> int:
 def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precision) -> Precision:
     """Raise `start`, feature by feature, until distinct rows have distinct bit strings.
 
-    Each round takes up to 20,000 pairs of distinct rows that share a bit string and raises, step
-    by step, the feature whose next bits separate most of them per bit, until all are separated;
-    then all rows still tied are grouped again. It ends when no two rows differ that 32 bits a
-    feature (10**5 in all) could tell apart. Features that separate nothing stay as they are.
+    Each round takes at most 20,000 pairs of distinct rows that share a bit string. It repeatedly
+    raises the feature that separates the most pairs per added bit, until all pairs are separated.
+    The rows that are still tied are then grouped again by bit string. The search ends when no tied
+    rows are left, or when the limits (32 bits per feature, 10**5 in total) allow no further
+    separation. Features that separate no pair keep their precision.
 
     Parameters
     ----------
     read : callable
         Takes a slice or an index array of rows, returns their full codes, uint32 (n_features, m).
     blocks : sequence of slices
-        Cover the rows once, in order; the first pass reads block by block.
+        Cover each row once, in order; the first pass reads block by block.
     start : int64 array (n_features,)
-        Bits of each feature to begin with.
+        Initial bits per feature.
 
     Returns
     -------
     int64 array (n_features,)
-        Not below `start`; the same for any order of the rows.
+        Bits per feature, at least `start`. Does not depend on the order of the rows.
 
     Examples
     --------
@@ -70,9 +73,9 @@ def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precis
 
     Notes
     -----
-    O(n d) to read, one sort of n, then O(m d) a round for the m rows still tied. Rows are compared
-    by 64-bit hashes: two hashes that collide can cost one tie, and nothing else. Memory: 24 bytes
-    a row, and 4 d bytes a tied row.
+    O(n d) to read the n rows of d features and one sort of n hashes, then O(m d) per round for the
+    m rows still tied. Memory: 24 bytes per row, and 4 d bytes per tied row. Rows are compared by
+    64-bit hashes. The only effect of a hash collision is that two rows may stay tied.
     """
     precision = start.copy()
     rows, group, identity = _tied_rows(read, blocks, precision)
@@ -94,9 +97,10 @@ def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precis
 def _tied_rows(
     read: ReadCodes, blocks: Sequence[slice], precision: Precision
 ) -> tuple[npt.NDArray[np.intp], Hashes, Hashes]:
-    """Find the rows that share a bit string with a row of other full codes, one row of each kind.
+    """Find the rows that share a bit string with a row whose full codes differ.
 
-    Returns their numbers, the hashes of their bit strings (sorted) and of their full codes.
+    Of rows with equal full codes, only one is returned. Returns the row indices, the hashes of
+    their bit strings (sorted) and the hashes of their full codes.
     """
     n_rows = blocks[-1].stop
     group, identity = np.empty(n_rows, np.uint64), np.empty(n_rows, np.uint64)
@@ -106,13 +110,13 @@ def _tied_rows(
         group[block] = hash_rows(_prefix(codes, precision), features)
         identity[block] = hash_rows(codes, features)
     rows = np.argsort(group)
-    rows = rows[_in_runs(group[rows])]  # most rows are often alone: sort only the others again
+    rows = rows[_in_runs(group[rows])]  # often few rows are tied: only these are sorted again
     rows = rows[_tied_order(group[rows], identity[rows])]
     return rows, group[rows], identity[rows]
 
 
 def _tied_order(group: Hashes, identity: Hashes) -> npt.NDArray[np.intp]:
-    """Order by group, then by identity; drop doubles and what is then alone in its group."""
+    """Sort by group, then by identity; drop duplicates, then groups of one row."""
     order = np.lexsort((identity, group))
     is_first = np.ones(order.size, dtype=np.bool_)
     is_first[1:] = (np.diff(group[order]) != 0) | (np.diff(identity[order]) != 0)
@@ -136,10 +140,10 @@ def _parts(rows: npt.NDArray[np.intp], blocks: Sequence[slice]) -> list[npt.NDAr
 
 
 def _pair_depths(codes: FullCodes, group: Hashes) -> npt.NDArray[np.uint8]:
-    """Bits at which neighbours in a group come apart, uint8 (n_features, n_pairs).
+    """Depths at which pairs of tied rows separate in each feature, uint8 (n_features, n_pairs).
 
-    Neighbours by hash, thinned evenly to the largest number of pairs: as good as random, but the
-    same for any order of the rows.
+    The pairs are neighbours in the order of the hashes, thinned evenly to the maximum number of
+    pairs. This is as good as a random choice, and does not depend on the order of the rows.
     """
     n_features = codes.shape[0]
     left = np.flatnonzero(group[1:] == group[:-1])
@@ -151,7 +155,10 @@ def _pair_depths(codes: FullCodes, group: Hashes) -> npt.NDArray[np.uint8]:
 
 
 def _raise_for_pairs(depths: npt.NDArray[np.uint8], precision: Precision) -> Precision:
-    """Raise precision, best ratio of separated pairs to bits first, until no pair is left."""
+    """Raise `precision` until all pairs are separated, most separated pairs per bit first.
+
+    Stops earlier if the limit of 10**5 bits in total leaves no useful step.
+    """
     precision = precision.copy()
     budget = MAX_BITS - int(precision.sum())
     depths = depths[:, (depths > precision[:, None]).all(axis=0)]
@@ -174,7 +181,7 @@ def _raise_for_pairs(depths: npt.NDArray[np.uint8], precision: Precision) -> Pre
 
 
 def _count_depths(depths: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Count pairs by feature and depth, int64 (n_features, NEVER + 1)."""
+    """Count pairs per feature and depth, int64 (n_features, NEVER + 1)."""
     n_features = depths.shape[0]
     cells = np.arange(n_features)[:, None] * (NEVER + 1) + depths
     counts = np.bincount(cells.ravel(), minlength=n_features * (NEVER + 1))
@@ -182,14 +189,15 @@ def _count_depths(depths: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def _prefix(codes: FullCodes, precision: Precision) -> FullCodes:
-    """Cut full codes (n_features, m) to their first bits."""
+    """Cut full codes (n_features, m) to their first `precision` bits."""
     return codes >> (MAX_PRECISION - precision).astype(np.uint32)[:, None]
 
 
 def hash_rows(columns: npt.NDArray[Any], features: npt.NDArray[np.intp] | None = None) -> Hashes:
-    """Hash each row of unsigned integers (n_columns, m): the sum of its mixed entries (SplitMix64).
+    """Hash each of m rows of unsigned integers (n_columns, m).
 
-    features: numbers of the columns; by default 0, 1, ...
+    The hash is the sum, modulo 2**64, of the row's entries mixed by SplitMix64. `features` are the
+    column numbers that enter the mixing, by default 0, 1, ...
     """
     numbers = np.arange(columns.shape[0]) if features is None else features
     salt = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -199,5 +207,5 @@ def hash_rows(columns: npt.NDArray[Any], features: npt.NDArray[np.intp] | None =
     state ^= state >> np.uint64(27)
     state *= np.uint64(0x94D049BB133111EB)
     state ^= state >> np.uint64(31)
-    total: Hashes = state.sum(axis=0, dtype=np.uint64)  # wraps
+    total: Hashes = state.sum(axis=0, dtype=np.uint64)  # modulo 2**64
     return total

@@ -1,4 +1,4 @@
-"""Reading X: anything like a table as an array of real numbers, in blocks of rows."""
+"""Reading X: conversion of any table to an array of real numbers, and checks by blocks of rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
 
 
 def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
-    """X as a two-dimensional array of real numbers, copied only if it must be.
+    """Return X as a two-dimensional array of real numbers, copied only if necessary.
 
-    Errors speak of the given estimator.
+    Error messages name the given estimator.
     """
     try:
         data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
@@ -40,7 +40,11 @@ def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> 
 
 
 def check_finite(data: npt.NDArray[Any], names: Any = None, first_row: int = 0) -> None:
-    """Raise ValueError that names the first entry of rows (n, d) that is not finite."""
+    """Raise ValueError if an entry of `data` (n, d) is not finite.
+
+    The message names the entry, by column name if `names` is given, with rows counted from
+    `first_row`.
+    """
     n_rows, n_features = data.shape
     for rows in row_blocks(n_rows, n_features):
         is_finite = np.isfinite(data[rows])
@@ -53,13 +57,13 @@ def check_finite(data: npt.NDArray[Any], names: Any = None, first_row: int = 0) 
 
 
 def place(column: int, row: int, names: Any) -> str:
-    """Say where: the column, by name too if it has one, and the row."""
+    """Describe a position for an error message: column number, name if there is one, and row."""
     number = f"{names[column]!r} ({column})" if names is not None else f"{column}"
     return f"in column {number} at row {row}"
 
 
 def _first_non_number(X: Any) -> str | None:
-    """Find the first cell, column by column, that is no number: what and where it is."""
+    """Describe the first cell, column by column, that is not a number, and its position."""
     if issparse(X):
         return None
     try:

@@ -1,7 +1,7 @@
-"""The map of features onto [0, 1]: linear, or by their percentiles; and its cut into bits.
+"""The maps of features onto [0, 1], linear or by percentiles, and the cut into bits.
 
-Every map is non-decreasing. Blocks of rows are held feature by feature, shape (n_features, m), so
-that every operation runs along the rows of one feature.
+Every map is non-decreasing. Blocks of m rows are stored transposed, with shape (n_features, m), so
+that every operation runs over contiguous values of one feature.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class FeatureMap:
     Attributes
     ----------
     low, high : float64 arrays (n_features,)
-        The box.
+        Range of each feature; values outside it are clipped.
     knots : float64 array (n_features, 11) or None
         Percentiles 0, 10, ..., 100; None for the linear map.
     shift : float64 array (n_features,) or None
-        In [0, 1).
+        Shift of the grid, in [0, 1): a position u becomes (u + shift) / 2. None for no shift.
     """
 
     low: Floats
@@ -37,18 +37,18 @@ class FeatureMap:
 
 
 def positions(columns: Floats, feature_map: FeatureMap) -> Floats:
-    """Map each feature onto [0, 1], O(1) a value.
+    """Map each feature onto [0, 1], O(1) per value.
 
     Parameters
     ----------
     columns : float64 array (n_features, m)
-        Overwritten: clipped to the box.
+        Values. Overwritten: clipped to [low, high].
     feature_map : FeatureMap
 
     Returns
     -------
     float64 array (n_features, m)
-        Non-decreasing in each value.
+        Positions, non-decreasing in each value.
     """
     np.clip(columns, feature_map.low[:, None], feature_map.high[:, None], out=columns)
     if feature_map.knots is None:
@@ -62,9 +62,9 @@ def positions(columns: Floats, feature_map: FeatureMap) -> Floats:
 
 
 def cut(at: Floats, precision: Precision) -> Floats:
-    """First `precision` bits of positions (n_features, m) in [0, 1], as whole numbers in float64.
+    """Cut positions (n_features, m) in [0, 1] to their first `precision` bits.
 
-    Overwrites `at`.
+    Returns integers stored as float64. Overwrites `at`.
     """
     size = n_cells(precision)
     at *= size
@@ -74,25 +74,26 @@ def cut(at: Floats, precision: Precision) -> Floats:
 
 
 def n_cells(precision: Precision) -> Floats:
-    """2**precision as a column (n_features, 1)."""
+    """Return 2**precision as a column (n_features, 1)."""
     return np.ldexp(1.0, precision.astype(np.intc))[:, None]
 
 
 def weighted_percentiles(values: Floats, weights: Floats | None = None) -> Floats:
-    """Percentiles 0, 10, ..., 100 of weighted values.
+    """Compute percentiles 0, 10, ..., 100 of weighted values.
 
-    Lay the sorted values in a line, each as long as its weight. With g the smallest weight, but
-    at most 1, a value holds from where its stretch begins to g before its end; between there and
-    the next value's begin the line is linear. Percentile k is the line's height at k/100 of the way
-    to g before the end. With whole weights that is `numpy.percentile` of the repeated values; all
-    weights equal, and at most 1, it is that of the values.
+    With integer weights the result is `numpy.percentile` of the values repeated weight times. With
+    equal weights of at most 1 it is `numpy.percentile` of the values. In general, let the i-th
+    sorted value v_i occupy the interval [a_i, b_i] of length weight_i, with b_i = a_(i+1) and
+    a_1 = 0. Let g be the smallest weight, or 1 if that is less. The quantile function equals v_i on
+    [a_i, b_i - g] and is linear from v_i to v_(i+1) on [b_i - g, b_i]. Percentile k is its value at
+    k/100 of the sum of the weights minus g.
 
     Parameters
     ----------
     values : float64 array (n,)
-        At least one.
+        At least one value.
     weights : float64 array (n,), optional
-        Positive; by default all are 1.
+        Positive; by default all weights are 1.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def weighted_percentiles(values: Floats, weights: Floats | None = None) -> Float
         lower = at.astype(np.intp)
         ramp = at - lower
         needed = np.union1d(lower, np.minimum(lower + 1, n_values - 1))
-        ordered = np.partition(values, needed)  # sorted at these places, faster than everywhere
+        ordered = np.partition(values, needed)  # cheaper than a full sort
     else:
         order = np.argsort(values, kind="stable")
         ordered = values[order]
@@ -125,14 +126,17 @@ def weighted_percentiles(values: Floats, weights: Floats | None = None) -> Float
         lower = np.minimum(np.searchsorted(end, at, side="right"), n_values - 1)
         ramp = np.clip(at - (end[lower] - grain), 0.0, grain) / grain
     left, right = ordered[lower], ordered[np.minimum(lower + 1, n_values - 1)]
-    # Not left + ramp * (right - left), which overflows; clipped, for it may round past its ends.
+    # left + ramp * (right - left) could overflow. Clip, since rounding may leave [left, right].
     heights = np.clip(left * (1.0 - ramp) + right * ramp, left, right)
     heights[0], heights[-1] = ordered[0], ordered[-1]
     return np.maximum.accumulate(heights)
 
 
 def _fraction(values: Floats, low: Floats, high: Floats) -> Floats:
-    """(values - low) / (high - low), 0 where low == high; no overflow, in [0, 1] and monotone."""
+    """Compute (values - low) / (high - low), or 0 if low == high.
+
+    Assumes low <= values <= high. The result lies in [0, 1], is monotone and never overflows.
+    """
     with np.errstate(over="ignore"):
         half = np.where(np.isinf(high - low), 0.5, 1.0)
     if (half < 1.0).any():
@@ -145,8 +149,11 @@ def _fraction(values: Floats, low: Floats, high: Floats) -> Floats:
 
 
 def _ecdf(columns: Floats, knots: Floats) -> Floats:
-    """Piecewise linear map by the knots (n_features, 11), for values between first and last."""
-    last = np.zeros(columns.shape, dtype=np.intp)  # the last knot that is not above the value
+    """Map values piecewise linearly by knots (n_features, 11).
+
+    Assumes values between the first and the last knot.
+    """
+    last = np.zeros(columns.shape, dtype=np.intp)  # index of the last knot <= the value
     for k in range(1, N_STEPS + 1):
         last += columns >= knots[:, k, None]
     flat = last + np.arange(knots.shape[0])[:, None] * (N_STEPS + 1)
@@ -160,7 +167,11 @@ def _ecdf(columns: Floats, knots: Floats) -> Floats:
 
 
 def _knot_positions(knots: Floats) -> Floats:
-    """Where each knot goes, in tenths: a tie to the middle of its jump, the ends to the ends."""
+    """Return the position of each knot, in tenths.
+
+    Tied knots are mapped to the middle of their jump, except that knots equal to the first are
+    mapped to 0 and knots equal to the last to 10.
+    """
     same = knots[:, :, None] == knots[:, None, :]
     first = same.argmax(axis=2)
     last = N_STEPS - same[:, :, ::-1].argmax(axis=2)

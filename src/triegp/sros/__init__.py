@@ -1,7 +1,7 @@
-"""SROS algebra: operators that are sums of sparse rank-one matrices, on nested partitions.
+"""SROS algebra: operators that are sums of sparse rank-one matrices (SROS) on nested partitions.
 
-Cohen, Daulton, Osborne, "Log-Linear-Time Gaussian Processes Using Binary Tree Kernels", NeurIPS
-2022, sections 4 and 5, Appendices A and B. See `docs/sros.md`.
+Implements sections 4 and 5 and Appendices A and B of the paper: Cohen, Daulton, Osborne,
+"Log-Linear-Time Gaussian Processes Using Binary Tree Kernels", NeurIPS 2022. See `docs/sros.md`.
 """
 
 from triegp.sros.forms import Sros, SymmetricSros, to_sros

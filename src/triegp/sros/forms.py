@@ -1,4 +1,4 @@
-"""The two forms of an operator that is a sum of sparse rank-one matrices: general, symmetric."""
+"""The general and the symmetric form of a sum of sparse rank-one matrices (SROS)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from triegp.sros.partitions import Labels, check_labels
 class Sros:
     """The operator L(P, P', U, U'), n_rows by n_cols (paper, section 4, Definition 3).
 
-    Entry (a, b) is the sum over i of U[a, i] U'[b, i] where P[a, i] = P'[b, i].
+    Entry (a, b) is the sum of U[a, i] U'[b, i] over all i with P[a, i] = P'[b, i].
 
     Attributes
     ----------
     row_partition : integer array (n_rows, q)
-        P: labels >= 0, one partition a column. They need not be nested.
+        P: labels >= 0 of the operator's rows, one partition per column. The partitions need not
+        be nested.
     col_partition : integer array (n_cols, q)
-        P': labels of the columns' side; equal labels meet.
+        P': labels >= 0 of the operator's columns, compared with the labels in P.
     row_factor : float64 array (n_rows, q)
-        U; anything that broadcasts to this shape.
+        U, or an array that broadcasts to this shape.
     col_factor : float64 array (n_cols, q)
-        U'; anything that broadcasts to this shape.
+        U', or an array that broadcasts to this shape.
 
     Examples
     --------
@@ -38,8 +39,8 @@ class Sros:
 
     Notes
     -----
-    O((n_rows + n_cols) q) memory. Labels of 4 (n_rows + n_cols) or more are replaced by smaller
-    ones that say the same.
+    O((n_rows + n_cols) q) memory. In columns with labels of 4 (n_rows + n_cols) or more, labels
+    are replaced by smaller ones that describe the same partition.
     """
 
     row_partition: Labels
@@ -69,16 +70,17 @@ class SymmetricSros:
     Attributes
     ----------
     partition : integer array (n_rows, q)
-        P: labels >= 0, one partition a column.
+        P: labels >= 0, one partition per column.
     coefficient : float64 array (n_rows, q)
-        C: of any sign, constant on each cell of its column; anything that broadcasts.
+        C, or an array that broadcasts to this shape. Constant on each cell of its column, of any
+        sign.
     factor : float64 array (n_rows, q)
-        U; anything that broadcasts to this shape.
+        U, or an array that broadcasts to this shape.
 
     Raises
     ------
     ValueError
-        If `coefficient` is not constant on a cell.
+        If `coefficient` is not constant on each cell.
 
     Examples
     --------
@@ -90,7 +92,7 @@ class SymmetricSros:
 
     Notes
     -----
-    O(n_rows q) time and memory. The partitions must be nested for `invert` and for traces only.
+    O(n_rows q) time and memory. Only `invert` and the traces require nested partitions.
     """
 
     partition: Labels
@@ -114,9 +116,9 @@ class SymmetricSros:
 
 
 def to_sros(operator: Sros | SymmetricSros) -> Sros:
-    """Return the operator in the general form, L(P, P, U, C * U) for a symmetric one.
+    """Return the operator in the general form.
 
-    O(n q).
+    A symmetric operator becomes L(P, P, U, C * U), in O(n q). A general one is returned unchanged.
 
     Examples
     --------
@@ -131,7 +133,7 @@ def to_sros(operator: Sros | SymmetricSros) -> Sros:
 
 
 def _broadcast(name: str, value: Any, partition: Labels) -> Floats:
-    """Return `value` as finite float64 numbers of the partition's shape, without copying."""
+    """Return `value` as finite float64 numbers, broadcast to the partition's shape as a view."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
@@ -149,7 +151,7 @@ def _broadcast(name: str, value: Any, partition: Labels) -> Floats:
 
 
 def _check_constant(coefficient: Floats, partition: Labels, given: Labels) -> None:
-    """Refuse a coefficient that differs within a cell of its column."""
+    """Raise ValueError if a coefficient varies within a cell of its column."""
     for k in range(partition.shape[1]):
         labels, column = partition[:, k], coefficient[:, k]
         of_cell = np.zeros(int(labels.max()) + 1)

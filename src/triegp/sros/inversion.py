@@ -1,7 +1,7 @@
 """The inverse and the log determinant of I + L(P, C, U), and traces of products.
 
-Inside, arrays are (q, n): columns coarse to fine, rows in the order of `nest`, so that a sum over
-the cells of a column is a sum over runs.
+Internally, arrays are (q, n), with columns from coarse to fine and rows in the order of `nest`.
+Each cell of a column is then a run of neighbouring rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InverseSros:
     symmetric : SymmetricSros
         L(P, C', U'): the inverse without its identity part.
     log_det : float
-        log |I + L(P, C, U)|, of the matrix that was inverted.
+        log |I + L(P, C, U)|, the log determinant of the matrix that was inverted.
     """
 
     symmetric: SymmetricSros
@@ -35,14 +35,14 @@ class InverseSros:
 
 
 def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseSros:
-    """Invert I + L(P, C, U), by the faster of the two algorithms that applies.
+    """Invert I + L(P, C, U) by the fastest algorithm that applies.
 
     Parameters
     ----------
     symmetric : SymmetricSros
         L(P, C, U), with nested partitions.
     nesting : Nesting, optional
-        `nest(symmetric.partition)`, where it is known already.
+        `nest(symmetric.partition)`, if it is already known. The default computes it.
 
     Returns
     -------
@@ -54,8 +54,9 @@ def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseS
     ValueError
         If the partitions are not nested.
     numpy.linalg.LinAlgError
-        If I + L is not positive definite, or is not without some of its coarsest columns (they
-        are added finest first). Neither happens while C >= 0.
+        If I + L is not positive definite, or not positive definite if some of its coarsest
+        columns are left out (the algorithms add columns from fine to coarse). This can't happen
+        if C >= 0.
 
     Examples
     --------
@@ -71,9 +72,9 @@ def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseS
 
     Notes
     -----
-    `invert_shared` if the columns of U agree, O(n q); else `invert_general`, O(n q^2). The two
-    parts of the inverse nearly cancel where L is large: about as many of 16 digits may be lost
-    as log10 of its largest eigenvalue.
+    Uses `invert_shared`, O(n q), if all columns of U are equal; otherwise `invert_general`,
+    O(n q^2). If L is large, the two parts of the inverse nearly cancel: up to about log10 of the
+    largest eigenvalue of L of the 16 digits may be lost.
     """
     if _columns_agree(symmetric.factor):
         return invert_shared(symmetric, nesting)
@@ -83,7 +84,7 @@ def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseS
 def invert_general(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseSros:
     """Invert I + L(P, C, U) for any U.
 
-    Parameters, results and errors are those of `invert`.
+    Parameters, return value and errors are those of `invert`.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def invert_general(symmetric: SymmetricSros, nesting: Nesting | None = None) -> 
 
     Notes
     -----
-    Paper, Algorithm 2, O(n q^2). Where the columns of U agree the results are those of
+    Paper, Algorithm 2, O(n q^2). If all columns of U are equal, the result is that of
     `invert_shared`.
     """
     nesting = nest(symmetric.partition) if nesting is None else nesting
@@ -117,9 +118,10 @@ def invert_general(symmetric: SymmetricSros, nesting: Nesting | None = None) -> 
 
 
 def invert_shared(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseSros:
-    """Invert I + L(P, C, U) where all columns of U are the same.
+    """Invert I + L(P, C, U) if all columns of U are equal.
 
-    Parameters, results and errors are those of `invert`; and ValueError if the columns differ.
+    Parameters, return value and errors are those of `invert`. Also raises ValueError if columns of
+    U differ.
 
     Examples
     --------
@@ -129,12 +131,12 @@ def invert_shared(symmetric: SymmetricSros, nesting: Nesting | None = None) -> I
 
     Notes
     -----
-    Paper, Algorithm 4, O(n q). The update of U' by C' u' y, with C' = -c / (1 + z) and z = c y,
-    is a division by 1 + z, and done as one: nothing cancels.
+    Paper, Algorithm 4, O(n q). The paper updates U' by adding C' u' y, with C' = -c / (1 + z) and
+    z = c y. This equals a division by 1 + z. The code divides, which avoids cancellation.
     """
     if not _columns_agree(symmetric.factor):
         k = int(np.argmax((symmetric.factor != symmetric.factor[:, :1]).any(axis=0)))
-        raise ValueError(f"factor must have columns that agree, but columns 0 and {k} differ")
+        raise ValueError(f"factor must have equal columns, but columns 0 and {k} differ")
     nesting = nest(symmetric.partition) if nesting is None else nesting
     c = _arrange(nesting, symmetric.coefficient)
     inverse_c, inverse_u = np.empty(c.shape), np.empty(c.shape)
@@ -154,12 +156,12 @@ def invert_shared(symmetric: SymmetricSros, nesting: Nesting | None = None) -> I
 
 
 def trace_of_product(left: SymmetricSros, right: SymmetricSros) -> float:
-    """Trace of the product of two symmetric operators.
+    """Compute the trace of the product of two symmetric operators.
 
     Parameters
     ----------
     left, right : SymmetricSros
-        Of the same size; all columns of both partitions must be comparable.
+        Operators of the same shape. The columns of both partitions together must be nested.
 
     Returns
     -------
@@ -174,9 +176,9 @@ def trace_of_product(left: SymmetricSros, right: SymmetricSros) -> float:
 
     Notes
     -----
-    Two columns share the cells of the finer one, so their trace is the sum over these cells of
-    c c' (sum of u u')^2: paper, Algorithm 5, with any vector for its vector of ones, and with c
-    outside the square, where it needs no complex root. O(n q q').
+    O(n q q'). The trace for two columns is the sum of c c' (sum of u u')^2 over the cells of the
+    finer one. This is the paper's Algorithm 5 with two changes. Its vector of ones may be any
+    vector. The coefficients c stay outside the square, so a negative c needs no complex root.
     """
     if left.shape != right.shape:
         raise ValueError(
@@ -198,16 +200,17 @@ def trace_of_product(left: SymmetricSros, right: SymmetricSros) -> float:
 def level_traces(
     symmetric: SymmetricSros, identity: float = 0.0, nesting: Nesting | None = None
 ) -> Floats:
-    """Trace of the product of each partition's own operator and identity * I + L.
+    """Compute the trace of L(P_i, 1, 1) times identity * I + L, for each column i of P.
 
     Parameters
     ----------
     symmetric : SymmetricSros
         L = L(P, C, U), with nested partitions.
-    identity : float
-        Multiple of the identity that is added to L: 1 for the L of an `InverseSros`.
+    identity : float, default=0.0
+        Multiple of the identity that is added to L. Use 1 for the `symmetric` part of an
+        `InverseSros`.
     nesting : Nesting, optional
-        `nest(symmetric.partition)`, where it is known already.
+        `nest(symmetric.partition)`, if it is already known. The default computes it.
 
     Returns
     -------
@@ -221,9 +224,10 @@ def level_traces(
 
     Notes
     -----
-    Paper, Appendix B and Algorithm 5 for every i and j. The sums of U_j over the cells of P_i,
-    i >= j, come from those over the next finer partition; a term with i < j does not depend on
-    i. c stands outside the square, so no number is complex. O(n q^2).
+    Paper, Appendix B, and Algorithm 5 for every pair of columns i and j. O(n q^2). If column i is
+    at least as fine as j, the sums of U_j over the cells of P_i are computed from those over the
+    next finer partition. If it is coarser, the term does not depend on i. The coefficients c stay
+    outside the square, so a negative c needs no complex root.
     """
     nesting = nest(symmetric.partition) if nesting is None else nesting
     c = _arrange(nesting, symmetric.coefficient)
@@ -245,32 +249,38 @@ def level_traces(
 
 
 def coarsening_steps(nesting: Nesting) -> list[Ints]:
-    """For each level, which cells of the next finer one (rows for the finest) start its cells."""
+    """For each level, return the cells of the next finer level that start its cells.
+
+    For the finest level, rows take the place of the cells of a finer level.
+    """
     starts = [*nesting.starts, np.arange(nesting.n_rows)]
     return [np.searchsorted(fine, coarse) for coarse, fine in pairwise(starts)]
 
 
 def _rank_one_terms(c: Floats, new_u: Floats, u: Floats, nesting: Nesting, i: int) -> Floats:
-    """z = c u'^T u on each cell of a column: 1 + z, the factor of the determinant, is > 0."""
+    """Compute z = c u'^T u on each cell of column i.
+
+    1 + z is the cell's factor of the determinant. Raises LinAlgError unless it is > 0 and finite.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         z: Floats = c * np.add.reduceat(new_u * u, nesting.cells(i)[0])
     if not (z.min() > -1.0 and z.max() < np.inf):
         cell = int(np.argmin((z > -1.0) & (z < np.inf)))
         row = nesting.order[nesting.cells(i)[0][cell]]
         raise np.linalg.LinAlgError(
-            "I + L(P, C, U) must be positive definite, and also without its coarsest columns: "
+            "I + L(P, C, U) must be positive definite, also without its coarsest columns: "
             f"got 1 + z = {1.0 + z[cell]} in column {nesting.columns[i]} on the cell of row {row}"
         )
     return z
 
 
 def _columns_agree(factor: Floats) -> bool:
-    """Whether all columns are the same; a broadcast column is not compared."""
+    """Return True if all columns are equal; a broadcast column needs no comparison."""
     return factor.strides[1] == 0 or bool((factor == factor[:, :1]).all())
 
 
 def _arrange(nesting: Nesting, array: Floats) -> Floats:
-    """(n, q) to (q, n), columns coarse to fine, rows in the order of the nesting."""
+    """Rearrange (n, q) to (q, n): columns coarse to fine, rows in the order of the nesting."""
     if array.strides[0] == 0:
         return np.broadcast_to(array[:1, nesting.columns].T, array.shape[::-1])
     arranged = np.empty(array.shape[::-1])
@@ -282,7 +292,7 @@ def _arrange(nesting: Nesting, array: Floats) -> Floats:
 def _restore(
     symmetric: SymmetricSros, nesting: Nesting, c: Floats, u: Floats, log_det: float
 ) -> InverseSros:
-    """From (q, n) back to the caller's rows and columns."""
+    """Build the inverse from C' and U' (q, n), in the original order of rows and columns."""
     new_c, new_u = np.empty(c.shape), np.empty(u.shape)
     for i, k in enumerate(nesting.columns):
         new_c[k, nesting.order] = c[i]

@@ -1,4 +1,4 @@
-"""What operators in SROS form do: products with vectors, dense form, transpose, sum, diagonal."""
+"""Operations on SROS operators: products with vectors, dense form, transpose, sum, diagonal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BLOCK = 1 << 23  # numbers in the largest temporary of a product with many vect
 
 
 def matvec(operator: Sros | SymmetricSros, x: Any) -> Floats:
-    """Multiply an operator by one vector or by many.
+    """Multiply an operator by one or more vectors.
 
     Parameters
     ----------
     operator : Sros or SymmetricSros
-        Of shape (n_rows, n_cols).
+        Operator of shape (n_rows, n_cols).
     x : float array (n_cols,) or (n_cols, k)
-        Vector, or vectors as columns.
+        One vector, or k vectors as columns.
 
     Returns
     -------
@@ -36,15 +36,15 @@ def matvec(operator: Sros | SymmetricSros, x: Any) -> Floats:
 
     Notes
     -----
-    Paper, Algorithm 1, all columns at once: L = A B^T, where A (n_rows by number of labels) and B
-    are sparse with q numbers a row. O((n_rows + n_cols) q k).
+    Paper, Algorithm 1, for all columns at once. L = A B^T, where A (n_rows, n_labels) and B
+    (n_cols, n_labels) are sparse with q entries per row. O((n_rows + n_cols) q k).
     """
     x = finite_columns("x", x, operator.shape[1])
     return _apply(*_sparse_factors(operator), x)
 
 
 def to_dense(operator: Sros | SymmetricSros) -> Floats:
-    """Return the operator as an array (n_rows, n_cols); O(n_rows n_cols q).
+    """Return the operator as a dense array (n_rows, n_cols). O(n_rows n_cols q).
 
     Examples
     --------
@@ -63,7 +63,7 @@ def transpose(operator: SymmetricSros) -> SymmetricSros: ...
 @overload
 def transpose(operator: Sros) -> Sros: ...
 def transpose(operator: Sros | SymmetricSros) -> Sros | SymmetricSros:
-    """Return the transpose, L(P', P, U', U); O(1), and a symmetric operator is its own.
+    """Return the transpose L(P', P, U', U); a symmetric operator is returned unchanged. O(1).
 
     Examples
     --------
@@ -85,10 +85,10 @@ def add(left: Sros, right: Sros | SymmetricSros) -> Sros: ...
 @overload
 def add(left: Sros | SymmetricSros, right: Sros) -> Sros: ...
 def add(left: Sros | SymmetricSros, right: Sros | SymmetricSros) -> Sros | SymmetricSros:
-    """Add two operators: the columns of both, side by side.
+    """Add two operators by concatenating the columns of their partitions and factors.
 
-    The sum of two symmetric operators is symmetric; it can be inverted if all columns of both
-    are comparable. O(n (q + q')).
+    The sum of two symmetric operators is symmetric. `invert` applies to it if the columns of both
+    partitions together are nested. O(n (q + q')).
 
     Examples
     --------
@@ -118,9 +118,9 @@ def add(left: Sros | SymmetricSros, right: Sros | SymmetricSros) -> Sros | Symme
 
 
 def diagonal(operator: Sros | SymmetricSros) -> Floats:
-    """Return the main diagonal, min(n_rows, n_cols) numbers; O(n q).
+    """Return the main diagonal, (min(n_rows, n_cols),). O(n q).
 
-    For a symmetric operator these are the row sums of C * U * U (paper, section 5).
+    For a symmetric operator, it holds the row sums of C * U * U (paper, section 5).
 
     Examples
     --------
@@ -143,13 +143,13 @@ def as_linear_operator(operator: Sros | SymmetricSros, identity: float = 0.0) ->
     ----------
     operator : Sros or SymmetricSros
         L.
-    identity : float
-        What to add to the diagonal; 0 unless L is square.
+    identity : float, default=0.0
+        Number added to the diagonal. Must be 0 if L is not square.
 
     Returns
     -------
     scipy.sparse.linalg.LinearOperator
-        With products from the left and from the right, by one vector or many, O(n q) a vector.
+        Supports products with L and its transpose, with one or more vectors. O(n q) per vector.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def _sparse_factors(operator: Sros | SymmetricSros) -> tuple[csr_array, csr_arra
 
 
 def _apply(a: csr_array, b: csr_array, x: Floats) -> Floats:
-    """Return A B^T x, by blocks of vectors so that B^T x stays small."""
+    """Return A B^T x, computed for blocks of vectors so that B^T x stays small."""
     if x.ndim == 1:
         product: Floats = a @ (b.T @ x)
         return product

@@ -1,9 +1,11 @@
-"""Nested partitions of rows: checking labels, ordering cells, and the partitions of key bits.
+"""Nested partitions of rows: checking labels, ordering cells, and the partitions by key bits.
 
-A partition of n rows is a vector of integer labels: rows with equal labels share a cell. An array
-(n, q) holds q partitions, one a column. They are nested if of every two one is finer than the
-other; then one order of the rows makes every cell of every column a run of neighbours, and sums
-over cells are sums over runs. `nest` finds that order.
+A partition of n rows is a vector of integer labels. Rows with equal labels share a cell. An array
+(n, q) contains q partitions, one per column. A partition is finer than another if each of its cells
+lies within a cell of the other. Two partitions are comparable if one is finer than the other or
+they are equal. Partitions are nested if every two of them are comparable. The rows can then be
+ordered so that every cell of every column is a run of neighbouring rows, and sums over cells are
+sums over runs. `nest` computes this order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Labels = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Nesting:
-    """Nested partitions, with the rows in an order that makes every cell a run.
+    """Nested partitions, with an order of the rows in which every cell is a run.
 
     Attributes
     ----------
@@ -29,11 +31,11 @@ class Nesting:
     columns : int64 array (q,)
         Columns of the partition, coarse to fine.
     level : int64 array (q,)
-        The distinct partition that column `columns[i]` is: `level` never falls, and columns that
-        are the same partition have the same level.
+        Level of column `columns[i]`: the number of its partition among the distinct partitions,
+        coarse to fine. Columns with the same partition have the same level.
     starts : tuple of int64 arrays
-        For each level, the first position, in the new order, of each cell. Every array contains
-        the one before it.
+        For each level, the position of the first row of each cell in the new order. Every array
+        contains the entries of the previous one.
     """
 
     order: Ints
@@ -52,7 +54,7 @@ class Nesting:
         return int(self.columns.size)
 
     def cells(self, i: int) -> tuple[Ints, Ints]:
-        """Return where the cells of column `columns[i]` start, and how many rows each has."""
+        """Return the start positions of the cells of column `columns[i]`, and their sizes."""
         starts = self.starts[self.level[i]]
         return starts, np.diff(starts, append=self.n_rows)
 
@@ -63,7 +65,7 @@ def nest(partition: Any) -> Nesting:
     Parameters
     ----------
     partition : integer array (n_rows, q)
-        Labels >= 0; the columns may stand in any order.
+        Labels >= 0; the columns may be in any order.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def nest(partition: Any) -> Nesting:
 
     Notes
     -----
-    O(n q) and one sort of the cells a level. The paper takes this order for granted ("by
+    O(n q), plus one sort of the cells per column. The paper assumes nested partitions ("by
     assumption, all columns of P are comparable", section 4).
     """
     (labels,) = check_labels(("partition",), (partition,))
@@ -123,7 +125,9 @@ def nest(partition: Any) -> Nesting:
 
 
 def kernel_partitions(bits: Any) -> npt.NDArray[np.int32]:
-    """Partitions of rows by their leading key bits: column i - 1 by the first i bits.
+    """Partition rows by their leading key bits.
+
+    In column i - 1, rows share a cell if their first i bits are equal.
 
     Parameters
     ----------
@@ -145,8 +149,8 @@ def kernel_partitions(bits: Any) -> npt.NDArray[np.int32]:
 
     Notes
     -----
-    The sort and the counting of unique rows of the paper, Algorithm 3; O(n q + n log n), the
-    bits being compared 64 at a time.
+    The sort and the count of unique rows in the paper, Algorithm 3. O(n q + n log n), since bits
+    are compared 64 at a time.
     """
     bits = check_bits("bits", bits)
     n_rows, n_bits = bits.shape
@@ -162,11 +166,11 @@ def kernel_partitions(bits: Any) -> npt.NDArray[np.int32]:
 
 
 def check_bits(name: str, value: Any) -> npt.NDArray[np.bool_]:
-    """Return `value` as a bool array (n_rows, n_bits) with one row at least."""
+    """Return `value` as a bool array (n_rows, n_bits) with at least one row."""
     bits = np.asarray(value)
     if bits.ndim != 2 or bits.dtype.kind not in "biu" or not len(bits):
         raise ValueError(
-            f"{name} must be a two-dimensional array of 0s and 1s with one row at least, "
+            f"{name} must be a two-dimensional array of 0s and 1s with at least one row, "
             f"got {bits.dtype} {bits.shape}"
         )
     if bits.dtype.kind != "b" and bits.size and (bits.min() < 0 or bits.max() > 1):
@@ -176,13 +180,16 @@ def check_bits(name: str, value: Any) -> npt.NDArray[np.bool_]:
 
 
 def check_labels(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Labels, ...]:
-    """Return partitions (n_rows, q) with small labels; equal labels stay equal across `values`."""
+    """Check the labels of one or more partitions (n_rows, q), and make large labels smaller.
+
+    Labels that are equal in two entries of `values` stay equal.
+    """
     parts = []
     for name, value in zip(names, values, strict=True):
         part = np.asarray(value)
         if part.ndim != 2 or part.dtype.kind not in "iu" or not len(part):
             raise ValueError(
-                f"{name} must be a two-dimensional integer array with one row at least, "
+                f"{name} must be a two-dimensional integer array with at least one row, "
                 f"got {part.dtype} {part.shape}"
             )
         if part.size and (part.min() < 0 or part.max() > np.iinfo(np.int64).max):
@@ -192,10 +199,10 @@ def check_labels(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Label
     widths = [part.shape[1] for part in parts]
     if len(set(widths)) > 1:
         raise ValueError(
-            f"{' and '.join(names)} must have equally many columns, "
+            f"{' and '.join(names)} must have the same number of columns, "
             f"got {' and '.join(map(str, widths))}"
         )
-    small = 4 * sum(len(part) for part in parts)  # label-indexed tables may be this long
+    small = 4 * sum(len(part) for part in parts)  # longest table indexed by labels
     dtype = np.int32 if small <= np.iinfo(np.int32).max else np.int64
     large = np.any([part.max(axis=0, initial=0) >= small for part in parts], axis=0)
     if not large.any():
@@ -208,12 +215,12 @@ def check_labels(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Label
 
 
 def _present(column: Labels) -> Ints:
-    """Labels that occur in a column, ascending; the labels are small."""
+    """Return the labels that occur in a column, ascending; assumes small labels."""
     flags = np.zeros(int(column.max()) + 1, dtype=np.bool_)
     flags[column] = True
     return np.flatnonzero(flags)
 
 
 def _run_starts(labels: Labels) -> Ints:
-    """First positions of the runs of equal labels."""
+    """Return the start positions of the runs of equal labels."""
     return np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))

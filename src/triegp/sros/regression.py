@@ -1,4 +1,4 @@
-"""Gaussian-process regression with a binary tree kernel, by SROS algebra alone."""
+"""Gaussian process regression with a binary tree kernel, using SROS algebra only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from triegp.sros.inversion import coarsening_steps, invert, invert_general, leve
 from triegp.sros.operators import diagonal, matvec
 from triegp.sros.partitions import Nesting, check_bits, kernel_partitions, nest
 
-_ONE = np.ones((1, 1))  # U of a kernel matrix: 1 everywhere
+_ONE = np.ones((1, 1))  # factor U of a kernel matrix, broadcast
 
 
 @dataclass(frozen=True, eq=False)
 class GpRegression:
-    """Predictions by Algorithm 3 of the paper.
+    """Predictions and likelihood (paper, Algorithm 3).
 
     Attributes
     ----------
@@ -44,9 +44,9 @@ class GpLikelihood:
     nll : float
         Negative log likelihood of all rows.
     weights_gradient : float64 array (n_bits,) or None
-        Its derivative by each weight; None if not asked for.
+        Derivative of the nll with respect to each weight; None if `gradient=False`.
     noise_gradient : float or None
-        Its derivative by the noise; None if not asked for.
+        Derivative of the nll with respect to the noise; None if `gradient=False`.
     """
 
     nll: float
@@ -55,7 +55,7 @@ class GpLikelihood:
 
 
 def kernel_sros(bits: Any, weights: Any) -> SymmetricSros:
-    """Binary tree kernel matrix of a data set in SROS form.
+    """Build the binary tree kernel matrix of a data set in SROS form.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def kernel_sros(bits: Any, weights: Any) -> SymmetricSros:
     Returns
     -------
     SymmetricSros
-        K = L(P, C, U) with P of `kernel_partitions`, C = 1 w^T and U = 1.
+        K = L(P, C, U) with P from `kernel_partitions`, C = 1 w^T and U = 1.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def kernel_sros(bits: Any, weights: Any) -> SymmetricSros:
 
 
 def gp_regression(bits: Any, y: Any, new_bits: Any, weights: Any, noise: Any) -> GpRegression:
-    """Predict at new rows: means, variances, and the likelihood of the training data.
+    """Compute predictive means and variances at new rows, and the nll of the training data.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ def gp_regression(bits: Any, y: Any, new_bits: Any, weights: Any, noise: Any) ->
     Returns
     -------
     GpRegression
-        Means, variances of a new observation (subtract `noise` for the latent function's), nll.
+        Means, variances of a new observation, and nll. Subtract `noise` from the variances to get
+        those of the latent function.
 
     Examples
     --------
@@ -115,10 +116,11 @@ def gp_regression(bits: Any, y: Any, new_bits: Any, weights: Any, noise: Any) ->
 
     Notes
     -----
-    Paper, Algorithm 3, with the second inverse of (P~, C~ / noise, U~). The variances are by
-    block inversion: the block of the new rows in the inverse of the joint covariance is their
-    predictive precision. O((n + m) q + (n + m) log(n + m) + m q^2) for m new rows. With
-    small noise digits are lost to cancellation: see `invert`, where L is K / noise.
+    Paper, Algorithm 3, with the second inverse that of (P~, C~ / noise, U~).
+    O((n + m) q + (n + m) log(n + m) + m q^2) for m new rows. The variances are computed by block
+    inversion: the block of the new rows in the inverse of the joint covariance is their predictive
+    precision matrix. If the noise is small, digits are lost to cancellation: see `invert`, with
+    L = K / noise.
     """
     bits, new_bits = check_bits("bits", bits), check_bits("new_bits", new_bits)
     n_rows, n_bits = bits.shape
@@ -141,7 +143,7 @@ def gp_regression(bits: Any, y: Any, new_bits: Any, weights: Any, noise: Any) ->
 def gp_likelihood(
     bits: Any, y: Any, weights: Any, noise: Any, gradient: bool = True
 ) -> GpLikelihood:
-    """Negative log likelihood, and its gradient by the weights and by the noise.
+    """Compute the nll, and its gradient with respect to the weights and the noise.
 
     Parameters
     ----------
@@ -153,8 +155,8 @@ def gp_likelihood(
         Weight of each bit, >= 0; the sum need not be one.
     noise : float
         Noise variance, > 0: lambda of the paper.
-    gradient : bool
-        Whether to compute the gradient as well.
+    gradient : bool, default=True
+        Whether to compute the gradient too.
 
     Returns
     -------
@@ -168,9 +170,10 @@ def gp_likelihood(
 
     Notes
     -----
-    The likelihood is O(n q + n log n) (paper, Algorithm 3), the gradient O(n q^2) (paper,
-    Appendix B): by weight i it is half of Tr[K_i (K + noise I)^-1] - z^T K_i z, where K_i is 1
-    for rows that share their first i bits and z = (K + noise I)^-1 y.
+    The nll takes O(n q + n log n) (paper, Algorithm 3), the gradient O(n q^2) (paper, Appendix B).
+    The derivative with respect to weight i is (Tr[K_i (K + noise I)^-1] - z^T K_i z) / 2, with
+    z = (K + noise I)^-1 y. An entry of K_i is 1 if the two rows share their first i bits, otherwise
+    0.
     """
     bits = check_bits("bits", bits)
     y = finite_vector("y", y, len(bits))
@@ -188,7 +191,7 @@ def gp_likelihood(
 
 
 def _check_parameters(weights: Any, noise: Any, n_bits: int) -> tuple[Floats, float, Floats]:
-    """Return the weights, the noise, and weights / noise, all of them finite."""
+    """Return weights, noise and weights / noise; raise ValueError unless all are finite."""
     weights = non_negative_vector("weights", weights, n_bits)
     noise = positive_number("noise", noise)
     with np.errstate(over="ignore"):
@@ -201,7 +204,10 @@ def _check_parameters(weights: Any, noise: Any, n_bits: int) -> tuple[Floats, fl
 def _solve(
     scaled: SymmetricSros, y: Floats, noise: float, nesting: Nesting | None = None
 ) -> tuple[SymmetricSros, Floats, float]:
-    """L with (K + noise I)^-1 = (I + L) / noise, z = (K + noise I)^-1 y, nll; from K / noise."""
+    """Solve and compute the nll, given K / noise.
+
+    Returns L with (K + noise I)^-1 = (I + L) / noise, z = (K + noise I)^-1 y, and the nll.
+    """
     inverse = invert(scaled, nesting)
     z = (y + matvec(inverse.symmetric, y)) / noise
     log_det = inverse.log_det + y.size * np.log(noise)
@@ -210,7 +216,7 @@ def _solve(
 
 
 def _level_forms(nesting: Nesting, z: Floats) -> Floats:
-    """z^T L(P_i, 1, 1) z for each column i: the sum over its cells of (sum of z)^2."""
+    """Compute z^T L(P_i, 1, 1) z for each column i: the sum over its cells of (sum of z)^2."""
     steps = coarsening_steps(nesting)
     by_level = np.empty(len(steps))
     sums = z[nesting.order]

@@ -1,11 +1,12 @@
-"""The joint distribution of f at many points: a tree over these points alone.
+"""The joint distribution of the latent function f at m points, as a tree over these points.
 
-Between two points lies a path through the trie; what the data say of it condenses to one Gaussian
-step an edge, f_low | f_up ~ N(gain f_up + shift, var). Made once in O(n + m), after which means,
-samples and covariance products cost O(m).
+The trie of the n data rows is contracted to a trie over the m points. Along each of its edges, the
+data reduce to one Gaussian transition, f_low | f_up ~ N(gain f_up + shift, var). The contraction
+takes O(n + m) and a sort of the points. Means, samples and covariance products then take O(m) per
+column.
 
-Means, samples and covariances lie where the codes of the points do, on the host or on their device;
-products where the factor does.
+Means, samples and dense covariances lie in the memory of the points' codes, on the host or on a
+device. A covariance product lies in the memory of the vector that was multiplied.
 """
 
 from __future__ import annotations
@@ -26,28 +27,28 @@ from triegp.tree.order import BitOrder
 from triegp.tree.posterior import Posterior
 from triegp.tree.trie import Trie, build_trie, insert_rows
 
-BLOCK_FLOATS = 1 << 23  # floats that a block of columns may take while a dense matrix is made
+BLOCK_FLOATS = 1 << 23  # largest block of columns when a dense matrix is built, in floats
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """f at m points, jointly.
+    """Joint distribution of f at m points.
 
     Attributes
     ----------
     trie : Trie or None
-        The trie over the points inside the box; None if there are none.
+        Trie over the points inside the training box; None if there are none.
     edges : float64 (2 m_inside, 3)
-        (gain, shift, var) along the edge above every id of that trie, in its engine's memory.
+        (gain, shift, var) of the edge above every id of `trie`, in its engine's memory.
     inner : int64 (m_inside,)
-        Which points these are, in the memory where their codes lie; all others are unrelated to the
-        data and to each other.
+        Indices of the points inside the box, in the memory of the codes. All other points are
+        independent of the data and of each other.
     n_points : int
-        m.
+        Number of points, m.
     prior_variance : float
-        Variance of f where nothing is known.
+        Prior variance of f.
     """
 
     trie: Trie | None
@@ -58,7 +59,7 @@ class Joint:
 
 
 def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) -> Joint:
-    """The joint prior of f at the given rows. O(m) and a sort."""
+    """Return the joint prior of f at the m given rows. O(m) and a sort of the rows."""
     inner = inner_rows(codes)
     trie = build_trie(select_codes(codes, inner), order, engine=engine) if inner.size else None
     edges = np.zeros((0, 3))
@@ -71,7 +72,7 @@ def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) 
 
 
 def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
-    """The joint posterior of f at the given rows. O(n + m) and a sort of the m rows."""
+    """Return the joint posterior of f at the m given rows. O(n + m) and a sort of the m rows."""
     inner = inner_rows(codes)
     order = posterior.order
     if codes.n_bits != order.n_bits:
@@ -82,7 +83,7 @@ def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
     old = posterior.trie
     trie = build_trie(points, order, engine=old.engine)
     union, _ = insert_rows(old, posterior.keys, points)
-    # The points join the trie as leaves that say nothing.
+    # The points enter the trie as leaves without data: their messages have infinite variance.
     is_new = union.row_idx >= old.n_rows
     leaf_m, leaf_s = (part[: old.n_rows] for part in posterior.inside)
     m = np.zeros_like(leaf_m, dtype=np.float64, shape=(2 * union.n_rows,))
@@ -96,22 +97,22 @@ def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
 
 
 def joint_mean(joint: Joint) -> Floats:
-    """Mean of f, (m,)."""
+    """Return the mean of f at the points, (m,). O(m)."""
     zeros = np.zeros((2 * joint.inner.size, 1))
     return _fill(joint, lambda trie: trie.engine.draw(trie.links, joint.edges, zeros), 1)[:, 0]
 
 
 def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floats:
-    """Exact joint samples of f, (m, n_samples). O(m n_samples).
+    """Draw exact joint samples of f, (m, n_samples). O(m n_samples).
 
     Parameters
     ----------
     joint : Joint
-        Made by `joint_prior` or `joint_posterior`.
+        Returned by `joint_prior` or `joint_posterior`.
     n_samples : int
-        How many.
+        Number of samples, at least 1.
     rng : numpy.random.Generator
-        Where the randomness comes from.
+        Random number generator.
     """
     if isinstance(n_samples, bool) or not hasattr(n_samples, "__index__") or n_samples < 1:
         raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
@@ -128,7 +129,7 @@ def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floa
 
 
 def covariance_product(joint: Joint, x: Any) -> Floats:
-    """Covariance of f at the points times x, (m,) or (m, c). O(m c)."""
+    """Multiply the covariance matrix of f at the points by x, (m,) or (m, c). O(m c)."""
     array = finite_columns("x", x, joint.n_points, lambda values: like(values, joint.inner))
     columns = array.reshape(joint.n_points, -1)
 
@@ -144,7 +145,7 @@ def covariance_product(joint: Joint, x: Any) -> Floats:
 
 
 def covariance_operator(joint: Joint) -> LinearOperator:
-    """The covariance of f at the points as a symmetric scipy LinearOperator (m, m)."""
+    """Return the covariance of f at the points as a symmetric scipy LinearOperator (m, m)."""
 
     def multiply(x: Floats) -> Floats:
         return covariance_product(joint, x)
@@ -156,7 +157,7 @@ def covariance_operator(joint: Joint) -> LinearOperator:
 
 
 def dense_covariance(joint: Joint) -> Floats:
-    """The covariance of f at the points as a matrix (m, m). O(m^2) time and memory."""
+    """Return the covariance of f at the points as a matrix (m, m). O(m^2) time and memory."""
     m = joint.n_points
     out = np.empty_like(joint.inner, dtype=np.float64, shape=(m, m))
     width = max(BLOCK_FLOATS // max(m, 1), 1)
@@ -164,12 +165,15 @@ def dense_covariance(joint: Joint) -> Floats:
         block = np.zeros((m, min(width, m - start)))
         block[np.arange(start, start + block.shape[1]), np.arange(block.shape[1])] = 1.0
         out[:, start : start + width] = covariance_product(joint, like(block, joint.inner))
-    symmetric: Floats = 0.5 * (out + out.T)  # to the last bit
+    symmetric: Floats = 0.5 * (out + out.T)  # remove asymmetry due to rounding
     return symmetric
 
 
 def _fill(joint: Joint, work: Callable[[Trie], Floats], n_columns: int) -> Floats:
-    """Values (m, c) in the order of the points: those inside from work, in key order, others 0."""
+    """Return values (m, c) in the order of the points.
+
+    `work(trie)` returns the values of the points inside the box, in key order. All others are 0.
+    """
     out = np.zeros_like(joint.inner, dtype=np.float64, shape=(joint.n_points, n_columns))
     if joint.trie is not None:
         out[joint.inner] = like(joint.trie.unsort(work(joint.trie)), joint.inner)
@@ -177,7 +181,7 @@ def _fill(joint: Joint, work: Callable[[Trie], Floats], n_columns: int) -> Float
 
 
 def _beyond(joint: Joint) -> npt.NDArray[np.int64]:
-    """Points outside the box, where joint.inner lies."""
+    """Return the indices of the points outside the box, in the memory of `joint.inner`."""
     outside = np.ones_like(joint.inner, dtype=np.bool_, shape=(joint.n_points,))
     outside[joint.inner] = False
     return np.flatnonzero(outside)

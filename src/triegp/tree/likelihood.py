@@ -1,4 +1,4 @@
-"""Negative log likelihood and its whole gradient, O(n + q) for a given trie."""
+"""Negative log likelihood (nll) and its full gradient, O(n + q) for a given trie."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ class Gradient:
     Attributes
     ----------
     by_level : float64 (D + 1,)
-        d nll / d W(l), W(l) being the prior variance above depth l, scale included. Entry 0 is
-        minus the sum of the others: only differences of W enter.
+        d nll / d W(l) for l = 0..D, where W(l) is the prior variance of the levels down to depth
+        l, scale included. Entry 0 is minus the sum of the others, since the nll depends on
+        differences of W only.
     by_noise : float
-        d nll / d noise, the noise that all rows share.
+        d nll / d noise, for the noise variance common to all rows.
     by_row_noise : float64 (n,) or None
-        d nll / d noise of each row, if it was asked for.
+        d nll / d noise variance of each row; None unless `row_gradients=True`.
     by_target : float64 (n,) or None
-        d nll / d y, that is (K + noise)^-1 y, if it was asked for.
+        d nll / d y = (K + noise)^-1 y; None unless `row_gradients=True`.
     """
 
     by_level: Floats
@@ -54,7 +55,7 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """Negative log likelihood of all rows, and its gradient if it was asked for."""
+    """Negative log likelihood of all rows, and its gradient or None if it was not requested."""
 
     nll: float
     gradient: Gradient | None = None
@@ -72,39 +73,42 @@ def likelihood(
     row_gradients: bool = False,
     dtype: npt.DTypeLike = np.float64,
 ) -> Likelihood:
-    """Negative log likelihood of y = f + noise.
+    """Compute the negative log likelihood of y = f + noise.
 
     Parameters
     ----------
     trie : Trie
-        Made by `build_trie` with the same order.
+        Trie of the rows, built by `build_trie` with the same order.
     order : BitOrder
-        Its levels are the variances along the trie, its nugget (if per row) adds to the noise.
+        Bit order. Its levels give the variances along the trie. With nugget="row" its nugget is
+        added to the noise.
     y : array (n,)
-        Targets in the order of the rows.
+        Targets, in the order of the rows.
     noise : float
-        Noise variance, or the floor of it, > 0.
+        Noise variance common to all rows, > 0.
     known_noise : array (n,), optional
-        Known variances of the rows, which add to the noise.
+        Known noise variance of each row, added to `noise`.
     sample_weight : array (n,), optional
-        An integer weight is that many copies of the row; 0 drops it.
-    gradient : bool
+        An integer weight is equivalent to that many copies of the row. Rows of weight 0 are
+        ignored.
+    gradient : bool, default=False
         Whether to return the gradient too.
-    row_gradients : bool
-        Whether the gradient is to have the derivatives by each row's noise and target.
-    dtype : float64 or float32
-        What messages are stored in. float32 halves the memory; arithmetic and sums stay float64.
+    row_gradients : bool, default=False
+        Whether to return the gradient, including the derivatives with respect to each row's noise
+        and target.
+    dtype : float64 or float32, default=float64
+        Storage type of the messages. float32 halves the memory; arithmetic and sums stay float64.
 
     Returns
     -------
     Likelihood
-        nll is +inf where its value exceeds float64. Derivatives by row are arrays as y is, on the
-        host or on the device that y came from; all else is the host's.
+        nll is +inf if its value exceeds float64. Derivatives per row are the same kind of array as
+        y, on the same device. All other values are on the host.
 
     Raises
     ------
     OverflowError
-        If the gradient is asked for where it exceeds float64.
+        If the gradient is requested and exceeds float64.
 
     Examples
     --------
@@ -117,7 +121,8 @@ def likelihood(
 
     Notes
     -----
-    O(n) time: one sweep up, one down for the gradient. 32 bytes a row (16 in float32).
+    O(n) time: one sweep up the trie, and one down for the gradient. 32 bytes per row (16 with
+    float32).
     """
     rows = check_rows(
         y,
@@ -149,7 +154,7 @@ def checked_likelihood(
     row_gradients: bool = False,
     dtype: npt.DTypeLike = np.float64,
 ) -> Likelihood:
-    """`likelihood` of rows that have been checked: training checks them once."""
+    """Compute `likelihood` of rows that are already checked; training checks them only once."""
     check_order(trie, order)
     rows = add_noise(rows, order, noise, dtype=dtype)
     sums, adjoints = trie.engine.evaluate(
@@ -181,11 +186,11 @@ def evaluate_orders(
     dtype: npt.DTypeLike = np.float64,
     engine: Engine | None = None,
 ) -> list[Likelihood]:
-    """Likelihoods of many orders over the same rows, side by side on the cores.
+    """Compute the likelihoods of many orders over the same rows, in parallel.
 
-    Each order's trie is built and evaluated on one thread; results come in the order of `orders`
-    and are the same bits as `likelihood` gives one by one. An engine that works on many at once
-    does (`Engine.batches`).
+    Each order's trie is built and evaluated on one thread. If `engine.batches` is True, the engine
+    evaluates many orders in one call instead. Results are in the order of `orders`, and bitwise
+    equal to those of `likelihood` for one order at a time.
     """
     if not orders:
         return []
@@ -205,7 +210,7 @@ def evaluate_orders(
 
 
 class Case(NamedTuple):
-    """An order over rows of one target; arrays in the memory of the engine that evaluates it."""
+    """A bit order with rows of one target; arrays lie in the memory of the evaluating engine."""
 
     codes: Codes
     order: BitOrder
@@ -220,9 +225,10 @@ def evaluate_cases(
     gradient: bool = False,
     dtype: npt.DTypeLike = np.float64,
 ) -> list[Likelihood]:
-    """Likelihoods of many orders at once, each over rows of its own, in the order of the cases.
+    """Compute the likelihoods of many cases, each with its own order and rows.
 
-    The same as `checked_likelihood` one by one. No tries are kept: every order is sorted anew.
+    Results are in the order of `cases`, and equal to those of `checked_likelihood` for one case at
+    a time. No trie is kept: every call sorts the rows again.
     """
     candidates, observed = [], []
     for codes, order, given in cases:
@@ -243,12 +249,12 @@ def evaluate_cases(
 def leaf_messages(
     trie: Trie, rows: Rows, dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Messages (m, s) of all ids, (2n,): those of the leaves filled in, those of nodes empty."""
+    """Return messages (m, s), (2n,) each: filled in for the leaves, uninitialised for nodes."""
     return trie.engine.leaves(trie.row_idx, rows.y, rows.variance, check_dtype(dtype))
 
 
 def check_order(trie: Trie, order: BitOrder) -> None:
-    """Refuse an order that the trie was not built with."""
+    """Raise ValueError if the trie was built with other key bits than those of `order`."""
     if not np.array_equal(trie.bits, order.key_bits):
         raise ValueError(
             "order must be the one the trie was built with, with key bits "
@@ -263,7 +269,7 @@ def _gradient(trie: Trie, rows: Rows, adjoints: Adjoints, row_gradients: bool) -
         found: Floats = like(trie.unsort(values.astype(np.float64)), rows.y)
         return found
 
-    with np.errstate(over="ignore", invalid="ignore"):  # overflow is looked for below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is checked below
         if rows.weight is None and not row_gradients:
             by_noise, by_row_noise = float(by_var.sum(dtype=np.float64)), None
         else:
@@ -276,7 +282,7 @@ def _gradient(trie: Trie, rows: Rows, adjoints: Adjoints, row_gradients: bool) -
 
 
 def _evaluated(rows: Rows, found: Evaluated, gradient: bool, dtype: np.dtype[Any]) -> Likelihood:
-    """What an engine found, constants and weights of the rows put in."""
+    """Combine an engine's result with the constant and the weights of the rows."""
     nll = found.sums.nll + rows.constant
     if not gradient:
         return Likelihood(nll)

@@ -1,6 +1,6 @@
-"""Linear algebra with the kernel matrix of a trie: every operation one sweep up and one down.
+"""Linear algebra with the kernel matrix K of a trie: one sweep up and one sweep down per operation.
 
-Results are arrays as x is, on the host or on the device that x came from.
+Results are the same kind of array as the argument x, on the same device, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, add_noise, check_rows
 from triegp.tree.trie import Trie
 
-MAX_SIZE = 1e150  # of levels and vectors: their products are finite
+MAX_SIZE = 1e150  # bound on levels and vectors that keeps their products finite
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """K + noise in a form that solves: the merged variances of the trie.
+    """Factorization of K + noise, given by the variances of the inside messages.
 
     Attributes
     ----------
     trie : Trie
-        The rows' trie.
+        Trie of the rows.
     levels : float64 (D + 1,)
-        Remaining variance by depth.
+        Remaining variance R(l) per depth l.
     s : float64 (2n,)
-        Inside variances by id, in the memory of the trie's engine.
+        Variances of the inside messages per id, in the memory of the trie's engine.
     log_det : float
-        log det(K + noise), over the rows whose weight is not 0.
+        log det(K + noise), over the rows with non-zero weight.
     """
 
     trie: Trie
@@ -49,10 +49,11 @@ class Factor:
 def factorize(
     trie: Trie, order: BitOrder, noise: float, *, known_noise: Any = None, sample_weight: Any = None
 ) -> Factor:
-    """Factorize K + noise, for solves and log det. O(n).
+    """Factorize K + noise, for solves and the log determinant. O(n).
 
-    The noise matrix is diagonal: (noise + nugget + known_noise) / sample_weight. A row of weight 0
-    has infinite noise: solves give 0 there, and log det is that of the other rows.
+    The noise matrix is diagonal with entries (noise + nugget + known_noise) / sample_weight. A row
+    of weight 0 has infinite noise: solves return 0 for it, and the log determinant is that of the
+    other rows.
     """
     check_order(trie, order)
     rows = check_rows(
@@ -66,7 +67,7 @@ def factorize(
 
 
 def factorize_rows(trie: Trie, levels: Floats, rows: Rows) -> Factor:
-    """Factorize K + noise for any levels R(0..D) that never rise, and any rows' noise."""
+    """Factorize K + noise for any non-increasing levels R(0..D) and any noise of the rows. O(n)."""
     m, s = leaf_messages(trie, rows, np.float64)
     m[: trie.n_rows] = 0.0
     sums = trie.engine.inside(trie.links, levels, m, s)
@@ -74,9 +75,9 @@ def factorize_rows(trie: Trie, levels: Floats, rows: Rows) -> Factor:
 
 
 def product(trie: Trie, levels: Any, x: Any) -> Floats:
-    """K x for x (n,) or (n, k), in the order of the rows. O(n k).
+    """Compute K x for x (n,) or (n, k), in the order of the rows. O(n k).
 
-    levels: R(0..D), `BitOrder.levels` or any sequence that never rises.
+    `levels` are R(0..D): `BitOrder.levels` or any non-increasing sequence.
     """
     levels = check_levels(trie, levels)
     columns, shape = _columns(trie, x)
@@ -84,17 +85,19 @@ def product(trie: Trie, levels: Any, x: Any) -> Floats:
 
 
 def solve(factor: Factor, x: Any) -> Floats:
-    """(K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k)."""
+    """Compute (K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k)."""
     trie = factor.trie
     columns, shape = _columns(trie, x)
     return _rows(trie, trie.engine.solve(trie.links, factor.levels, factor.s, columns), x, shape)
 
 
 def whiten(factor: Factor, x: Any) -> Floats:
-    """T x with T'T = (K + noise)^-1, for x (n,) or (n, k). O(n k).
+    """Compute T x with T'T = (K + noise)^-1, for x (n,) or (n, k). O(n k).
 
-    Entry i > 0 is the innovation where the i-th and the one before, in key order, part; entry 0
-    that at the root. Under the model, whiten(factor, y) are n independent standard normals.
+    Under the model, the entries of whiten(factor, y) are n independent standard normals. Entries
+    are in key order, not in the order of the rows. Entry i > 0 is the standardised difference of
+    the two messages that meet at node i, the separator between leaves i - 1 and i. Entry 0 is that
+    of the message at the root.
     """
     trie = factor.trie
     columns, shape = _columns(trie, x)
@@ -104,7 +107,10 @@ def whiten(factor: Factor, x: Any) -> Floats:
 
 
 def inverse_diagonal(factor: Factor) -> Floats:
-    """Diagonal of (K + noise)^-1, (n,), on the host: one over the leave-one-out variances. O(n)."""
+    """Compute the diagonal of (K + noise)^-1, (n,), on the host. O(n).
+
+    Entry i is 1 / (leave-one-out predictive variance of y_i).
+    """
     trie, engine = factor.trie, factor.trie.engine
     zeros = np.zeros_like(factor.s)
     outside = engine.outside(trie.links, factor.levels, zeros, factor.s)
@@ -114,10 +120,11 @@ def inverse_diagonal(factor: Factor) -> Floats:
 
 
 def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
-    """Quadratic forms by depth: x' K_l z for l = 0..D, (D + 1,) or (D + 1, k). O(n k).
+    """Compute the quadratic form x' K_l z for every depth l = 0..D. O(n k).
 
-    K_l is 1 where two rows share their first l bits; z is x if not given. With weights w, x' K x is
-    the sum over l >= 1 of w_l x' K_l x.
+    Entry (a, b) of K_l is 1 if rows a and b share their first l key bits, otherwise 0. The default
+    of z is x. The result is (D + 1,) for x (n,), and (D + 1, k) for x (n, k). With weights w and
+    scale 1, x' K x is the sum over l >= 1 of w_l x' K_l x.
     """
     columns, shape = _columns(trie, x)
     others = columns if z is None else _columns(trie, z)[0]
@@ -128,18 +135,18 @@ def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
 
 
 def kernel_operator(trie: Trie, levels: Any) -> LinearOperator:
-    """K as a symmetric scipy LinearOperator (n, n)."""
+    """Return K as a symmetric scipy LinearOperator (n, n)."""
     levels = check_levels(trie, levels)
     return _symmetric(trie, lambda x: product(trie, levels, x))
 
 
 def inverse_operator(factor: Factor) -> LinearOperator:
-    """(K + noise)^-1 as a symmetric scipy LinearOperator (n, n)."""
+    """Return (K + noise)^-1 as a symmetric scipy LinearOperator (n, n)."""
     return _symmetric(factor.trie, lambda x: solve(factor, x))
 
 
 def check_levels(trie: Trie, levels: Any) -> Floats:
-    """Return levels as R(0..D), finite and never rising."""
+    """Return `levels` as float64 (D + 1,); raise ValueError unless finite and non-increasing."""
     out = finite_vector("levels", levels, trie.n_levels + 1, to_host)
     rises = np.flatnonzero(np.diff(out) > 0)
     if rises.size:
@@ -158,7 +165,7 @@ def _symmetric(trie: Trie, multiply: Any) -> LinearOperator:
 
 
 def _columns(trie: Trie, x: Any) -> tuple[Floats, tuple[int, ...]]:
-    """x as columns in key order, (n, k), in the engine's memory, and the shape it came in."""
+    """Return x as columns (n, k) in key order, in the engine's memory, and the shape of x."""
     array = finite_columns("x", x, trie.n_rows, trie.engine.hold)
     if array.size and max(array.max(), -array.min()) > MAX_SIZE:
         raise ValueError(f"x must be at most {MAX_SIZE:g} in size, got {np.abs(array).max()}")
@@ -166,6 +173,6 @@ def _columns(trie: Trie, x: Any) -> tuple[Floats, tuple[int, ...]]:
 
 
 def _rows(trie: Trie, columns: Floats, x: Any, shape: tuple[int, ...]) -> Floats:
-    """Columns in the order of the rows, in the shape and of the kind that x came in."""
+    """Return columns in the order of the rows, with the given shape and as the same kind as x."""
     out: Floats = like(trie.unsort(columns).reshape(shape), x)
     return out

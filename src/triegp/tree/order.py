@@ -1,9 +1,11 @@
-"""Bit order and weights as one value: made from phi, theta or (bits, weights).
+"""Bit order and weights as one object, built from phi, theta or (bits, weights).
 
-With theta sorted in descending order, theta_(1) = 1, the bit order is the order of theta, and what
-is left of the prior variance below depth l is R(l) = scale * theta_(l+1), R(q) = 0. The weights are
-the differences w_l = (R(l-1) - R(l)) / scale, and k(x, x') = scale * W(lcp) with W = 1 - R / scale.
-Holding R instead of W keeps the relative accuracy of deep, small edges.
+The vector theta has one entry per canonical bit, all >= 0 and the largest 1. Sorting theta in
+descending order gives the bit order. The remaining variance, the prior variance of the levels below
+depth l, is R(l) = scale * theta_(l+1), with theta_(l+1) the (l+1)-th largest entry and R(q) = 0.
+The weights are w_l = (R(l-1) - R(l)) / scale. The kernel is k(x, x') = scale * W(lcp) with
+W = 1 - R / scale. R is stored instead of W, because deep levels are small numbers and differences
+of R keep their relative accuracy.
 """
 
 from __future__ import annotations
@@ -25,20 +27,21 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BitOrder:
-    """Which bit comes when, and how much variance each level carries.
+    """The order of the bits in a key, and the variance of each level of the tree.
 
-    Make one with `from_phi`, `from_theta` or `from_weights`; the constructor checks nothing.
+    Use `from_phi`, `from_theta` or `from_weights`. The constructor does not check its arguments.
 
     Attributes
     ----------
     bits : int64 array (n_bits,)
         Canonical bit numbers, most important first.
     remaining : float64 array (n_bits + 1,)
-        R(l), the prior variance below depth l: R(0) is the scale, R(n_bits) = 0, never rising.
-    nugget : {"row", "bit"}
-        What the last weight means. "row" (the paper's code): a noise of its own for every row, on
-        top of the noise floor, so the last bit of the order is not read. "bit" (the paper's text):
-        a level of the tree like all others.
+        Remaining variance R(l), the prior variance of the levels below depth l. Non-increasing,
+        from R(0) = scale to R(n_bits) = 0.
+    nugget : {"row", "bit"}, default="row"
+        Meaning of the last weight. "row" (the paper's code): an independent noise for every row,
+        added to the noise variance; the last bit of the order is not read. "bit" (the paper's
+        text): a level of the tree like all others.
     """
 
     bits: Ints
@@ -47,7 +50,7 @@ class BitOrder:
 
     @classmethod
     def from_phi(cls, phi: Any, *, scale: float = 1.0, nugget: str = "row") -> BitOrder:
-        """Make one from phi: theta = exp(phi - max phi). O(q log q).
+        """Build a BitOrder from phi (n_bits,), with theta = exp(phi - max phi). O(q log q).
 
         Examples
         --------
@@ -56,14 +59,17 @@ class BitOrder:
         """
         phi = finite_vector("phi", phi)
         _refuse_empty("phi", phi)
-        with np.errstate(over="ignore"):  # a spread beyond float64 is theta = 0
+        with np.errstate(over="ignore"):  # if the range of phi overflows, theta is 0
             theta = np.exp(phi - phi.max())
         bits = np.argsort(-phi, kind="stable")
         return cls._from_sorted(bits, theta[bits], scale, nugget)
 
     @classmethod
     def from_theta(cls, theta: Any, *, scale: float = 1.0, nugget: str = "row") -> BitOrder:
-        """Make one from theta >= 0 with maximum 1 (paper, section 5). O(q log q)."""
+        """Build a BitOrder from theta (n_bits,), >= 0 and maximum 1 (paper, section 5).
+
+        O(q log q).
+        """
         theta = non_negative_vector("theta", theta)
         _refuse_empty("theta", theta)
         if abs(theta.max() - 1.0) > SUM_TOLERANCE:
@@ -75,18 +81,18 @@ class BitOrder:
     def from_weights(
         cls, bits: Any, weights: Any, *, scale: float = 1.0, nugget: str = "row"
     ) -> BitOrder:
-        """Make one from an order of the bits and a weight for each level, in that order. O(q).
+        """Build a BitOrder from the order of the bits and one weight per level. O(q).
 
         Parameters
         ----------
         bits : integer array (n_bits,)
             A permutation of 0..n_bits-1, most important bit first.
         weights : array (n_bits,)
-            Non-negative, sum 1: weights[i] belongs to depth i + 1.
-        scale : float
-            Prior variance of the whole function, nugget included.
-        nugget : {"row", "bit"}
-            What the last weight means.
+            Non-negative, with sum 1. weights[i] is the weight of level i + 1.
+        scale : float, default=1.0
+            Prior variance of the function, nugget included.
+        nugget : {"row", "bit"}, default="row"
+            Meaning of the last weight.
 
         Examples
         --------
@@ -128,49 +134,52 @@ class BitOrder:
 
     @property
     def n_levels(self) -> int:
-        """Length D of a key: q - 1 with the row nugget, q with the bit nugget."""
+        """Number of bits in a key, D: q - 1 with nugget="row", q with nugget="bit"."""
         return self.n_bits - 1 if self.nugget == "row" else self.n_bits
 
     @property
     def key_bits(self) -> Ints:
-        """Canonical bits of a key, (D,): the order as far as it is read."""
+        """Canonical bit numbers of a key, (D,): the first D entries of `bits`."""
         return self.bits[: self.n_levels]
 
     @property
     def levels(self) -> Floats:
-        """R(0..D), (D + 1,): what the engines take. The prior variance of f is R(0) - R(D)."""
+        """R(0..D), (D + 1,), as the engines use it. The prior variance of f is R(0) - R(D)."""
         return self.remaining[: self.n_levels + 1]
 
     @property
     def nugget_variance(self) -> float:
-        """Noise that the last weight adds to every row; 0 with the bit nugget."""
+        """Noise variance that the last weight adds to every row; 0 with nugget="bit"."""
         return float(self.remaining[self.n_levels])
 
     @property
     def prior_variance(self) -> float:
-        """Variance of f before any data, W(D) times the scale."""
+        """Prior variance of f, scale * W(D)."""
         return float(self.remaining[0] - self.remaining[self.n_levels])
 
     @property
     def scale(self) -> float:
-        """R(0)."""
+        """Prior variance including the nugget, R(0)."""
         return float(self.remaining[0])
 
     @property
     def weights(self) -> Floats:
-        """Weights in key order, (q,): non-negative, sum 1."""
+        """Weights per level, (q,): non-negative, with sum 1."""
         return -np.diff(self.remaining) / self.scale
 
     @property
     def theta(self) -> Floats:
-        """The theta in canonical bit order, (q,); maximum 1."""
+        """Vector theta in canonical bit order, (q,), with maximum 1."""
         theta = np.empty(self.n_bits)
         theta[self.bits] = self.remaining[:-1] / self.scale
         return theta
 
     @property
     def phi(self) -> Floats:
-        """The phi = log theta, (q,), maximum 0; an error where weights end in zeros (theta = 0)."""
+        """Vector phi = log theta in canonical bit order, (q,), with maximum 0.
+
+        Raises ValueError if the last weights are zero, since then theta has zeros.
+        """
         theta = self.theta
         if theta.min() <= 0:
             raise ValueError("phi is not finite: the last weights of the order are zero")
@@ -178,20 +187,20 @@ class BitOrder:
         return phi
 
     def theta_gradient(self, by_level: Any, by_noise: float) -> Floats:
-        """Chain rule to theta. O(q).
+        """Convert derivatives by level and noise to the gradient with respect to theta. O(q).
 
         Parameters
         ----------
         by_level : array (D + 1,)
-            d nll / d W(l), scale included in W; what `Gradient.by_level` holds.
+            d nll / d W(l), scale included in W (`Gradient.by_level`).
         by_noise : float
-            d nll / d noise.
+            d nll / d noise (`Gradient.by_noise`).
 
         Returns
         -------
         float64 array (q,)
-            d nll / d theta in canonical bit order. The entry of the largest theta is 0, since
-            theta_(1) is 1 by definition.
+            d nll / d theta in canonical bit order. The entry of the largest theta is 0, since the
+            largest theta is 1 by definition.
         """
         ranked = np.zeros(self.n_bits)
         by_level = finite_vector("by_level", by_level, self.n_levels + 1)
@@ -203,29 +212,36 @@ class BitOrder:
         return gradient
 
     def phi_gradient(self, by_level: Any, by_noise: float) -> Floats:
-        """Chain rule to phi, through the exponential and the maximum. O(q)."""
+        """Convert derivatives by level and noise to the gradient with respect to phi. O(q).
+
+        Arguments are those of `theta_gradient`. The maximum in theta = exp(phi - max phi) is
+        differentiated too, so the gradient sums to 0.
+        """
         gradient: Floats = self.theta_gradient(by_level, by_noise) * self.theta
         gradient[self.bits[0]] -= gradient.sum()
         return gradient
 
     def log_scale_gradient(self, by_level: Any, by_noise: float) -> float:
-        """d nll / d log scale, orders and weights held. O(q)."""
+        """Compute d nll / d log scale, with the bit order and the weights fixed. O(q).
+
+        Arguments are those of `theta_gradient`.
+        """
         by_level = finite_vector("by_level", by_level, self.n_levels + 1)
         nugget = by_noise * self.nugget_variance
         return float(-(by_level * self.levels).sum() + nugget)
 
 
 def random_bits(precision: Any, rng: np.random.Generator) -> Ints:
-    """Draw a bit order in which a feature's more significant bits come first.
+    """Draw a random bit order in which each feature's more significant bits come first.
 
     All such orders are equally likely. O(q).
 
     Parameters
     ----------
     precision : integer array (n_features,)
-        Bits of each feature.
+        Bits per feature.
     rng : numpy.random.Generator
-        Where the randomness comes from.
+        Random number generator.
 
     Returns
     -------
@@ -234,16 +250,18 @@ def random_bits(precision: Any, rng: np.random.Generator) -> Ints:
     """
     precision = np.asarray(precision)
     if precision.ndim != 1 or precision.dtype.kind not in "iu" or (precision < 1).any():
-        raise ValueError(f"precision must be positive integers, one a feature, got {precision!r}")
+        raise ValueError(f"precision must be positive integers, one per feature, got {precision!r}")
     features = rng.permutation(np.repeat(np.arange(precision.size), precision))
     bits = np.empty(features.size, dtype=np.int64)
-    # The k-th time a feature turns up, its k-th bit is next.
+    # The k-th occurrence of a feature stands for its k-th bit.
     bits[np.argsort(features, kind="stable")] = np.arange(features.size)
     return bits
 
 
 def uniform_weights(n_bits: int, last: float | None = None) -> Floats:
-    """Equal weights that sum to 1; or the given last weight and the rest equal.
+    """Return n_bits equal weights that sum to 1.
+
+    If `last` is given, it is the last weight, and the other weights share the rest equally.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""The posterior: O(n) once, then one search a point. The training rows are not needed again."""
+"""The posterior: computed once in O(n), then one search per point to predict.
+
+The codes of the training rows are not needed after that.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ Messages = npt.NDArray[Any]
 
 
 class Prediction(NamedTuple):
-    """Mean and variance of the function f, (m,) each; var is None where it was not asked for."""
+    """Posterior mean and variance of f, (m,) each; var is None if it was not requested."""
 
     mean: Floats
     var: Floats | None
@@ -36,25 +39,27 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """All that is known of f after the data; keys and messages in the memory of the trie's engine.
+    """Posterior of f given the data.
+
+    Keys and messages lie in the memory of the trie's engine.
 
     Attributes
     ----------
     trie : Trie
-        The training rows' trie.
+        Trie of the training rows.
     keys : uint64 (n, ceil(D / 64))
-        Their keys, sorted.
+        Keys of the training rows, sorted.
     order : BitOrder
         Bit order and levels.
     noise : float
-        Noise that all rows share, nugget not included.
+        Noise variance common to all rows, without the nugget.
     rows : Rows
-        Targets, noise and weights, in the order of the rows, where the targets came from: on the
-        host or in the engine's memory.
+        Targets, noise and weights, in the order of the rows. They lie where the targets were
+        passed in: on the host or in the engine's memory.
     inside, outside : pairs of float (2n,)
-        Messages from below and from the rest of the tree, by id.
+        Inside and outside messages (mean, variance) per id.
     above : int32 (2n,)
-        Depth at which each outside message is held.
+        Depth that each outside message refers to.
     """
 
     trie: Trie
@@ -73,7 +78,7 @@ class Posterior:
 
     @property
     def new_noise(self) -> float:
-        """Variance that a new observation has on top of f's: noise and nugget."""
+        """Noise variance of a new observation given f: noise plus nugget."""
         return self.noise + self.order.nugget_variance
 
 
@@ -88,14 +93,14 @@ def condition(
     sample_weight: Any = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> Posterior:
-    """Condition f on the data.
+    """Compute the posterior of f given the data.
 
     Parameters
     ----------
     trie : Trie
-        Made by `build_trie(codes, order)`.
+        Returned by `build_trie(codes, order)`.
     codes : Codes
-        The training rows; not needed after this.
+        The training rows. They are not needed afterwards.
     order, y, noise, known_noise, sample_weight, dtype
         As for `likelihood`.
 
@@ -105,7 +110,7 @@ def condition(
 
     Notes
     -----
-    O(n q / 8) for the keys, O(n) for one sweep up and one down.
+    O(n q / 8) for the keys, and O(n) for one sweep up and one down the trie.
     """
     check_order(trie, order)
     if codes.n_rows != trie.n_rows:
@@ -130,36 +135,36 @@ def condition_rows(
     *,
     dtype: npt.DTypeLike = np.float64,
 ) -> Posterior:
-    """`condition` on rows of one target that have been checked."""
+    """Compute `condition` for rows of one target that are already checked."""
     refuse_zero_weights(rows)
     known = _own(add_noise(rows, order, noise, dtype=dtype))
     return restore(trie, trie_keys(trie, codes), order, noise, known, dtype)
 
 
 def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Prediction:
-    """Mean and variance of f at new rows.
+    """Compute the posterior mean and variance of f at new rows.
 
-    A new observation has the variance `posterior.new_noise` more. Rows outside the box are
-    unrelated to the data: mean 0 and the prior variance.
+    For the variance of a new observation, add `posterior.new_noise`. Rows outside the training box
+    that are unrelated to the data (`codes.unrelated`) have mean 0 and the prior variance.
 
     Parameters
     ----------
     posterior : Posterior
-        What is known.
+        Returned by `condition` or `insert`.
     codes : Codes
-        The new rows, made by the same encoder.
-    var : bool
-        Whether the variance is wanted; without it no work is done for it.
+        The new rows, encoded by the same encoder as the training rows.
+    var : bool, default=True
+        Whether to compute the variance. If False, the variance is None and costs nothing.
 
     Returns
     -------
     Prediction
-        Arrays on the host, or on the device that the new rows' codes lie on.
+        Arrays in the memory of the new rows' codes, on the host or on a device.
 
     Notes
     -----
-    O(m (q / 8 + log n)) at most for m rows; the new rows are sorted first, which makes the searches
-    short.
+    At most O(m (q / 8 + log n)) for m rows. The new rows are sorted first, so that most searches
+    are short.
     """
     _check_codes(posterior, codes)
     mean = np.zeros_like(codes.packed, dtype=np.float64, shape=(codes.n_rows,))
@@ -186,11 +191,11 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
 
 
 def leave_one_out(posterior: Posterior) -> Prediction:
-    """Mean and variance of f at every training row, given all other rows.
+    """Compute the mean and variance of f at every training row, given all other rows.
 
-    A row of weight c > 1 loses one of its c copies: it stays with weight c - 1. An observation has
-    the variance `posterior.rows.noise` more. O(n), no refit. The result lies where
-    `posterior.rows` do.
+    A row of weight c > 1 counts as c copies, of which one is left out: it keeps weight c - 1. For
+    the variance of an observation, add `posterior.rows.noise`. O(n), without refitting. The result
+    lies in the memory of `posterior.rows`.
     """
     trie, rows = posterior.trie, posterior.rows
     stays = trie.engine.hold(rows.remainder)
@@ -214,27 +219,36 @@ def insert(
     known_noise: Any = None,
     sample_weight: Any = None,
 ) -> Posterior:
-    """Add rows to the data: the same bits as `condition` gives on all rows.
+    """Add rows to the data. The result is bitwise equal to `condition` on all rows.
 
     Parameters
     ----------
     posterior : Posterior
-        What is known so far; it is not changed.
+        Posterior given the old rows; it is not changed.
     codes : Codes
-        The new rows, made by the same encoder, inside the box.
-    y, known_noise, sample_weight
-        Their targets and, optionally, known noise and weights.
+        The k new rows, encoded by the same encoder. All must lie inside the training box.
+    y, known_noise, sample_weight : arrays (k,)
+        Targets of the new rows and, optionally, their known noise and weights.
+
+    Returns
+    -------
+    Posterior
+        Posterior given the old and the new rows; new rows are numbered from n on.
 
     Notes
     -----
-    O(k log k + n) for k new rows: the old rows are neither encoded nor sorted again.
+    O(k log k + n): the old rows are neither encoded nor sorted again.
     """
     _check_codes(posterior, codes)
     if codes.unrelated is not None and codes.unrelated.any():
         row = int(np.argmax(codes.unrelated))
         raise ValueError(f"codes of added rows must lie inside the box, row {row} does not")
     if codes.n_rows == 0:
-        for name, given in (("y", y), ("known_noise", known_noise), ("weight", sample_weight)):
+        for name, given in (
+            ("y", y),
+            ("known_noise", known_noise),
+            ("sample_weight", sample_weight),
+        ):
             if given is not None:
                 finite_vector(name, given, 0, to_host)
         return posterior
@@ -255,7 +269,7 @@ def insert(
 def insert_sorted(
     posterior: Posterior, trie: Trie, keys: npt.NDArray[np.uint64], rows: Rows
 ) -> Posterior:
-    """The posterior with checked rows of one target; trie and keys: of all rows. O(n)."""
+    """Add checked rows of one target, given the trie and keys of all rows. O(n)."""
     dtype = posterior.inside[0].dtype
     added = add_noise(rows, posterior.order, posterior.noise, dtype=dtype)
     together = join_rows([posterior.rows, added])
@@ -263,7 +277,7 @@ def insert_sorted(
 
 
 def log_evidence(posterior: Posterior) -> float:
-    """Log marginal likelihood of the rows that a posterior is conditioned on. O(n)."""
+    """Compute the log marginal likelihood of the rows that the posterior is given. O(n)."""
     trie, rows = posterior.trie, posterior.rows
     sums, _ = trie.engine.evaluate(
         trie.links,
@@ -285,7 +299,7 @@ def restore(
     rows: Rows,
     dtype: npt.DTypeLike,
 ) -> Posterior:
-    """The posterior of what is already checked and sorted, by one sweep up and one down. O(n)."""
+    """Compute the posterior from checked rows and sorted keys, one sweep up and one down. O(n)."""
     m, s = leaf_messages(trie, rows, dtype)
     trie.engine.inside(trie.links, order.levels, m, s)
     mo, so, above = trie.engine.outside(trie.links, order.levels, m, s)
@@ -293,7 +307,7 @@ def restore(
 
 
 def _own(rows: Rows) -> Rows:
-    """The same rows, in arrays that nobody else can change."""
+    """Return the rows with y and weight copied, so that callers can't change them later."""
     weight = None if rows.weight is None else rows.weight.copy()
     return Rows(rows.y.copy(), rows.noise, weight)
 

@@ -1,8 +1,8 @@
-"""Rows with their targets: one record from the estimator to the engine.
+"""Rows with their targets, noise and weights: one record from the estimator to the engine.
 
-The arrays lie where the targets came from, on the host or in an engine's own memory
-(`Engine.hold`), all in the same place except for a noise that all rows share. Arithmetic here
-uses numbers and arrays of one kind, so numpy's functions dispatch to the library they come from.
+All arrays of a record lie in the same memory as the targets, on the host or in an engine's memory
+(`Engine.hold`). The exception is a noise common to all rows, which lies on the host. Expressions
+here combine scalars with arrays of one library only, so numpy's functions dispatch to that library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from triegp.engines import Engine
 from triegp.tree.order import BitOrder
 
 RANGES = {
-    # dtype: (smallest noise, largest noise, largest |target|) that its messages can hold
+    # dtype: (smallest noise, largest noise, largest |target|) that messages of this dtype can store
     np.dtype(np.float64): (1e-300, 1e300, 1e150),
     np.dtype(np.float32): (1e-30, 1e30, 1e15),
 }
@@ -36,15 +36,15 @@ class Rows:
     Attributes
     ----------
     y : float64 (n,) or (n, k)
-        Targets; a tree takes one column, `target(j)`.
+        Targets. The functions of one tree take a single target, `target(j)`.
     noise : float64 (n,), (n, k), (1,) or None
-        Variance of each row's target given f. As the user gives it this is the known noise (None
-        is none); `add_noise` returns rows with the noise and nugget of a model added, as one
-        number on the host if all rows share it.
+        Noise variance of each row. In the rows that a user passes, this is the known noise, None
+        if there is none. In the rows that `add_noise` returns, it includes the noise and nugget of
+        a model. It has shape (1,) and lies on the host if it is the same for all rows.
     weight : float64 (n,) or None
-        How often each row counts; None is once.
+        How often each row counts; None if each counts once.
     X : float (n, d) or None
-        Features, if they are still needed.
+        Features; None if they are no longer needed.
     """
 
     y: Floats
@@ -64,26 +64,26 @@ class Rows:
 
     @property
     def count(self) -> float:
-        """Number of rows, weights counted."""
+        """Sum of the weights; n if there are no weights."""
         return float(self.n_rows if self.weight is None else self.weight.sum())
 
     @property
     def features(self) -> npt.NDArray[Any]:
-        """X; an error if the rows do not carry it."""
+        """Features X; raises ValueError if X is None."""
         if self.X is None:
             raise ValueError("these rows have no features: X is None")
         return self.X
 
     @property
     def total_noise(self) -> Floats:
-        """The noise of rows that `add_noise` returned, (n,) or (1,)."""
+        """Noise of rows returned by `add_noise`, (n,) or (1,); raises ValueError if None."""
         if self.noise is None:
             raise ValueError("these rows have no noise yet: call add_noise first")
         return self.noise
 
     @property
     def variance(self) -> Floats:
-        """Variance of each row's message, noise / weight, (n,) or (1,); inf if weight is 0."""
+        """Variance of each row's message, noise / weight, (n,) or (1,); inf if the weight is 0."""
         if self.weight is None:
             return self.total_noise
         with np.errstate(divide="ignore"):
@@ -91,7 +91,10 @@ class Rows:
 
     @property
     def remainder(self) -> Floats:
-        """Variance of the message of a row without one of its copies, (n,) or (1,); inf if none."""
+        """Variance of each row's message after one copy of the row is removed, (n,) or (1,).
+
+        This is noise / (weight - 1), and inf if no copy is left.
+        """
         if self.weight is None:
             return np.array([np.inf])
         with np.errstate(divide="ignore"):
@@ -99,7 +102,11 @@ class Rows:
 
     @property
     def constant(self) -> float:
-        """Term that the weights add to the nll."""
+        """Constant that the weights add to the nll.
+
+        A row of weight c enters the trie as one message of variance noise / c. The constant is
+        the difference to the nll of c copies of the row.
+        """
         if self.weight is None:
             return 0.0
         counts = self.weight > 0
@@ -108,7 +115,7 @@ class Rows:
         return 0.5 * float(terms.sum())
 
     def noise_gradient(self, by_variance: Floats) -> Floats:
-        """d nll / d noise of every row, (n,), given d nll / d variance of its message, (n,)."""
+        """Convert d nll / d message variance, (n,), to d nll / d noise of each row, (n,)."""
         if self.weight is None:
             return by_variance
         c = self.weight
@@ -117,17 +124,17 @@ class Rows:
         return np.where(c > 0, gradient, 0.0)
 
     def target(self, j: int) -> Rows:
-        """The rows with target j alone, y (n,)."""
+        """Return the rows with target j only, y (n,)."""
         noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, j]
         return replace(self, y=self.y[:, j], noise=noise)
 
     def targets(self, columns: Sequence[int]) -> Rows:
-        """The rows with some of their targets, y (n, len(columns))."""
+        """Return the rows with some of their targets, y (n, len(columns))."""
         noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, columns]
         return replace(self, y=self.y[:, columns], noise=noise)
 
     def select(self, some: npt.NDArray[Any]) -> Rows:
-        """Some of the rows, by index or mask; a noise that all share stays shared."""
+        """Return some of the rows, by index or mask; a noise of shape (1,) is kept as it is."""
         noise, weight, X = self.noise, self.weight, self.X
         if noise is not None and noise.shape[0] == self.n_rows:
             noise = noise[some]
@@ -148,20 +155,22 @@ def check_rows(
     dtype: npt.DTypeLike = np.float64,
     engine: Engine | None = None,
 ) -> Rows:
-    """Rows of one target as a user gives them, checked.
+    """Check the targets, noise and weights of one target, and return them as Rows.
 
     Parameters
     ----------
     y : array (n_rows,)
-        Targets, finite, at most 1e150 in size.
+        Targets: finite, at most 1e150 in absolute value (1e15 with float32).
     known_noise : array (n_rows,), optional
-        Known variances of the rows; they add to the noise.
+        Known noise variance of each row, added to the noise of the model.
     sample_weight : array (n_rows,), optional
-        Weights >= 0: an integer weight is that many copies of the row, 0 drops it.
-    dtype : float64 or float32
-        What the messages will be held in; float32 narrows the ranges.
+        Weights >= 0. An integer weight is equivalent to that many copies of the row. Rows of
+        weight 0 are ignored.
+    dtype : float64 or float32, default=float64
+        Storage type of the messages.
     engine : Engine, optional
-        If y lies on a device, all arrays go to this engine's memory; otherwise to the host's.
+        If y lies on a device, all arrays are copied to this engine's memory. Otherwise they are
+        copied to the host.
     """
     hold = engine.hold if engine is not None and on_device(y) else to_host
     targets = finite_vector("y", y, n_rows, hold)
@@ -176,7 +185,7 @@ def check_rows(
 
 
 def check_range(rows: Rows, dtype: npt.DTypeLike = np.float64) -> None:
-    """Raise ValueError if a target exceeds what messages of this dtype can hold."""
+    """Raise ValueError if a target is too large for messages of this dtype."""
     furthest = RANGES[check_dtype(dtype)][2]
     if max(rows.y.max(), -rows.y.min()) > furthest:
         i = int(np.argmax(np.abs(rows.y).reshape(rows.n_rows, -1).max(axis=1)))
@@ -186,10 +195,10 @@ def check_range(rows: Rows, dtype: npt.DTypeLike = np.float64) -> None:
 def add_noise(
     rows: Rows, order: BitOrder, noise: float, *, dtype: npt.DTypeLike = np.float64
 ) -> Rows:
-    """Rows of one target with the noise of a model added: noise, nugget and known noise.
+    """Return rows whose noise is the sum of noise, nugget and known noise.
 
-    noise lies between 1e-300 and 1e300 (1e-30 and 1e30 for float32). O(1) if all rows share the
-    noise and the weight.
+    `noise` must lie between 1e-300 and 1e300 (1e-30 and 1e30 with float32). O(n), or O(1) if there
+    is neither known noise nor a weight.
     """
     smallest, largest, _ = RANGES[check_dtype(dtype)]
     level = positive_number("noise", noise)
@@ -209,15 +218,16 @@ def add_noise(
 
 
 def hold_rows(rows: Rows, hold: Callable[[Floats], Floats]) -> Rows:
-    """The same rows in other memory, for example that of an engine; without features."""
+    """Return the rows in other memory, for example an engine's; X is dropped."""
     noise, weight = (None if a is None else hold(a) for a in (rows.noise, rows.weight))
     return Rows(hold(rows.y), noise, weight)
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Rows of several parts, one after the other; missing weights are 1, missing noise is 0.
+    """Concatenate rows of several parts.
 
-    A noise that all rows of all parts share stays one number. All parts lie in the same memory.
+    Missing weights count as 1, missing noise as 0. If all parts have the same noise of shape (1,),
+    so has the result. X is dropped unless all parts have it. All parts must lie in the same memory.
     """
     weight = noise = X = None
     if any(part.weight is not None for part in parts):
@@ -238,7 +248,7 @@ def refuse_zero_weights(rows: Rows) -> None:
 
 
 def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return `dtype` if messages can be held in it."""
+    """Return `dtype` as a numpy dtype; raise ValueError unless it is float64 or float32."""
     try:
         known = dtype is not None and np.dtype(dtype) in RANGES
     except TypeError:
@@ -261,7 +271,7 @@ def _join_noise(parts: Sequence[Rows]) -> Floats:
 
 
 def _check_weight_range(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:
-    """Raise ValueError if a weight takes a row's variance, noise / weight, out of range."""
+    """Raise ValueError if noise / weight of a row is out of range."""
     counts = weight > 0
     with np.errstate(over="ignore"):
         ratio = _each_row(variance, weight)[counts] / weight[counts]
@@ -275,10 +285,10 @@ def _check_weight_range(variance: Floats, weight: Floats, smallest: float, large
 
 
 def _one_or_all(noise: Floats) -> Floats | float:
-    """Noise (n,), or the number that all rows share."""
+    """Return noise (n,) unchanged, and noise (1,) as a float."""
     return float(noise[0]) if noise.size == 1 else noise
 
 
 def _each_row(noise: Floats, like: Floats) -> Floats:
-    """Noise of every row, (n,), in the memory of the rows."""
+    """Return the noise of each row, (n,), in the memory of `like`."""
     return np.full_like(like, float(noise[0])) if noise.size == 1 else noise

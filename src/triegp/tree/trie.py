@@ -1,4 +1,4 @@
-"""The trie: rows sorted by key, and where their keys part."""
+"""The trie: rows sorted by key, linked by the depths at which neighbouring keys first differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triegp.engines import CpuEngine, Engine, Links
 from triegp.engines.cuts import default_cuts
 from triegp.tree.order import BitOrder
 
-MAX_ROWS = 2**30  # ids are int32, two a row
+MAX_ROWS = 2**30  # ids are int32, and each row has two: a leaf and a node
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
@@ -23,18 +23,20 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """Compressed binary trie over the keys of n rows, in its engine's memory but for the bits.
+    """Compressed binary trie over the keys of n rows.
+
+    All arrays except `bits` lie in the memory of the engine.
 
     Attributes
     ----------
     bits : int64 (D,)
-        The canonical bits that make a key, first bit first.
+        Canonical bit numbers of a key, most important bit first.
     row_idx : int32 (n,)
-        Rows in key order; rows with the same key in their own order.
+        Row numbers in key order. Rows with the same key keep their order.
     links : Links
-        The tree over them.
+        Leaves and nodes of the tree over the sorted rows.
     engine : Engine
-        Who built it and works on it.
+        Engine that built the trie and computes with it.
     """
 
     bits: Ints
@@ -49,7 +51,7 @@ class Trie:
 
     @property
     def n_levels(self) -> int:
-        """Length of a key, D."""
+        """Number of bits in a key, D."""
         return int(self.bits.size)
 
     @property
@@ -58,11 +60,11 @@ class Trie:
         return int(np.count_nonzero(self.links.lcp < self.n_levels))
 
     def sort(self, values: Any) -> Any:
-        """Bring row values (n, ...) into key order; they come back to where they are."""
+        """Reorder values (n, ...) from row order to key order, on the same device."""
         return like(np.take(self.engine.hold(values), self.row_idx, axis=0), values)
 
     def unsort(self, values: Any) -> Any:
-        """Bring values in key order back into row order; they come back to where they are."""
+        """Reorder values (n, ...) from key order to row order, on the same device."""
         held = self.engine.hold(values)
         out = np.empty_like(held)
         out[self.row_idx] = held
@@ -77,15 +79,15 @@ def build_trie(
     Parameters
     ----------
     codes : Codes
-        The rows, none of them outside the box.
+        The rows; all must lie inside the training box.
     order : BitOrder
-        Which bits make the key, in which order.
+        The bits of a key and their order.
     cuts : integer array, optional
-        First leaves of the shards, in key order, beginning with 0. By default they depend on the
-        number of rows alone. A cut between rows with the same key moves behind the last of them.
-        The tree is the same for any cut, likelihoods are to rounding.
+        First leaf of each shard, in key order, starting with 0. The default depends on the number
+        of rows only. A cut between rows with the same key is moved behind the last of them. The
+        tree does not depend on the cuts; likelihoods do only by rounding errors.
     engine : Engine, optional
-        By default the CPU engine, on all cores.
+        The default is the CPU engine, on all cores.
 
     Returns
     -------
@@ -103,8 +105,9 @@ def build_trie(
 
     Notes
     -----
-    O(n q / 8) for the first chunk of the keys, O(n) for a radix sort that reads as many bits as it
-    takes to tell the rows apart, O(n) for the links; about 45 bytes a row.
+    O(n q / 8) to read the first chunk of all keys, O(n) for a radix sort and O(n) for the links.
+    The sort reads further chunks only for rows whose keys are equal so far. Memory is about 45
+    bytes per row.
     """
     check_codes(codes, order)
     engine = engine or CpuEngine()
@@ -113,10 +116,11 @@ def build_trie(
 
 
 def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
-    """Return the trie of the same rows for another order, sorting only below the first change.
+    """Return the trie of the same rows for another order.
 
-    Equal to `build_trie(codes, order)`. Where nothing that the key reads has changed, the trie
-    itself is returned; where only deep bits have, O(n) with a small factor.
+    The result equals `build_trie(codes, order)`. Rows are sorted again only below the first key bit
+    that differs. If only deep bits differ, the cost is O(n) with a small constant. If no key bit
+    differs, `trie` itself is returned.
     """
     check_codes(codes, order)
     if codes.n_rows != trie.n_rows or order.n_levels != trie.n_levels:
@@ -135,9 +139,10 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
 
 
 def trie_keys(trie: Trie, codes: Codes) -> Words:
-    """Keys of the trie's rows in key order, uint64 (n, ceil(D / 64)), first bit on top. O(n q).
+    """Return the keys of the trie's rows in key order, uint64 (n, ceil(D / 64)). O(n q).
 
-    They lie in the memory of the trie's engine.
+    The first key bit is the most significant bit of the first word. The keys lie in the memory of
+    the trie's engine.
     """
     _check_bits(trie, codes)
     if codes.n_rows != trie.n_rows:
@@ -146,16 +151,16 @@ def trie_keys(trie: Trie, codes: Codes) -> Words:
 
 
 class SortedKeys(NamedTuple):
-    """New rows in the key order of a trie.
+    """New rows, sorted by the key bits of a trie.
 
     Attributes
     ----------
     row_idx : int32 (k,)
-        The rows in key order.
+        Row numbers in key order.
     lcp : int32 (k,)
-        Bits that each key shares with the one before; entry 0 is -1.
+        Number of leading bits that each key shares with the previous key; entry 0 is -1.
     keys : uint64 (k, ceil(D / 64))
-        The keys.
+        Keys in key order.
     """
 
     row_idx: Ids
@@ -164,17 +169,18 @@ class SortedKeys(NamedTuple):
 
 
 def sorted_keys(trie: Trie, codes: Codes) -> SortedKeys:
-    """Sort new rows by the key bits of a trie. O(k q / 8 + k log k)."""
+    """Sort k new rows by the key bits of a trie. O(k q / 8 + k log k)."""
     packed = trie.engine.hold(codes.packed)
     row_idx, lcp = trie.engine.sort_rows(packed, trie.bits)
     return SortedKeys(row_idx, lcp, trie.engine.keys(packed, trie.bits, row_idx))
 
 
 def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
-    """Insert rows: the trie and the keys of all rows, new ones numbered from n on.
+    """Insert k new rows and return the trie and the keys of all rows.
 
-    Equal to `build_trie` on all rows. O(k log k + n) for k new rows, of which O(n) is a merge of
-    sorted arrays and the relinking.
+    `keys` are the keys of the trie's n rows (`trie_keys`). New rows are numbered from n on. The
+    trie equals that of `build_trie` on all rows. O(k log k + n): the n old rows are only merged
+    with the new ones and linked again.
     """
     _check_bits(trie, codes)
     _refuse_outside(codes)
@@ -184,7 +190,7 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
 
 
 def insert_keys(trie: Trie, keys: Words, new: SortedKeys) -> tuple[Trie, Words]:
-    """`insert_rows` for rows that are sorted already; at least one. O(n + k)."""
+    """Insert new rows that are already sorted, at least one. See `insert_rows`. O(n + k)."""
     row_idx, lcp, added = new
     engine = trie.engine
     keys = engine.hold(keys)
@@ -199,12 +205,12 @@ def insert_keys(trie: Trie, keys: Words, new: SortedKeys) -> tuple[Trie, Words]:
 
 
 def with_engine(trie: Trie, engine: Engine) -> Trie:
-    """Return the same trie in the hands of another engine of the same kind."""
+    """Return the same trie with another engine of the same kind."""
     return replace(trie, engine=engine)
 
 
 def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any = None) -> Trie:
-    """The trie of rows already sorted, with the lcp of neighbours. O(n)."""
+    """Build the trie of sorted rows, given the lcp of neighbours. O(n)."""
     n_rows = row_idx.size
     first = default_cuts(n_rows) if cuts is None else np.asarray(cuts)
     if (
@@ -223,7 +229,7 @@ def link_rows(bits: Ints, row_idx: Ids, lcp: Ids, engine: Engine, *, cuts: Any =
 
 
 def check_codes(codes: Codes, order: BitOrder) -> None:
-    """Refuse codes that no trie of this order can be built over."""
+    """Raise ValueError if no trie of this order can be built over the codes."""
     if codes.n_rows == 0:
         raise ValueError("codes must have at least one row, got none")
     if codes.n_rows > MAX_ROWS:
@@ -234,10 +240,10 @@ def check_codes(codes: Codes, order: BitOrder) -> None:
 
 
 def _check_bits(trie: Trie, codes: Codes) -> None:
-    if codes.n_bits - trie.n_levels not in (0, 1):  # the row nugget leaves one bit unread
+    if codes.n_bits - trie.n_levels not in (0, 1):  # with nugget="row" keys omit the last bit
         raise ValueError(
-            f"codes must have the {trie.n_levels} bits that the trie reads, and one more with the "
-            f"row nugget, got {codes.n_bits}"
+            f"codes must have the {trie.n_levels} bits that the trie reads, or one more with "
+            f"nugget='row', got {codes.n_bits}"
         )
 
 
