@@ -149,7 +149,9 @@ def strict_card():
             if isinstance(value, tuple):
                 check(self, value)
             elif isinstance(value, CardArray) and not value.flags.c_contiguous:
-                raise ValueError(f"{self.function.__name__} takes C-contiguous arrays")
+                raise ValueError(
+                    f"{self.function.__name__} needs C-contiguous arrays, got one that is not"
+                )
 
     def call(self, n_blocks, *arguments, together=False):
         check(self, arguments)

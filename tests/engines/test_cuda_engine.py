@@ -269,7 +269,7 @@ def test_too_large_for_the_card(monkeypatch):
     problem = problem_of("two tiles")
     monkeypatch.setattr(engine, "free_bytes", lambda: 1000)
     monkeypatch.setattr(engine, "SMALL_BYTES", 0)
-    with pytest.raises(MemoryError, match=r"20 rows take .* GB on the card"):
+    with pytest.raises(MemoryError, match=r"20 rows need .* GB on the device"):
         CUDA.sort_rows(problem.codes.packed, problem.order.key_bits)
     candidate = Candidate(
         problem.codes.packed, problem.order.key_bits, problem.order.levels, problem.y, np.ones(1)

@@ -337,7 +337,7 @@ def test_columns_that_do_not_fit_are_refused_with_their_size(monkeypatch):
         sweeps.product(case.links, case.levels, case.x), CPU.product(case.cpu, case.levels, case.x)
     )
     monkeypatch.setattr(card, "free_bytes", lambda: needed - 1)
-    with pytest.raises(MemoryError, match=f"3 columns of {case.n} rows take .* GB on the card"):
+    with pytest.raises(MemoryError, match=f"3 columns of {case.n} rows need .* GB on the device"):
         sweeps.product(case.links, case.levels, case.x)
 
 

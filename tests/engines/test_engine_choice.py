@@ -63,7 +63,7 @@ def test_what_does_not_fit_the_card_stays_on_the_cpu(card):
     assert type(choose("auto", 1e12, 0, FREE + 1)) is CpuEngine
     assert type(choose("cuda", 0, 0, FREE)) is CudaEngine
     assert type(choose("cpu", 0, 0, 1e15)) is CpuEngine
-    with pytest.raises(MemoryError, match=r"needs about 2\.5 GB on the card, 1\.0 GB are free"):
+    with pytest.raises(MemoryError, match=r"needs about 2\.5 GB on the device, 1\.0 GB are free"):
         choose("cuda", 0, 0, 2.5e9)
 
 

@@ -1,7 +1,7 @@
-"""Which engine trains: the CPU's, or CUDA's where it can run and the work is worth it.
+"""Choose the engine: the CPU engine, or the CUDA engine if it can run and the work is large enough.
 
-CuPy and numba's CUDA target are imported here only, when they are asked for or when "auto" has work
-for them.
+The CUDA engine, and with it CuPy and numba's CUDA target, is imported only here: if `engine` is
+"cuda", or if it is "auto" and the work is large enough.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from triegp.engines.cpu import CpuEngine
 
 ENGINES = ("auto", "cpu", "cuda")
 
-# From here on "auto" takes the card: rows times orders to be evaluated. Below, a fit takes a few
-# seconds on two cores, and so does compiling the kernels.
+# Rows times orders to be evaluated from which "auto" uses the device. Below this, a fit takes a few
+# seconds on two cores, about as long as compiling the kernels.
 AUTO_WORK = 10_000_000
 
 CARD_ROW_BYTES = (
-    120  # estimate of what a row takes on the card beside its codes, one order at a time
+    120  # estimated device bytes per row besides its codes, with one order evaluated at a time
 )
 
-LEAST_CAPABILITY = 75  # that CUDA 13 compiles for, in tenths
+LEAST_CAPABILITY = 75  # lowest compute capability that CUDA 13 compiles for, times 10
 
 PACKAGES = {"numba-cuda": "numba_cuda", "CuPy": "cupy"}
 
 
 def check_engine(engine: str) -> str:
-    """Return `engine` if it is one of ENGINES; RuntimeError for "cuda" where that can't run."""
+    """Return `engine` if it is one of ENGINES.
+
+    Raises ValueError for any other value, and RuntimeError if it is "cuda" and CUDA cannot run
+    here.
+    """
     one_of("engine", engine, ENGINES)
     if engine == "cuda":
         problem = cuda_problem()
@@ -45,22 +49,23 @@ def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) 
     Parameters
     ----------
     engine : {"auto", "cpu", "cuda"}
-        "cuda" insists, and raises RuntimeError with what is missing. "auto" is "cuda" where the
-        extra and a device are there, there is enough work for it and enough memory, otherwise
-        "cpu". It never takes numba's simulator; "cuda" does where NUMBA_ENABLE_CUDASIM=1 says so.
+        "auto" is "cuda" if the extra `triegp[cuda]` is installed, a device is present, there is
+        enough work and the device has enough free memory; otherwise it is "cpu". "auto" never uses
+        numba's simulator. "cuda" raises RuntimeError naming the missing package or device; it never
+        falls back. It uses the simulator if NUMBA_ENABLE_CUDASIM=1.
     work : float
-        Rows times orders that will be evaluated together; `AUTO_WORK` is enough.
+        Rows times orders that will be evaluated together. "auto" needs at least `AUTO_WORK`.
     n_threads : int
-        For the CPU; 0 is all cores.
+        Threads of the CPU engine; 0 means all cores.
     card_bytes : float
-        What the work takes of the card's memory. Where less is free, "auto" is "cpu", and "cuda"
+        Device memory that the work needs, in bytes. If less is free, "auto" is "cpu" and "cuda"
         raises MemoryError.
     """
     check_engine(engine)
     wanted = engine == "auto" and work >= AUTO_WORK and not _simulated()
     if engine == "cuda" and card_bytes > (there := _free_bytes()):
         raise MemoryError(
-            f'engine="cuda" needs about {card_bytes / 1e9:.1f} GB on the card, {there / 1e9:.1f} '
+            f'engine="cuda" needs about {card_bytes / 1e9:.1f} GB on the device, {there / 1e9:.1f} '
             'GB are free: use fewer rows or engine="cpu"'
         )
     if engine == "cuda" or (wanted and cuda_problem() is None and card_bytes <= _free_bytes()):
@@ -72,7 +77,7 @@ def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) 
 
 
 def cuda_problem() -> str | None:
-    """What keeps the CUDA engine from running here, in words; None where nothing does."""
+    """Why the CUDA engine cannot run here, as text; None if it can."""
     if not _simulated():
         missing = [
             name for name, module in PACKAGES.items() if importlib.util.find_spec(module) is None
@@ -85,13 +90,13 @@ def cuda_problem() -> str | None:
             return problem
     try:
         import triegp.engines.cuda  # noqa: F401
-    except Exception as error:  # whatever versions that do not go together may raise
+    except Exception as error:  # incompatible package versions can raise anything
         return f"the engine does not load: {_in_words(error)}"
     return None
 
 
 def _device_problem() -> str | None:
-    """What the driver says against it, asked for by both libraries."""
+    """Why the device cannot be used, as text; None if it can. Checked with CuPy and with numba."""
     try:
         import cupy
         from numba import cuda
@@ -105,30 +110,30 @@ def _device_problem() -> str | None:
         return f"there is no CUDA device: {_in_words(error)}"
     if capability < LEAST_CAPABILITY:
         has, needs = capability / 10, LEAST_CAPABILITY / 10
-        return f"the device is too old: it has compute capability {has}, CUDA 13 asks for {needs}"
+        return f"the device is too old: it has compute capability {has}, CUDA 13 needs {needs}"
     if not cuda.is_available():
         said = cuda.cuda_error()
-        if said is None:  # the driver is fine
+        if said is None:  # the driver works
             return "numba does not find CUDA's compiler, libNVVM: pip install 'triegp[cuda]'"
         return f"numba finds no CUDA device: {' '.join(str(said).split())}"
     return None
 
 
 def _free_bytes() -> int:
-    """Memory of the card that is free; none where a card is too full to be asked."""
+    """Free device memory in bytes; 0 if the device is too full to query it."""
     from triegp.engines.cuda.card import free_bytes
 
     try:
         return free_bytes()
-    except RuntimeError:  # what CuPy raises where it cannot make itself a place there
+    except RuntimeError:  # raised by CuPy if it cannot create its context on the device
         return 0
 
 
 def _in_words(error: Exception) -> str:
-    """On one line."""
+    """Type and message of an error on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _simulated() -> bool:
-    """Whether numba's kernels run in its simulator, on the host."""
+    """Whether numba's CUDA kernels run in its simulator, on the host."""
     return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]

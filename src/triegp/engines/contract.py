@@ -1,8 +1,8 @@
-"""What an engine does: the stages from packed codes to posterior, over flat arrays.
+"""The engine contract: the stages from packed codes to posterior, as methods on flat arrays.
 
-Arrays named m, s, mo, so have 2n entries, one an id: leaf i, the i-th row in key order, is id i;
-node i, the one between leaves i - 1 and i, is id n + i; id n is not used. levels is R(0..D), never
-rising: the engines take any such levels, so that a sum of trees can use them too.
+Arrays named m, s, mo and so have 2n entries, one per id. Leaf i, the i-th row in key order, has id
+i. Node i, between leaves i - 1 and i, has id n + i. Id n is not used. `levels` is R(0..D), float64
+(D + 1,). Engines accept any non-increasing levels, so that a sum of trees can use them too.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Who meets whom, and where: the compressed trie over n sorted keys of D bits.
+    """The compressed trie over n sorted keys of D bits: depth and children of every node.
 
     Attributes
     ----------
     depth : int32 (2n,)
-        Depth of every id; D for leaves, the lcp of its two neighbours for a node.
+        Depth of every id: D for a leaf, the lcp of its two neighbouring leaves for a node.
     left, right : int32 (n,)
-        The children of node i, as ids; entry 0 is not used.
+        Children of node i, as ids. Entry 0 is not used.
     order : int32 (n,)
-        The nodes of shard k, children first, are order[starts[k]:stops[k]].
+        order[starts[k]:stops[k]] are the nodes of shard k, children before parents.
     starts, stops : int64 (n_shards,)
-        See order; starts are also the first leaves of the shards.
+        Bounds of each shard in order. starts[k] is also the first leaf of shard k.
     spine : int32 (n_spine,)
-        The nodes whose subtrees cross a cut, children first, after all shards.
+        Nodes whose subtrees cross a cut, children before parents. They merge after all shards.
     root : int
         Id of the root.
     """
@@ -71,7 +71,7 @@ class Links:
 
 
 class Tree(NamedTuple):
-    """One tree of many over the same rows.
+    """One of several trees over the same rows.
 
     row_idx: int32 (n,), the rows in key order; levels: float64 (D + 1,).
     """
@@ -82,7 +82,7 @@ class Tree(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """A trie with the bits it was sorted by.
+    """A trie with the bits that its rows were sorted by.
 
     bits: int64 (D,), the canonical bits that make a key; row_idx: int32 (n,), rows in key order.
     """
@@ -93,7 +93,7 @@ class Linked(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a likelihood is made of: 2 nll = log_det + square + n_terms log(2 pi)."""
+    """The terms of a negative log likelihood: 2 nll = log_det + square + n_terms log(2 pi)."""
 
     log_det: float
     square: float
@@ -101,14 +101,15 @@ class Sums(NamedTuple):
 
     @property
     def nll(self) -> float:
-        """Half of all that."""
+        """Negative log likelihood."""
         return 0.5 * (self.log_det + self.square + self.n_terms * math.log(2.0 * math.pi))
 
 
 class Adjoints(NamedTuple):
-    """Derivatives of the nll: by W(0..D), and by the mean and variance of every leaf's message.
+    """Derivatives of the nll by W(0..D) and by the mean and variance of every leaf's message.
 
-    The last two, (n,) in key order, may live in the engine's own memory: copy what you keep.
+    by_level: float64 (D + 1,). by_mean and by_var: (n,) in key order. The last two may be buffers
+    that the engine uses again: copy what you keep.
     """
 
     by_level: Floats
@@ -117,22 +118,22 @@ class Adjoints(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One order over one set of rows, to be evaluated beside others.
+    """One bit order over one set of rows, to be evaluated together with others.
 
-    Arrays may lie in the engine's own memory (`Engine.hold`).
+    Arrays may be in the engine's memory (`Engine.hold`).
 
     Attributes
     ----------
     packed : uint8 (n, width)
-        Packed codes; the same object in several candidates where they share rows.
+        Packed codes. Candidates over the same rows should hold the same object.
     bits : int64 (D,)
         The canonical bits that make a key, first bit first.
     levels : float64 (D + 1,)
         R(0..D).
     y : float64 (n,)
-        Targets, in the order of the rows.
+        Targets, in row order.
     variance : float64 (n,) or (1,)
-        Of each row's message.
+        Variance of each row's message, or one for all rows.
     """
 
     packed: Bytes
@@ -143,20 +144,19 @@ class Candidate(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What became of a candidate.
+    """Likelihood of a candidate and, if requested, its derivatives.
 
     Attributes
     ----------
     sums : Sums
-        Of its likelihood.
+        Terms of the likelihood.
     by_level : float64 (D + 1,) or None
-        d nll / d W(0..D), in the host's memory; None where no gradient was wanted or the sums are
-        not finite.
+        d nll / d W(0..D), on the host. None if no gradient was requested or the sums are not
+        finite.
     by_noise : float
-        d nll / d variance, summed over the rows; nan where there is no gradient.
+        d nll / d variance, summed over the rows; nan if there is no gradient.
     by_var : float64 (n,) or None
-        d nll / d variance of every row, in the order of the rows and in the memory where the
-        engine holds arrays; only where it was asked for.
+        d nll / d variance per row, in row order and in the engine's memory. None if not requested.
     """
 
     sums: Sums
@@ -167,16 +167,16 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """Where m new keys leave the trie, in key order.
+    """Where each of m new keys leaves the trie. Entries are in key order of the new keys.
 
     Attributes
     ----------
     row_idx : int32 (m,)
-        Which row each entry belongs to.
+        The new row that each entry belongs to.
     node : int32 (m,)
-        The id on the edge above which the key leaves (or the leaf it ends on).
+        The id at the lower end of the edge on which the key leaves, or the leaf it ends on.
     above, leaves_at : int32 (m,)
-        Depth at which that edge begins, and at which the key leaves it.
+        Depth at which that edge begins, and depth at which the key leaves it.
     """
 
     row_idx: Ids
@@ -186,16 +186,16 @@ class Located:
 
 
 class Woodbury(NamedTuple):
-    """M^-1 = S - G G', S block-diagonal, G of few columns.
+    """M^-1 = S - G G', with S block-diagonal and G of low rank r.
 
     Attributes
     ----------
     rows : int32 (n,)
-        The rows in the order of the blocks.
+        The rows in block order.
     local : float64 (n_blocks, size, size)
-        S.
+        The diagonal blocks of S.
     gain : float64 (n_blocks size, r)
-        G, rows in that order, filled up to whole blocks.
+        G, rows in block order, padded to whole blocks.
     """
 
     rows: Ids
@@ -204,47 +204,52 @@ class Woodbury(NamedTuple):
 
 
 class Descent(Protocol):
-    """Conjugate gradients on their way, some columns at once."""
+    """A running conjugate gradient solve of several columns at once."""
 
     def advance(self) -> tuple[Floats, Floats, Floats]:
-        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it.
+        """Take one step in every remaining column.
 
-        All in the host's memory. It goes nowhere, 0, where the matrix does not look positive.
+        Returns three arrays on the host, one entry per remaining column: |r| after the step, the
+        step length, and r'M^-1 r before the step. The step length is 0 if p'Ap <= 0, with A = K +
+        variance.
         """
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
-        """Go on with some of the columns that are left."""
+        """Continue with the remaining columns selected by the mask `some`, and drop the others."""
 
     def turn(self) -> None:
-        """The next direction, after a step: M^-1 r, and a part of the last."""
+        """Compute the next search direction after a step: p = M^-1 r + beta p."""
 
 
 class Engine(Protocol):
-    """The contract. An engine never changes what it is given, unless the docstring says so."""
+    """The contract. An engine never changes its arguments, unless the docstring says so."""
 
     @property
     def batches(self) -> bool:
-        """Whether many orders in one call cost less than one call for each."""
+        """Whether one call for many orders costs less than one call per order."""
 
     @property
     def on_host(self) -> bool:
-        """Whether this engine works in the host's memory."""
+        """Whether this engine works in host memory."""
 
     @property
     def columns_at_once(self) -> int:
-        """Columns that a product with the sum of many trees should have."""
+        """Number of columns that each call of `sum_products` should have."""
 
     def block_slices(self, n_blocks: int) -> list[slice]:
-        """Parts of so many diagonal blocks to work on at a time; depends on n_blocks alone."""
+        """Slices of n_blocks diagonal blocks to process in turn. Depends on n_blocks alone."""
 
     def hold(self, array: Array) -> Array:
-        """Return the array, wherever it lies, in this engine's memory: itself if it is there."""
+        """Return the array in this engine's memory: itself if it is there, otherwise a copy."""
 
     def fetch(self, array: Array) -> Array:
-        """Return an array of this engine's in the host's memory."""
+        """Return an array of this engine in host memory."""
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
-        """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
+        """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1.
+
+        packed: uint8 (n, width), packed codes; bits: int64 (D,), the canonical bits of a key.
+        """
 
     def link_many(
         self,
@@ -252,26 +257,40 @@ class Engine(Protocol):
         bits: Sequence[Ints],
         before: Sequence[Linked] | None = None,
     ) -> list[tuple[Ids, Links]]:
-        """Rows in key order and the trie over them, for each pair of codes and key bits.
+        """Rows in key order and the trie over them, for each pair of packed codes and key bits.
 
-        before: the tries of the same rows for other bits; only what changed is sorted again.
+        before: tries of the same rows for other bits. Engines may use them to sort fewer rows.
         """
 
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
     ) -> tuple[Ids, Ids]:
-        """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix."""
+        """Return the same as `sort_rows`, given the rows sorted by an order with the same prefix.
+
+        row_idx, lcp: int32 (n,), result for that order; first_change: first key bit that differs.
+        """
 
     def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
-        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)).
+
+        The first bit of a key is the most significant bit of its first word.
+        """
 
     def merge_keys(
         self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
     ) -> tuple[Ints, Ids]:
-        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+        """Merge two sorted sets of keys: return (source, lcp) of their union.
+
+        keys, lcp: n old keys and the lcp of neighbours; added, added_lcp: the same for k new keys.
+        source: int64 (n + k,), i for old key i and -1 - j for new key j, old before equal new ones.
+        lcp: int32 (n + k,).
+        """
 
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
-        """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0."""
+        """The trie over n sorted keys, given the lcp of neighbours, int32 (n,).
+
+        cuts: int64 (n_shards,), the first leaf of each shard, cuts[0] = 0.
+        """
 
     def evaluate(
         self,
@@ -283,7 +302,11 @@ class Engine(Protocol):
         dtype: np.dtype[Any],
         gradient: bool,
     ) -> tuple[Sums, Adjoints | None]:
-        """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
+        """Terms of the likelihood and, if requested and if they are finite, its derivatives.
+
+        row_idx: int32 (n,), rows in key order; y: float64 (n,) and variance: float64 (n,) or (1,),
+        in row order; dtype: of the messages.
+        """
 
     def evaluate_many(
         self,
@@ -292,21 +315,31 @@ class Engine(Protocol):
         gradient: bool,
         rows: bool = False,
     ) -> list[Evaluated]:
-        """Sort, link and evaluate many orders; with the gradient, and by_var if rows is True.
+        """Sort, link and evaluate many orders.
 
-        Each as if alone: what is beside it makes no difference, to the last bit.
+        gradient: also compute the derivatives; rows: with the gradient, also return by_var. dtype:
+        of the messages. Each result has the same bits as if its candidate were evaluated alone.
         """
 
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
     ) -> tuple[Array, Array]:
-        """Messages (m, s), (2n,): leaves filled from rows, nodes empty; variance (n,) or (1,)."""
+        """Messages (m, s), both (2n,) of dtype: leaves filled from the rows, nodes uninitialised.
+
+        row_idx: int32 (n,), rows in key order; y: (n,) and variance: (n,) or (1,), in row order.
+        """
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
-        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+        """Merge messages upwards and return the terms of the likelihood.
+
+        m, s: (2n,). The leaves are read and the nodes are overwritten with the inside messages.
+        """
 
     def outside(self, links: Links, levels: Floats, m: Array, s: Array) -> tuple[Array, Array, Ids]:
-        """Outside messages (mo, so) of all ids and the depth at which each is held."""
+        """Outside messages (mo, so) of all ids, and the depth at which each is held; all (2n,).
+
+        m, s: (2n,), inside messages.
+        """
 
     def leave_out(
         self,
@@ -316,14 +349,19 @@ class Engine(Protocol):
         y: Array,
         stays: Floats,
     ) -> tuple[Floats, Floats]:
-        """Mean and variance of f at each leaf given all others, in key order.
+        """Mean and variance of f at each leaf given all other rows, both (n,) in key order.
 
-        stays: (n,) or (1,), variance of the message y of what stays of a row that is left out; inf
-        where nothing does.
+        outside: result of `outside`. y: (n,), means of the leaves' messages, in key order. stays:
+        (n,) or (1,), variance of the part of each row's message that remains when the row is left
+        out; inf if nothing remains.
         """
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
-        """Where sorted query keys leave the trie."""
+        """Where each of m sorted query keys leaves the trie.
+
+        keys: uint64 (n, words), the keys of the trie, sorted; query: uint64 (m, words), sorted;
+        row_idx: int32 (m,), the row of each query key.
+        """
 
     def predict(
         self,
@@ -334,65 +372,97 @@ class Engine(Protocol):
         outside: tuple[Array, Array],
         with_var: bool,
     ) -> tuple[Floats, Floats | None]:
-        """Mean and variance of f at located keys, in the order of their rows."""
+        """Mean and, if with_var, variance of f at located keys.
+
+        Both are (m,), in the order of the new rows. inside: (m, s) of all ids; outside: (mo, so) of
+        all ids.
+        """
 
     def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
         """K x for x (n, k) in key order."""
 
     def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
-        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+        """Sums of x (n,) below each id, and partial sums of K x along the path to it, both (2n,).
+
+        x is in key order. The partial sum of an id adds up edge variance times the sum of x below
+        the edge, over all edges from depth 0 down to the id. At leaf i it is (K x)[i].
+        """
 
     def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+        """(K + noise)^-1 x for x (n, k) in key order.
+
+        s: (2n,), inside variances, with the noise at the leaves.
+        """
 
     def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+        """T x with T'T = (K + noise)^-1, for x (n, k) in key order; s as in `solve`.
+
+        Row i of the result belongs to node i, row 0 to the root.
+        """
 
     def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
-        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+        """x' K_l z for l = 0..D and each column, (D + 1, k), for x and z (n, k) in key order.
+
+        K_l is 1 for two rows that share at least l bits, otherwise 0.
+        """
 
     def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
-        """Return the trees, made ready to be used together again and again."""
+        """Return the trees, prepared for repeated use together."""
 
     def sum_products(
         self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
     ) -> Floats:
-        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'.
+        """(K + variance) x for x (n, k) in row order, where K is the sum of the trees' kernels.
 
-        variance: (n,), in this engine's memory; none is 0.
+        variance: (n,), in this engine's memory; None means 0.
         """
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
-        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+        """x' K_l z for l = 0..D, summed over the columns: one array (D + 1,) per tree.
+
+        x, z: (n, k) in row order. K_l as in `level_products`.
+        """
 
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K, summed over trees, between rows of the same block, float64 (n_blocks, size, size).
 
-        members: int32 (n_blocks, size), rows; -1, after all others of a block, is none.
+        members: int32 (n_blocks, size), the rows of each block. -1 marks an unused entry; these
+        come last in a block, and their kernel values are 0.
         """
 
     def contract(
         self, links: Links, levels: Floats, m: Array, s: Array, chosen: Ids, n_chosen: int
     ) -> Floats:
-        """Edges of the tree over the chosen leaves: (gain, shift, var), float64 (2k, 3), by id.
+        """Edges of the tree over the k chosen leaves: (gain, shift, var), float64 (2k, 3), by id.
 
-        chosen: int32 (n,), the number 0..k-1 of a chosen leaf, rising, or -1. Along an edge,
-        f_low | f_up ~ N(gain f_up + shift, var); above the root f is 0.
+        m, s: (2n,), inside messages. chosen: int32 (n,), number 0..k-1 of a chosen leaf, increasing
+        in key order, or -1. Along an edge, f_low | f_up ~ N(gain f_up + shift, var). f is 0 above
+        the root.
         """
 
     def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
-        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+        """Covariance of f at all k leaves times x (k, c), in key order.
+
+        links: the trie over these leaves; edges: float64 (2k, 3), result of `contract`.
+        """
 
     def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
-        """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+        """Samples of f at all k leaves, (k, c), in key order.
 
-    # Small dense algebra with arrays in this engine's own memory
+        links and edges as in `covariance_product`. normals: float64 (2k, c), standard normals, may
+        be overwritten.
+        """
+
+    # Small dense algebra on arrays in this engine's memory
 
     def norms(self, x: Floats) -> Floats:
-        """Lengths of the columns of x (n, k), (k,), in the host's memory."""
+        """Euclidean norms of the columns of x (n, k): (k,), on the host."""
 
     def cholesky(self, matrices: Floats) -> Floats:
-        """Lower factors, (..., m, m); numpy's LinAlgError where one is not positive."""
+        """Lower Cholesky factors, (..., m, m).
+
+        Raises numpy's LinAlgError if a matrix is not positive definite.
+        """
 
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
@@ -408,14 +478,15 @@ class Engine(Protocol):
         r: Floats,
         woodbury: Woodbury | None,
     ) -> Descent:
-        """Begin to solve (K + variance) x = b for some columns of x, which change in place.
+        """Start to solve (K + variance) x = b for the given columns of x, in place.
 
-        variance: (n,); r: (n, k), b - (K + variance) x of the columns, which may change, too;
-        woodbury: the preconditioner's inverse. All in this engine's memory.
+        variance: (n,). columns: the columns of x to solve. r: (n, k), b - (K + variance) x of these
+        columns, may be overwritten. woodbury: inverse of the preconditioner, or None. All arrays
+        are in this engine's memory.
         """
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
         """(S - G G') x for x (n, k)."""
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
-        """work(engine, item) for all items, side by side where this engine can."""
+        """Results of work(engine, item) for all items, computed in parallel if this engine can."""

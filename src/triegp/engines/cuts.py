@@ -1,4 +1,4 @@
-"""Where sorted rows are cut into shards: by the number of rows alone, and never inside a leaf."""
+"""Cuts of the sorted rows into shards: they depend on the number of rows, never split a leaf."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ MAX_SHARDS = 64
 
 
 def default_cuts(n_rows: int) -> Ints:
-    """First leaves of the shards, int64; they depend on n_rows alone."""
+    """First leaf of each shard, int64 (n_shards,). Depends on n_rows alone."""
     return np.arange(0, n_rows, max(SHARD_ROWS, -(-n_rows // MAX_SHARDS)), dtype=np.int64)
 
 
 def between_keys(cuts: Ints, lcp: Ids, n_levels: int) -> Ints:
-    """Move cuts that part rows with the same key behind them: such a run is always one shard's."""
+    """Move each cut between rows with the same key to the end of that run of rows.
+
+    Rows with the same key are then always in one shard.
+    """
     if not (lcp[cuts] == n_levels).any():
         return cuts
     starts = np.append(np.flatnonzero(lcp < n_levels), lcp.size)

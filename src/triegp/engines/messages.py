@@ -1,8 +1,8 @@
-"""The merge rule of two messages and its adjoint: plain functions, written once, for every engine.
+"""The merge rule of two messages and its adjoint, as plain functions shared by all engines.
 
-A message (m, s) says "the data below put the latent value here at m, with variance s"; s = inf
-says nothing. Each engine compiles these functions with its own compiler. They hold no
-arrays and no library calls, so that any of them can.
+A message (m, s) is the evidence of the data on one side about the latent value: mean m and variance
+s. s = inf is a message without information. Each engine compiles these functions with its own
+compiler. They use no arrays and no library calls, so that any compiler can.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ INF = float("inf")
 
 
 def merge(m1: float, s1: float, m2: float, s2: float) -> tuple[float, float, float, float]:
-    """Merge two messages that meet at one depth: return the merged (m, s) and the shares (r1, r2).
+    """Merge two messages at the same depth: return the merged (m, s) and the shares (r1, r2).
 
-    r1 = s1/v and r2 = s2/v with v = s1 + s2, each to full relative accuracy: the smaller by
-    division, the larger as one minus it. m = m1 r2 + m2 r1, s = s1 s2/v.
+    v = s1 + s2, r1 = s1/v, r2 = s2/v, m = m1 r2 + m2 r1, s = s1 s2/v. Both shares have full
+    relative accuracy: the smaller is computed by division, the larger as one minus the smaller.
     """
     small = s1 if s1 <= s2 else s2
     share = small / (s1 + s2) if small < INF else 0.5
@@ -27,9 +27,10 @@ def merge(m1: float, s1: float, m2: float, s2: float) -> tuple[float, float, flo
 def merge_adjoint(
     e: float, v: float, r1: float, r2: float, gm: float, gs: float
 ) -> tuple[float, float, float, float]:
-    """Adjoints (gm1, gs1, gm2, gs2) of the children, given that of the merged message.
+    """Adjoints (gm1, gs1, gm2, gs2) of two messages, given the adjoint (gm, gs) of the merged one.
 
-    e = m1 - m2, v = s1 + s2. The node's own terms (log(2 pi v) + e^2/v)/2 are included.
+    e = m1 - m2, v = s1 + s2. The node's own terms of the nll, (log(2 pi v) + e^2/v)/2, are
+    included.
     """
     inv = 1.0 / v
     t = e * inv
@@ -42,10 +43,11 @@ def merge_adjoint(
 
 
 def condition(m: float, s: float, v: float) -> tuple[float, float, float]:
-    """The latent value at the lower end of an edge of variance v, given the one at the upper end.
+    """Distribution of the latent value at the lower end of an edge, given that at the upper end.
 
-    With (m, s) the message at the lower end: f_low | f_up, data ~ N(gain f_up + shift, var).
-    Return (gain, shift, var); s = inf is the prior, s > 0.
+    v is the variance of the edge and (m, s) the message at its lower end. Returns (gain, shift,
+    var) such that f_low | f_up, data ~ N(gain f_up + shift, var). s = inf gives the prior. Requires
+    s > 0.
     """
     if s == INF:
         return 1.0, 0.0, v
@@ -55,9 +57,9 @@ def condition(m: float, s: float, v: float) -> tuple[float, float, float]:
 
 
 def top_separator(first: int, last: int) -> int:
-    """Where rows first..last with identical keys part last, as a separator.
+    """The separator at which leaves first..last, which have identical keys, merge last.
 
-    Of first + 1, ..., last it is the number whose binary digits end in the most zeros.
+    Among first + 1, ..., last, it is the number with the most trailing zeros in binary.
     """
     while last & (last - 1) > first:
         last &= last - 1

@@ -1,4 +1,4 @@
-"""The CPU engine: numba kernels that hold no GIL, on threads of our own."""
+"""The CPU engine: numba kernels that release the GIL, run on our own thread pool."""
 
 from triegp.engines.cpu.engine import CpuEngine
 from triegp.engines.cpu.threads import available_cores

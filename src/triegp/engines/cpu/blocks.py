@@ -1,7 +1,7 @@
-"""Kernel values between rows that lie in the same block: small dense pieces of K.
+"""Kernel values between rows of the same block: small dense pieces of K.
 
-A sparse table answers how far two rows share their keys, the smallest lcp between them; within a
-block, sorted by key, one question for each neighbouring pair is enough.
+The lcp of two rows is the smallest lcp of neighbours between them. A sparse table of range minima
+gives it in O(1). In a block sorted by key, one lookup per neighbouring pair is enough.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def fill_table(lcp, table):
 
 @jit
 def add_blocks(place, table, levels, members, first, last, out):
-    """out[b] += K between the members of blocks first..last-1; diagonals are left alone.
+    """out[b] += K between the members of blocks first..last-1; diagonals are not written.
 
-    place: int32 (n,), place of every row in key order; members: int32 (n_blocks, size), rows, -1
-    for none, which come last.
+    place: int32 (n,), position of every row in key order; members: int32 (n_blocks, size), rows; -1
+    marks an unused entry and comes last.
     """
     size = members.shape[1]
     n_levels = levels.size - 1
@@ -36,7 +36,7 @@ def add_blocks(place, table, levels, members, first, last, out):
         count = 0
         while count < size and members[b, count] >= 0:
             at, k = place[members[b, count]], count
-            while k > 0 and where[k - 1] > at:  # sorted by key as they come
+            while k > 0 and where[k - 1] > at:  # insertion sort by key
                 where[k], own[k] = where[k - 1], own[k - 1]
                 k -= 1
             where[k], own[k] = at, count

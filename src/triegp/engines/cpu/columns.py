@@ -1,6 +1,7 @@
 """Linear operators on the trie, for many vectors at once.
 
-Same walks and ids as in `sweeps`; x is float64 (2n, k), the leaves given, a row of x an id.
+Same walks and ids as in `sweeps`. x is float64 (2n, k), one row per id. The leaves are given and
+the nodes are written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def sum_up(order, left, right, x):
 
 @jit
 def spread_down(order, left, right, depth, levels, x):
-    """Second half of K x, in place: each id gets its parent's value plus its edge times its sum."""
+    """Second half of K x, in place: each id gets its parent's value + edge variance * sum below."""
     n = left.size
     for k in range(order.size - 1, -1, -1):
         node = order[k]
@@ -39,7 +40,7 @@ def spread_down(order, left, right, depth, levels, x):
 
 @jit
 def mean_up(order, left, right, depth, levels, s, x):
-    """Merged means of x as messages of variance s; s: float (2n,), inside variances."""
+    """Means of x merged upwards as messages of variance s: float (2n,), inside variances."""
     n = left.size
     for k in range(order.size):
         node = order[k]
@@ -87,9 +88,9 @@ def whiten_nodes(order, left, right, depth, levels, s, x, out):
 
 @jit
 def cross_products(order, left, right, depth, x, z, by_level):
-    """Twice the products of what meets at each depth; x, z: sums below every id, (2n, k).
+    """Sums by depth of x1 z2 + x2 z1 over the children of every node, added to by_level.
 
-    Adds x1 z2 + x2 z1 of every node's children to by_level[depth], float64 (D + 1, k).
+    x, z: float64 (2n, k), sums below every id; by_level: float64 (D + 1, k).
     """
     n = left.size
     for k in range(order.size):
@@ -123,7 +124,7 @@ def gain_down(order, left, right, gain, var, x):
 
 @jit
 def draw_down(order, left, right, gain, shift, var, x):
-    """Samples of f in place of standard normals x, parents before children."""
+    """Replace standard normals x by samples of f, parents before children."""
     n = left.size
     for k in range(order.size - 1, -1, -1):
         node = order[k]

@@ -1,7 +1,7 @@
-"""How this engine compiles its kernels: no GIL, cached on disk, IEEE division, no fast-math.
+"""Compiler options of this engine's kernels: no GIL, cached on disk, IEEE division, no fast-math.
 
-Kernels run on threads of our own (`threads`), never on numba's threading layer, and without
-fast-math the same input gives the same bits.
+Kernels run on our own thread pool (`threads`), not on numba's threading layer. Without fast-math
+the same input gives the same bits.
 """
 
 import numba as nb

@@ -1,4 +1,4 @@
-"""The posterior at a few leaves as a tree of its own: gain, shift and variance along each edge."""
+"""The posterior at a few leaves as a tree of its own: gain, shift and variance of each edge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ top_separator = inline(messages.top_separator)
 
 @jit
 def compose(m, s, edge, path, c):
-    """From the upper end of the edge above c to whom c stands for: (gain, shift, var)."""
+    """(gain, shift, var) from the upper end of the edge above c down to the id c stands for."""
     gain, shift, var = condition(np.float64(m[c]), np.float64(s[c]), edge)
     low = path[c, 0]
     return low * gain, low * shift + path[c, 1], low * low * var + path[c, 2]
@@ -21,7 +21,7 @@ def compose(m, s, edge, path, c):
 
 @jit
 def name(c, depth, n_levels, first, stands_for, n_chosen):
-    """Whom id c leads to, in the tree over the chosen leaves alone."""
+    """The id that c leads to in the tree over the chosen leaves alone."""
     if depth[c] < n_levels or first[c] == stands_for[c]:
         return stands_for[c]
     return n_chosen + top_separator(first[c], stands_for[c])
@@ -29,14 +29,15 @@ def name(c, depth, n_levels, first, stands_for, n_chosen):
 
 @jit
 def contract(order, left, right, depth, levels, m, s, first, stands_for, path, out):
-    """Keep the chosen leaves and the nodes where two of them meet, bottom up.
+    """Reduce the tree to the chosen leaves and the nodes where two of them meet, bottom up.
 
-    first, stands_for: int32 (2n,), of the leaves given: number j of the chosen leaf, or -1.
-    first: smallest chosen leaf below an id; stands_for: the id, in the tree over the k chosen
-    leaves alone, that an id leads to; for ids of full depth, whose rows have one key and meet
-    there in an order of their own, the largest chosen leaf. path: float64 (2n, 3), (gain, shift,
-    var) from an id down to whom it stands for, (1, 0, 0) for leaves. out: float64 (2k, 3),
-    receives the same for every edge of the tree over the chosen leaves, by the id at its lower end.
+    first, stands_for: int32 (2n,). At the leaves both are given: the number of the chosen leaf, or
+    -1. At a node, first is the smallest chosen leaf below it, or -1. stands_for is the id that the
+    node leads to in the tree over the k chosen leaves. For a node of depth D, whose rows have one
+    key and merge by position, it is the largest chosen leaf instead. path: float64 (2n, 3), (gain,
+    shift, var) from an id down to the id it stands for, (1, 0, 0) for leaves. out: float64 (2k, 3),
+    receives (gain, shift, var) of every edge of the tree over the chosen leaves, by the id at its
+    lower end.
     """
     n, n_levels = left.size, levels.size - 1
     n_chosen = out.shape[0] // 2

@@ -1,7 +1,7 @@
-"""The CPU engine: numba kernels on threads of our own.
+"""The CPU engine: numba kernels on our own thread pool.
 
-Results do not depend on the number of threads: work is cut by the number of rows alone, and sums
-over the pieces are taken in their order.
+Results do not depend on the number of threads: the work is cut by the number of rows alone, and the
+pieces are summed in their order.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ class CpuEngine(Trees, Operators):
 
     @property
     def batches(self) -> bool:
-        """Whether many orders in one call cost less than one call for each: no."""
+        """Whether one call for many orders costs less than one call per order: False."""
         return False
 
     @property
     def on_host(self) -> bool:
-        """Whether this engine works in the host's memory: yes."""
+        """Whether this engine works in host memory: True."""
         return True
 
     @property
     def columns_at_once(self) -> int:
-        """Columns that a product with the sum of many trees should have."""
+        """Number of columns that each call of `sum_products` should have."""
         return 32
 
     def block_slices(self, n_blocks: int) -> list[slice]:
-        """A few blocks at a time, so that threads can share them."""
+        """Slices of a few blocks each, so that threads can share them."""
         return block_slices(n_blocks)
 
     def hold(self, array: Array) -> Array:
-        """Return the array as it is if it lies on the host, else a copy there."""
+        """Return the array itself if it is on the host, otherwise a copy on the host."""
         return to_host(array)  # type: ignore[no-any-return]
 
     def fetch(self, array: Array) -> Array:
-        """Return the array as it is: it lies in the host's memory."""
+        """Return the array itself: it is on the host."""
         return array
 
     # Rows to sorted keys
@@ -93,17 +93,17 @@ class CpuEngine(Trees, Operators):
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
     ) -> tuple[Ids, Ids]:
-        """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix."""
+        """Same as `sort_rows`, given the rows sorted by an order with the same prefix."""
         return rows.resort_rows(packed, bits, row_idx, lcp, first_change, self._threads)
 
     def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
-        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64))."""
         return rows.fill_keys(packed, bits, row_idx, self._threads)
 
     def merge_keys(
         self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
     ) -> tuple[Ints, Ids]:
-        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+        """Merge two sorted sets of keys: source (i old, -1 - j new) and lcp of their union."""
         total = len(keys) + len(added)
         source, out = np.empty(total, np.int64), np.empty(total, np.int32)
         positions = self._upper_bounds(keys, added)
@@ -119,7 +119,10 @@ class CpuEngine(Trees, Operators):
         bits: Sequence[Ints],
         before: Sequence[Linked] | None = None,
     ) -> list[tuple[Ids, Links]]:
-        """Rows in key order and the trie over them, for each pair, side by side."""
+        """Rows in key order and the trie over them, for each pair, in parallel.
+
+        Given `before`, only rows that share the unchanged prefix of the key are sorted again.
+        """
 
         def build(alone: Engine, t: int) -> tuple[Ids, Links]:
             if before is None:
@@ -143,25 +146,25 @@ class CpuEngine(Trees, Operators):
         gradient: bool,
         rows: bool = False,
     ) -> list[Evaluated]:
-        """Sort, link and evaluate many orders side by side, each on one thread."""
+        """Sort, link and evaluate many orders in parallel, each on one thread."""
         return self.each(
             lambda alone, candidate: _evaluate_alone(alone, candidate, dtype, gradient, rows),
             candidates,
         )
 
     def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
-        """Return the trees: there is nothing to make ready."""
+        """Return the trees unchanged: there is nothing to prepare."""
         return trees
 
     def sum_products(
         self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
     ) -> Floats:
-        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'."""
+        """(K + variance) x for x (n, k) in row order, where K is the sum of the trees' kernels."""
         found = forests.sum_products(trees, x, self._threads)
         return found if variance is None else found + variance[:, None] * x
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
-        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) per tree; x, z in row order."""
         return forests.sum_level_products(trees, x, z, self._threads)
 
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
@@ -171,11 +174,11 @@ class CpuEngine(Trees, Operators):
     # Small dense algebra
 
     def norms(self, x: Floats) -> Floats:
-        """Lengths of the columns of x (n, k), (k,)."""
+        """Euclidean norms of the columns of x (n, k): (k,)."""
         return np.asarray(np.linalg.norm(x, axis=0))
 
     def cholesky(self, matrices: Floats) -> Floats:
-        """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+        """Lower Cholesky factors, (..., m, m). LinAlgError if one is not positive definite."""
         return np.asarray(np.linalg.cholesky(matrices), np.float64)
 
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
@@ -193,19 +196,19 @@ class CpuEngine(Trees, Operators):
         r: Floats,
         woodbury: Woodbury | None,
     ) -> Descent:
-        """Begin to solve (K + variance) x = b."""
+        """Start to solve (K + variance) x = b by conjugate gradients."""
         multiply = partial(self.sum_products, trees, variance=variance)
         inverse = None if woodbury is None else partial(self.apply_woodbury, woodbury)
         return CpuDescent(multiply, x, columns, r, inverse)
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
-        """(S - G G') x for x (n, k), the same for any number of threads."""
+        """(S - G G') x for x (n, k), the same bits for any number of threads."""
         return apply_woodbury(woodbury, x, self._threads)
 
     # Many jobs at once
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
-        """work(engine, item) for all items side by side, each with an engine of one thread."""
+        """Results of work(engine, item) in parallel; each item gets an engine of one thread."""
         alone = CpuEngine(n_threads=1)
         return self._run(lambda item: work(alone, item), items)
 
@@ -213,7 +216,7 @@ class CpuEngine(Trees, Operators):
 def _evaluate_alone(
     engine: Engine, candidate: Candidate, dtype: np.dtype[Any], gradient: bool, rows: bool
 ) -> Evaluated:
-    """The same bits as by way of a trie."""
+    """Sort, link and evaluate one candidate, with the same bits as through a trie."""
     packed, bits, levels, y, variance = candidate
     row_idx, lcp = engine.sort_rows(packed, bits)
     n_rows, n_levels = row_idx.size, int(bits.size)
@@ -222,7 +225,7 @@ def _evaluate_alone(
     if adjoints is None:
         return Evaluated(sums)
     by_var: Floats | None = None
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks for overflow
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
         by_noise = float(adjoints.by_var.sum(dtype=np.float64))
     if rows:
         by_var = np.empty(n_rows)

@@ -1,9 +1,9 @@
-"""Many trees over the same rows: products, quadratic forms and blocks of the sum of their kernels.
+"""Sums of many trees over the same rows: products, quadratic forms and diagonal blocks of K.
 
-Each kernel gathers, sweeps up, sweeps down and scatters `width` columns at once. The width is known
-at compile time, so that the loop over columns becomes vector instructions; a call with fewer
-columns is padded with zeros. x, z and out are float64 (n, width) in the order of the rows; room is
-float64 (2n, width). Trees are summed in groups, and groups in a fixed order: the result does not
+Each kernel gathers `width` columns, sweeps up, sweeps down and scatters. The width is a
+compile-time constant, so that the loop over columns becomes vector instructions. A call with fewer
+columns is padded with zeros. x, z and out are float64 (n, width) in row order; room is float64 (2n,
+width), scratch. Trees are summed in groups, and the groups in a fixed order, so the result does not
 depend on the number of threads.
 """
 
@@ -20,11 +20,13 @@ from triegp.engines.cpu import blocks, scratch
 from triegp.engines.cpu.compiler import jit
 from triegp.engines.cpu.threads import run_each
 
-WIDE = 8  # columns at once, if there is more than one
-TREE_GROUPS = 8  # whose sums are held at once
+WIDE = 8  # columns per kernel call, if there is more than one
+TREE_GROUPS = 8  # groups of trees; one partial sum per group is held
 
 
 def _add_product(width):
+    """Compile the kernel that adds one tree's product, for `width` columns."""
+
     @jit
     def add_product(row_idx, order, starts, stops, spine, tree, levels, root, x, room, out):
         """out += K x of one tree; tree: (left, right, depth)."""
@@ -67,11 +69,16 @@ def _add_product(width):
 
 
 def _add_level_products(width):
+    """Compile the kernel of one tree's quadratic forms by depth, for `width` columns."""
+
     @jit
     def add_level_products(
         row_idx, order, starts, stops, spine, tree, x, z, x_room, z_room, by_level
     ):
-        """What meets at each depth of one tree, all columns together, into float64 (D + 1,)."""
+        """Add the products of x and z that meet at each depth, over all columns, to by_level.
+
+        by_level: float64 (D + 1,). A leaf's own product counts at depth D.
+        """
         left, right, depth = tree
         n = left.size
         own = 0.0
@@ -104,7 +111,7 @@ add_level_products = {width: _add_level_products(width) for width in (1, WIDE)}
 
 
 def sum_products(trees: Sequence[Tree], x: Floats, n_threads: int) -> Floats:
-    """Sum over trees of K x for x (n, k), in the order of the rows."""
+    """Sum over trees of K x for x (n, k), in row order."""
     n, k = x.shape
     total: Floats = np.zeros((n, k))
     groups = [trees[g::TREE_GROUPS] for g in range(min(TREE_GROUPS, len(trees)))]
@@ -117,7 +124,7 @@ def sum_products(trees: Sequence[Tree], x: Floats, n_threads: int) -> Floats:
 
 
 def sum_level_products(trees: Sequence[Tree], x: Floats, z: Floats, n_threads: int) -> list[Floats]:
-    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) per tree; x, z in row order."""
     pairs = [
         (_fill_up(x[:, lo : lo + WIDE]), _fill_up(z[:, lo : lo + WIDE]))
         for lo in range(0, x.shape[1], WIDE)
@@ -146,7 +153,7 @@ def block_kernels(trees: Sequence[Tree], members: Ids, n_threads: int) -> Floats
 
 
 def _fill_up(x: Floats) -> Floats:
-    """One column as it is, more filled up with zeros to the width of the kernels."""
+    """Return one column as it is; pad several columns with zeros to WIDE."""
     if x.shape[1] in add_product:
         return np.ascontiguousarray(x)
     out: Floats = np.zeros((x.shape[0], WIDE))
@@ -155,14 +162,14 @@ def _fill_up(x: Floats) -> Floats:
 
 
 def _walk(tree: Tree) -> tuple[Any, ...]:
-    """What the kernels of `forests` take of a tree first."""
+    """The leading arguments of the kernels above, for one tree."""
     links = tree.links
     shards = (links.order, links.starts, links.stops, links.spine)
     return (tree.row_idx, *shards, (links.left, links.right, links.depth))
 
 
 def _sum_group(x: Floats, trees: Sequence[Tree]) -> Floats:
-    """K x of a few trees, one after the other."""
+    """Sum of K x over a few trees."""
     n, width = x.shape
     out: Floats = np.zeros((n, width))
     room = scratch.borrow("room", 2 * n * width, np.float64).reshape(2 * n, width)
@@ -173,13 +180,13 @@ def _sum_group(x: Floats, trees: Sequence[Tree]) -> Floats:
 
 
 def _add_blocks(given: tuple[Any, ...], out: Floats, some: tuple[int, int]) -> None:
-    """One tree's part in some blocks."""
+    """Add one tree's kernel values to the blocks in range `some`."""
     arguments = (*given, *some, out)
     blocks.add_blocks(*arguments)
 
 
 def _level_products(pairs: Sequence[tuple[Floats, Floats]], tree: Tree) -> Floats:
-    """Of one tree."""
+    """x' K_l z of one tree, (D + 1,), summed over all columns."""
     by_level = np.zeros(tree.links.n_levels + 1)
     for x, z in pairs:
         n, width = x.shape

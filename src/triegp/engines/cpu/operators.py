@@ -14,7 +14,7 @@ from triegp.engines.cpu.spread import Spread, lifted_root, with_nodes
 
 @dataclass(frozen=True)
 class Operators(Spread):
-    """The part of the CPU engine that multiplies, solves and draws."""
+    """The methods of the CPU engine that multiply, solve and draw samples."""
 
     def product(self, links: Links, levels: Floats, x: Floats) -> Floats:
         """K x for x (n, k) in key order."""
@@ -23,26 +23,27 @@ class Operators(Spread):
         return sums[: links.n_rows]
 
     def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
-        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+        """Sums of x (n,) below each id, and partial sums of K x on the path to it, both (2n,)."""
         sums = self._sum_up(links, x[:, None])
         below = sums[:, 0].copy()
         self._spread_down(links, levels, sums)
         return below, sums[:, 0]
 
     def _sum_up(self, links: Links, x: Floats) -> Floats:
+        """Sums of x (n, k) below every id, (2n, k)."""
         sums = with_nodes(x)
         tree = (links.left, links.right)
         self._up(links, lambda nodes, _: columns.sum_up(nodes, *tree, sums))
         return sums
 
     def _spread_down(self, links: Links, levels: Floats, sums: Floats) -> None:
-        """Turn sums below every id into K x on the path down to it, in place."""
+        """Turn sums below every id into partial sums of K x along the path to it, in place."""
         sums[links.root] *= levels[0] - levels[links.depth[links.root]]
         tail = (links.left, links.right, links.depth, levels, sums)
         self._down(links, lambda nodes, _: columns.spread_down(nodes, *tail))
 
     def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, noise at the leaves."""
         x = with_nodes(x)
         tail = (links.left, links.right, links.depth, levels, s, x)
         self._up(links, lambda nodes, _: columns.mean_up(nodes, *tail))
@@ -51,7 +52,7 @@ class Operators(Spread):
         return x[: links.n_rows]
 
     def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+        """T x with T'T = (K + noise)^-1. Row i belongs to node i, row 0 to the root."""
         out = np.empty_like(x)
         x = with_nodes(x)
         tail = (links.left, links.right, links.depth, levels, s, x)
@@ -61,7 +62,7 @@ class Operators(Spread):
         return out
 
     def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
-        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+        """x' K_l z for l = 0..D, (D + 1, k); K_l is 1 if two rows share at least l bits, else 0."""
         parts = np.zeros((links.starts.size + 1, links.n_levels + 1, x.shape[1]))
         x, z = with_nodes(x), with_nodes(z)
         tree = (links.left, links.right)
@@ -99,7 +100,7 @@ class Operators(Spread):
         return out
 
     def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
-        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+        """Covariance of f at all leaves times x (k, c), in key order; edges from `contract`."""
         x = with_nodes(x)
         gain, _, var = (np.ascontiguousarray(column) for column in edges.T)
         tree = (links.left, links.right)

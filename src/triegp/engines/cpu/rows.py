@@ -10,11 +10,11 @@ from triegp.engines.contract import Bytes, Ids, Ints, Words
 from triegp.engines.cpu import scratch, sorting
 from triegp.engines.cpu.threads import row_blocks, run_each
 
-ONE_GO = 1 << 15  # fewer rows than this are sorted by one call, on one thread
+ONE_GO = 1 << 15  # fewer rows than this are sorted by one kernel call, on one thread
 
 
 class Chunks:
-    """The key cut into chunks of `width` bits; `load` makes one chunk's byte tables current."""
+    """The key cut into chunks of `width` bits. `load` fills the byte tables of one chunk."""
 
     def __init__(self, packed: Bytes, bits: Ints, width: int) -> None:
         self.packed, self.bits, self.width = packed, bits, width
@@ -22,16 +22,19 @@ class Chunks:
 
     @property
     def n_levels(self) -> int:
-        """Length of a key."""
+        """Length of a key, D."""
         return int(self.bits.size)
 
     @property
     def row_bits(self) -> int:
-        """Bits of a word below the chunk, free for the row number."""
+        """Low bits of a word, below the chunk, that hold the row number."""
         return 64 - self.width
 
     def load(self, level: int) -> tuple[Words, Words, int]:
-        """Byte columns and tables of key bits level * width, ..., and how many there are."""
+        """Byte columns and tables of chunk `level`, and the number of byte columns.
+
+        The arrays are overwritten by the next call.
+        """
         start = level * self.width
         stop = min(start + self.width, self.bits.size)
         count = sorting.chunk_tables(self.bits, start, stop, self._columns, self._tables)
@@ -59,7 +62,7 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
         words, tmp = tmp, words
     home = None
     if ties > n // 4 and chunks.width < chunks.n_levels:
-        # Many rows will be read again: lay them out in the order found so far, close together.
+        # Many rows will be read again: copy them in the order found so far, for locality.
         home = _row_idx(words, chunks, n_threads)
         chunks = Chunks(_take_rows(packed, home, n_threads), bits, chunks.width)
         words[:] = np.arange(n)
@@ -72,14 +75,14 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
 def resort_rows(
     packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int, n_threads: int
 ) -> tuple[Ids, Ids]:
-    """Return the same as `sort_rows`, from the rows sorted by an order that shares a prefix.
+    """Return the same as `sort_rows`, given the rows sorted by an order with the same prefix.
 
     Only rows that share their first `first_change` bits are sorted again.
     """
     n = packed.shape[0]
     if first_change >= bits.size:
         return row_idx, lcp
-    if np.count_nonzero(lcp >= first_change) > n // 4:  # then a sort that reads rows in turn wins
+    if np.count_nonzero(lcp >= first_change) > n // 4:  # then a full sort is faster
         return sort_rows(packed, bits, n_threads)
     chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
@@ -92,7 +95,7 @@ def resort_rows(
 
 
 def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
-    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit most significant."""
     n_words = max(-(-bits.size // 64), 1)
     keys = np.zeros((row_idx.size, n_words), np.uint64)
     chunks = Chunks(packed, bits, 64)
@@ -103,6 +106,7 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
 
 
 def _sort_few_rows(packed: Bytes, bits: Ints, width: int) -> tuple[Ids, Ids]:
+    """`sort_rows` by one kernel call."""
     n = packed.shape[0]
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     row_idx, lcp = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -112,14 +116,14 @@ def _sort_few_rows(packed: Bytes, bits: Ints, width: int) -> tuple[Ids, Ids]:
 
 
 def _byte_tables(width: int) -> tuple[Words, Words]:
-    """Room for the byte columns and tables of one chunk."""
+    """Uninitialised byte columns and tables of one chunk."""
     return np.empty(width, np.uint64), np.empty((width, 256), np.uint64)
 
 
 def _sort_buckets(
     words: Words, tmp: Words, lcp: Ids, spread: int, chunks: Chunks, n_threads: int
 ) -> int:
-    """Sort words into tmp by one pass over a wide digit, then bucket by bucket; return the ties."""
+    """Sort words into tmp by one wide digit, then each bucket. Return the number of ties."""
     blocks = _blocks(words.size, n_threads)
     shift = max(spread.bit_length() - sorting.TOP_DIGIT, 0)
     size = 1 << sorting.TOP_DIGIT
@@ -129,7 +133,7 @@ def _sort_buckets(
         range(len(blocks)),
         n_threads,
     )
-    # Buckets one after the other, in each bucket block after block.
+    # In the output, buckets follow each other, and within a bucket the blocks.
     ends = np.cumsum(counts.T).reshape(size, -1)
     offsets = np.ascontiguousarray((ends - counts.T).T)
     bounds = np.append(0, ends[:, -1])
@@ -156,7 +160,7 @@ def _sort_buckets(
 def _refine(
     chunks: Chunks, words: Words, tmp: Words, lcp: Ids, level: int, ties: int, n_threads: int
 ) -> None:
-    """Sort what still ties, chunk after chunk."""
+    """Sort the rows that still tie, chunk by chunk, from chunk `level` on."""
     while ties and level * chunks.width < chunks.n_levels:
         start = level * chunks.width
         ties = _refine_level(chunks, words, tmp, lcp, level, start, n_threads)
@@ -166,7 +170,7 @@ def _refine(
 def _refine_level(
     chunks: Chunks, words: Words, tmp: Words, lcp: Ids, level: int, threshold: int, n_threads: int
 ) -> int:
-    """Sort the runs with lcp >= threshold by chunk `level`; return the ties."""
+    """Sort the runs with lcp >= threshold by chunk `level`. Return the number of ties."""
     tables = chunks.load(level)
     tail = (threshold, level * chunks.width, chunks.row_bits, chunks.n_levels)
     return sum(
@@ -179,6 +183,7 @@ def _refine_level(
 
 
 def _take_rows(packed: Bytes, row_idx: Ids, n_threads: int) -> Bytes:
+    """packed[row_idx]."""
     out = np.empty_like(packed)
 
     def take(block: tuple[int, int]) -> None:
@@ -190,6 +195,7 @@ def _take_rows(packed: Bytes, row_idx: Ids, n_threads: int) -> Bytes:
 
 
 def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:
+    """Row numbers in the words, int32 (n,)."""
     row_idx = np.empty(words.size, np.int32)
     run_each(
         lambda b: sorting.row_numbers(words, chunks.row_bits, row_idx, *b),
@@ -200,5 +206,5 @@ def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:
 
 
 def _blocks(n_rows: int, n_threads: int) -> list[tuple[int, int]]:
-    """Cut rows for threads; a sort gives the same for any cut."""
+    """Cut rows into blocks for threads. The result of a sort does not depend on the cuts."""
     return row_blocks(n_rows) if n_threads > 1 else [(0, n_rows)]

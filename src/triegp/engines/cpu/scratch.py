@@ -1,6 +1,6 @@
-"""Memory that an evaluation needs and gives back: kept by each thread, not by the allocator.
+"""Temporary arrays of an evaluation, kept per thread instead of returned to the allocator.
 
-Fresh pages cost more to fault in than a sweep takes to fill them.
+Page faults on fresh memory cost more than a sweep that fills it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-KEPT_BYTES = 1 << 25  # larger buffers are not kept: there the faults matter less, the memory more
+KEPT_BYTES = 1 << 25  # larger buffers are not kept: memory then matters more than page faults
 
 
 class _Buffers(threading.local):
@@ -23,7 +23,7 @@ _buffers = _Buffers()
 
 
 def borrow(name: str, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialised array, valid until this thread borrows the same name again."""
+    """An uninitialised array (size,), valid until this thread borrows the same name again."""
     n_bytes = size * np.dtype(dtype).itemsize
     if n_bytes > KEPT_BYTES:
         return np.empty(size, dtype)
@@ -34,5 +34,5 @@ def borrow(name: str, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def release() -> None:
-    """Give this thread's buffers back."""
+    """Free this thread's buffers."""
     _buffers.by_name.clear()

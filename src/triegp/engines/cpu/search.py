@@ -1,4 +1,4 @@
-"""Finding where new keys leave the trie, and what is known there."""
+"""Find where new keys leave the trie, and the posterior there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _above(keys, i, query, j):
 
 @jit
 def key_lcp(keys, i, query, j, limit):
-    """Leading bits that two keys share, at most `limit`."""
+    """Number of leading bits that two keys share, at most `limit`."""
     for w in range(keys.shape[1]):
         diff = keys[i, w] ^ query[j, w]
         if diff != 0:
@@ -32,7 +32,10 @@ def key_lcp(keys, i, query, j, limit):
 
 @jit
 def upper_bounds(keys, query, lo, hi, out):
-    """First position in keys after each of query[lo:hi], both sorted: galloping from the last."""
+    """Number of keys <= query[j], for lo <= j < hi; keys and query are sorted.
+
+    Each search gallops from the previous result.
+    """
     n = keys.shape[0]
     position = 0
     for j in range(lo, hi):
@@ -58,8 +61,8 @@ def upper_bounds(keys, query, lo, hi, out):
 def locate(keys, query, positions, depth, left, right, root, limit, lo, hi, node, above, leaves_at):
     """Where query[lo:hi] leave the trie: on the edge above `node`, below depth `above`.
 
-    positions: int64 (m,), upper bounds. Writes node, above and leaves_at (the depth at which the
-    key leaves that edge, `limit` where it ends on a leaf): int32 (m,).
+    positions: int64 (m,), from `upper_bounds`. Writes node, above and leaves_at, int32 (m,).
+    leaves_at is the depth at which the key leaves that edge, or `limit` if the key ends on a leaf.
     """
     n = keys.shape[0]
     for j in range(lo, hi):
@@ -81,7 +84,7 @@ def locate(keys, query, positions, depth, left, right, root, limit, lo, hi, node
 
 @jit
 def predict_mean(row_idx, node, above, leaves_at, depth, levels, m, s, mo, so, mean, lo, hi):
-    """Posterior mean of f where keys leave the trie, to mean[row_idx]."""
+    """Posterior mean of f where keys lo..hi leave the trie, written to mean[row_idx]."""
     for j in range(lo, hi):
         c = node[j]
         at = levels[leaves_at[j]]
@@ -92,7 +95,7 @@ def predict_mean(row_idx, node, above, leaves_at, depth, levels, m, s, mo, so, m
 
 @jit
 def predict(row_idx, node, above, leaves_at, depth, levels, m, s, mo, so, mean, var, lo, hi):
-    """Posterior mean and variance of f where keys leave the trie, to mean[row_idx], ..."""
+    """Posterior mean and variance of f where keys lo..hi leave the trie, written at row_idx."""
     bottom = levels[levels.size - 1]
     for j in range(lo, hi):
         c = node[j]
@@ -105,10 +108,10 @@ def predict(row_idx, node, above, leaves_at, depth, levels, m, s, mo, so, mean, 
 
 @jit
 def merge_sorted(keys, added, positions, lcp, added_lcp, source, out_lcp, limit):
-    """Interleave two sorted sets of keys: source[i] is the old (>= 0) or new (-1 - j) i-th key.
+    """Merge two sorted sets of keys: source[i] is k for old key k, -1 - j for new key j.
 
-    positions: upper bounds of `added` in `keys`; lcp, added_lcp: those within each set. Equal keys
-    keep the old ones first.
+    positions: upper bounds of `added` in `keys`; lcp, added_lcp: lcp of neighbours within each set.
+    Writes source and out_lcp (except out_lcp[0]), (n + k,). Old keys come before equal new ones.
     """
     n, k = keys.shape[0], added.shape[0]
     i, j = 0, 0

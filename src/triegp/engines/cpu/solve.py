@@ -1,4 +1,4 @@
-"""Conjugate gradients, and the inverse of a preconditioner by Woodbury's formula."""
+"""Conjugate gradients, and products with a preconditioner's inverse in Woodbury form."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ BLOCKS_AT_A_TIME = 32
 
 
 def _dots(x: Floats, z: Floats) -> Floats:
-    """Products of the columns of x with those of z, both (n, k): (k,)."""
+    """Dot products of the columns of x and z, both (n, k): (k,)."""
     return np.asarray(np.einsum("nk,nk->k", x, z))
 
 
 class CpuDescent:
-    """As the contract's `Descent`; multiply and inverse: by the matrix, by the preconditioner."""
+    """The contract's `Descent`.
+
+    multiply: product with the matrix; inverse: product with the preconditioner's inverse. Both map
+    (n, k) to (n, k).
+    """
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class CpuDescent:
         self._p, self._rz = z, _dots(r, z)
 
     def advance(self) -> tuple[Floats, Floats, Floats]:
-        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it."""
+        """Take one step: return |r| after it, the step length and r'M^-1 r before it, by column."""
         p = self._p
         q = self._multiply(p)
         curvature = _dots(p, q)
@@ -46,12 +50,12 @@ class CpuDescent:
         return np.linalg.norm(self._r, axis=0), stride, self._rz
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
-        """Go on with some of the columns that are left."""
+        """Continue with the remaining columns selected by the mask `some`."""
         self._columns, self._rz = self._columns[some], self._rz[some]
         self._r, self._p = self._r[:, some], self._p[:, some]
 
     def turn(self) -> None:
-        """The next direction: M^-1 r, and a part of the last."""
+        """Compute the next search direction: p = M^-1 r + beta p."""
         z = self._inverse(self._r)
         new = _dots(self._r, z)
         self._p = z + (new / self._rz) * self._p
@@ -59,7 +63,7 @@ class CpuDescent:
 
 
 def apply_woodbury(woodbury: Woodbury, x: Floats, n_threads: int) -> Floats:
-    """(S - G G') x for x (n, k), a few blocks at a time; sums do not depend on the threads."""
+    """(S - G G') x for x (n, k), a few blocks at a time. Bits do not depend on n_threads."""
     rows, local, gain = woodbury
     n_blocks, size, _ = local.shape
     n, k = x.shape
@@ -88,6 +92,6 @@ def apply_woodbury(woodbury: Woodbury, x: Floats, n_threads: int) -> Floats:
 
 
 def block_slices(n_blocks: int) -> list[slice]:
-    """Diagonal blocks, a few at a time; depends on their number alone."""
+    """Slices of a few diagonal blocks each. They depend on n_blocks alone."""
     starts = range(0, n_blocks, BLOCKS_AT_A_TIME)
     return [slice(k, min(k + BLOCKS_AT_A_TIME, n_blocks)) for k in starts]

@@ -1,8 +1,9 @@
 """From packed codes to sorted rows and lcp: keys by byte tables, radix sort, ties refined.
 
-A key is read in chunks. A chunk and its row number share one 64-bit word, chunk on top, so a sort
-moves 8 bytes a row, is stable by construction, and only rows whose chunks tie ever look at the
-next chunk. Below, `row_bits` is the number of low bits a word gives to the row number.
+A key is read in chunks. A chunk and its row number share one 64-bit word, with the chunk in the
+high bits. So a sort moves 8 bytes per row and is stable by construction, and only rows whose chunks
+tie read the next chunk. Below, `row_bits` is the number of low bits of a word that hold the row
+number.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import numpy as np
 from triegp.engines.cpu.compiler import jit
 
 INSERTION = 16  # ranges up to this length are insertion-sorted
-DIGIT = 10  # most bits of a radix digit inside a range
-STACK = 16 << DIGIT  # a range leaves at most 2**DIGIT behind, and a digit has five bits or more
+DIGIT = 10  # maximum bits of a radix digit inside a range
+STACK = 16 << DIGIT  # a range pushes up to 2**DIGIT, each digit takes at least 5 of the 64 bits
 TOP_DIGIT = 10  # bits of the first digit, over all rows
 FILL_ROWS = 512  # rows whose words are filled at a time
 
 
 @jit
 def chunk_tables(bits, start, stop, columns, tables):
-    """Fill the byte tables of key bits [start, stop) and return how many bytes they read.
+    """Fill the byte tables of key bits [start, stop); return the number of code bytes they read.
 
-    bits: int64 (q,), canonical bit of each key bit. columns: uint64 (k,), receives the byte
-    columns; tables: uint64 (k, 256), receives the words, key bit `start` on top. k >= stop - start.
+    bits: int64 (q,), canonical bit of each key bit. columns: uint64 (k,), receives the positions of
+    these bytes. tables: uint64 (k, 256), receives the contribution of each byte value to the word,
+    with key bit `start` most significant. k >= stop - start.
     """
     one = np.uint64(1)
     count = 0
@@ -51,7 +53,7 @@ def chunk_tables(bits, start, stop, columns, tables):
 
 @jit
 def _word(packed, row, columns, tables, count):
-    """The chunk of one row, on top of a 64-bit word."""
+    """The chunk of one row, in the high bits of a 64-bit word."""
     word = np.uint64(0)
     for a in range(count):
         word |= tables[a, packed[row, columns[a]]]
@@ -60,9 +62,9 @@ def _word(packed, row, columns, tables, count):
 
 @jit
 def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
-    """Put the chunk on top of the row numbers in a[lo:hi]; tmp[lo:hi] is overwritten.
+    """Write the chunk above the row numbers in a[lo:hi]; tmp[lo:hi] is overwritten.
 
-    Four byte columns at a time; `rows` masks the row number.
+    Reads four byte columns at a time. `rows` is the mask of the row number.
     """
     tmp[lo:hi] = 0
     k = 0
@@ -86,9 +88,9 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
 
 @jit
 def fill_words(packed, columns, tables, count, words, lo, hi):
-    """Words of rows lo..hi, row number below the chunk; return OR of their differences.
+    """Words of rows lo..hi: chunk above row number. Return the OR of all chunks XOR that of row 0.
 
-    The same as `_load_chunk`, for rows in their own order and a block that stays in the cache.
+    Same as `_load_chunk`, for rows in their original order, in blocks that stay in the cache.
     """
     spread = np.uint64(0)
     first = _word(packed, 0, columns, tables, count)
@@ -117,14 +119,14 @@ def fill_words(packed, columns, tables, count, words, lo, hi):
 
 @jit
 def digit_counts(words, shift, mask, counts, lo, hi):
-    """Histogram of one digit over words[lo:hi]."""
+    """Add the histogram of one digit over words[lo:hi] to counts."""
     for i in range(lo, hi):
         counts[np.int64((words[i] >> np.uint64(shift)) & np.uint64(mask))] += 1
 
 
 @jit
 def scatter(words, out, shift, mask, offsets, lo, hi):
-    """Move words[lo:hi] to their buckets, in order; offsets are advanced."""
+    """Move words[lo:hi] to their buckets in out, keeping their order; offsets are advanced."""
     for i in range(lo, hi):
         digit = np.int64((words[i] >> np.uint64(shift)) & np.uint64(mask))
         out[offsets[digit]] = words[i]
@@ -133,6 +135,7 @@ def scatter(words, out, shift, mask, offsets, lo, hi):
 
 @jit
 def _insertion_sort(a, lo, hi):
+    """Sort a[lo:hi] in place."""
     for i in range(lo + 1, hi):
         x = a[i]
         j = i
@@ -144,14 +147,14 @@ def _insertion_sort(a, lo, hi):
 
 @jit
 def clz(x):
-    """Leading zeros of a non-zero 64-bit word, from the exponent of the word as a float64."""
-    lone = x & ~(x >> np.uint64(1))  # the top bit stays, and no rounding can carry into it
+    """Number of leading zeros of a non-zero 64-bit word, from the exponent of its float64 value."""
+    lone = x & ~(x >> np.uint64(1))  # clears the bit below the top bit: rounding cannot carry
     return 1086 - (np.float64(lone).view(np.int64) >> 52)
 
 
 @jit
 def _sort_range(a, tmp, lo, hi, counts, stack):
-    """Sort a[lo:hi]; counts: int64 (2**DIGIT,), stack: int64 (STACK, 2), both scratch."""
+    """Sort a[lo:hi]; tmp, counts: int64 (2**DIGIT,) and stack: int64 (STACK, 2) are scratch."""
     stack[0, 0], stack[0, 1] = lo, hi
     height = 1
     while height > 0:
@@ -167,7 +170,7 @@ def _sort_range(a, tmp, lo, hi, counts, stack):
             ascending &= a[i - 1] <= a[i]
         if ascending:
             continue
-        # As many digits as words: most buckets hold one or none.
+        # More buckets than words, up to 2**DIGIT, so that most hold at most one word.
         width = min(65 - clz(np.uint64(hi - lo)), DIGIT)
         size = 1 << width
         shift = max(64 - clz(spread) - width, 0)
@@ -182,7 +185,7 @@ def _sort_range(a, tmp, lo, hi, counts, stack):
         scatter(a, tmp, shift, size - 1, counts, lo, hi)
         a[lo:hi] = tmp[lo:hi]
         if fullest <= INSERTION:
-            _insertion_sort(a, lo, hi)  # nothing has far to go
+            _insertion_sort(a, lo, hi)  # every word is close to its place
             continue
         start = lo
         for k in range(size):
@@ -195,7 +198,7 @@ def _sort_range(a, tmp, lo, hi, counts, stack):
 
 @jit
 def sort_buckets(a, tmp, offsets, first, last):
-    """Sort buckets first..last of a (radix, most significant digit first); tmp is overwritten.
+    """Sort buckets first..last-1 of a by radix, most significant digit first; tmp is overwritten.
 
     Bucket k is a[offsets[k]:offsets[k + 1]].
     """
@@ -213,7 +216,10 @@ def sort_words(a, tmp, lo, hi):
 
 @jit
 def neighbour_lcp(a, lcp, lo, hi, base, row_bits, limit):
-    """lcp[i] of a[i - 1], a[i] for lo < i < hi, keys equal before bit `base`; return the ties."""
+    """Write lcp[i] of a[i - 1] and a[i] for lo < i < hi; return the number of ties.
+
+    Assumes that the keys are equal before bit `base`, where the chunks in a begin.
+    """
     ties = 0
     full = base + 64 - row_bits
     if full > limit:
@@ -232,8 +238,9 @@ def neighbour_lcp(a, lcp, lo, hi, base, row_bits, limit):
 def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base, row_bits, limit):
     """Sort the runs with lcp >= threshold that start in lo..hi by the chunk at `base`.
 
-    A run may end beyond hi; one that starts before lo is left to whoever owns its start. Rows of a
-    run share their bits before `base`. Returns how many neighbours still tie.
+    A run may end beyond hi. A run that starts before lo is skipped: it belongs to the block in
+    which it starts. The rows of a run must share their bits before `base`. Returns the number of
+    neighbours that still tie.
     """
     rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
     n = lcp.size
@@ -258,7 +265,7 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
 
 @jit
 def row_numbers(a, row_bits, row_idx, lo, hi):
-    """The row numbers in words a[lo:hi]."""
+    """Write the row numbers in words a[lo:hi] to row_idx[lo:hi]."""
     rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
     for i in range(lo, hi):
         row_idx[i] = a[i] & rows
@@ -266,7 +273,7 @@ def row_numbers(a, row_bits, row_idx, lo, hi):
 
 @jit
 def sort_rows(packed, bits, width, columns, tables, words, tmp, row_idx, lcp):
-    """All of it in one go, for few rows: writes row_idx and lcp (but lcp[0]).
+    """The whole sort in one call, for few rows: writes row_idx and lcp (except lcp[0]).
 
     columns: uint64 (width,), tables: uint64 (width, 256), words, tmp: uint64 (n,), all scratch.
     """
@@ -288,17 +295,18 @@ def sort_rows(packed, bits, width, columns, tables, words, tmp, row_idx, lcp):
 
 @jit
 def fill_keys(packed, row_idx, columns, tables, count, keys, word, block):
-    """Word `word` of the keys of rows row_idx[lo:hi], block = (lo, hi)."""
+    """Write word `word` of the keys of rows row_idx[lo:hi], with block = (lo, hi)."""
     for i in range(block[0], block[1]):
         keys[i, word] = _word(packed, row_idx[i], columns, tables, count)
 
 
 @jit
 def pack_positions(at, beyond, shift, cells, widths, packed):
-    """Write the bits of positions to packed, uint8 (m, ceil(q / 8)), as `codes.pack_codes` does.
+    """Pack positions as codes, uint8 (m, ceil(q / 8)), in the format of `codes.pack_codes`.
 
-    at: float64 (d, m), in [0, 1]; beyond: bool (d, m), where the code is 0, or (0, 0) for nowhere;
-    shift: float64 (d,), or (0,) for none; cells: float64 (d,), 2**widths; widths: int64 (d,), bits.
+    at: float64 (d, m), in [0, 1]. beyond: bool (d, m), True where the code is 0, or (0, 0) if there
+    are none. shift: float64 (d,), or (0,) if there is none. cells: float64 (d,), 2**widths. widths:
+    int64 (d,), bits per feature.
     """
     n_features, n_rows = at.shape
     for i in range(n_rows):

@@ -1,4 +1,4 @@
-"""How work over a trie is spread over threads: shards side by side, then the spine."""
+"""Parallel walks over a trie: all shards in parallel, then the spine, or the reverse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Spread:
-    """Threads, and the two ways to walk over a trie with them."""
+    """The number of threads, and the two ways to walk over a trie with them."""
 
     n_threads: int = 0
 
@@ -29,21 +29,21 @@ class Spread:
         return run_each(work, items, self._threads)
 
     def _up(self, links: Links, work: Callable[[Ids, int], Result]) -> list[Result]:
-        """work(nodes, piece) for all shards side by side, then for the spine."""
+        """Results of work(nodes, piece) for all shards in parallel, then for the spine."""
         results = self._run(lambda k: work(shard(links, k), k), range(links.starts.size))
         if links.spine.size:
             results.append(work(links.spine, links.starts.size))
         return results
 
     def _down(self, links: Links, work: Callable[[Ids, int], None]) -> None:
-        """work(nodes, piece) for the spine, then for all shards side by side."""
+        """Call work(nodes, piece) for the spine, then for all shards in parallel."""
         if links.spine.size:
             work(links.spine, links.starts.size)
         self._run(lambda k: work(shard(links, k), k), range(links.starts.size))
 
 
 def shard(links: Links, k: int) -> Ids:
-    """Nodes of shard k, children first."""
+    """Nodes of shard k, children before parents."""
     return links.order[links.starts[k] : links.stops[k]]
 
 
@@ -53,7 +53,7 @@ def lifted_root(links: Links, levels: Floats, s: Array) -> float:
 
 
 def with_nodes(x: Floats) -> Floats:
-    """Leaf values x (n, k) with room for the nodes, (2n, k)."""
+    """Leaf values x (n, k) extended to all ids, (2n, k); the node entries are uninitialised."""
     out = np.empty((2 * x.shape[0], x.shape[1]))
     out[: x.shape[0]] = x
     return out

@@ -2,8 +2,8 @@
 
 Every kernel walks `order`, a slice of the merge order (children first), forwards to go up and
 backwards to go down. Arrays of length 2n are indexed by id (see `linking`). levels is R(0..D), the
-variance that remains below each depth; an edge from depth a down to b carries R(a) - R(b).
-A message lives at its own id's depth. Arithmetic is float64 whatever the arrays hold.
+variance that remains below each depth. An edge from depth a down to depth b has variance R(a) -
+R(b). A message is held at the depth of its id. Arithmetic is float64 for any dtype of the arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ merge_adjoint = inline(messages.merge_adjoint)
 
 @jit
 def gather(row_idx, y, variance, m, s, lo, hi):
-    """Messages of leaves lo..hi: the rows' targets and variances (one, or one a row)."""
+    """Messages of leaves lo..hi from targets and variances in row order; variance: (n,) or (1,)."""
     for i in range(lo, hi):
         row = row_idx[i]
         m[i] = y[row]
@@ -33,10 +33,10 @@ def gather(row_idx, y, variance, m, s, lo, hi):
 
 @jit
 def inside(order, left, right, depth, levels, m, s):
-    """Merge the messages (m, s) up: return the sums of log v and e^2/v and the number of terms.
+    """Merge the messages (m, s) upwards: return the sums of log v and e^2/v, and the term count.
 
-    Terms with v = inf say nothing and are not counted. m, s: float (2n,), leaves given, nodes
-    written. Logarithms are taken of products of several v at a time.
+    Terms with v = inf carry no information and are not counted. m, s: float (2n,); leaves are
+    given, nodes are written. One logarithm is taken of a product of several v, to save time.
     """
     n = left.size
     log_sum, square, product = 0.0, 0.0, 1.0
@@ -77,8 +77,8 @@ def inside_rows(lo, hi, row_idx, y, variance, order, left, right, depth, levels,
 def adjoint(order, left, right, depth, levels, m, s, by_level):
     """Adjoints of all messages, top down, in place; d nll / d W(l) is added to by_level.
 
-    m, s: float (2n,), the inside messages below and the adjoints (gm, gs) at the tops of the walk.
-    Every message read is overwritten by its adjoint. by_level: float64 (D + 1,).
+    m, s: float (2n,), inside messages, except at the tops of the walk, where they are the adjoints
+    (gm, gs). Every message read is overwritten by its adjoint. by_level: float64 (D + 1,).
     """
     n = left.size
     for k in range(order.size - 1, -1, -1):
@@ -96,7 +96,7 @@ def adjoint(order, left, right, depth, levels, m, s, by_level):
         s[c1] = gs1
         m[c2] = gm2
         s[c2] = gs2
-        if d1 != d0:  # an edge of length 0 has no derivative, and at tiny noise gs is huge
+        if d1 != d0:  # an edge of length 0 adds nothing, and gs is huge if noise is tiny
             by_level[d1] += gs1
             by_level[d0] -= gs1
         if d2 != d0:
@@ -108,8 +108,8 @@ def adjoint(order, left, right, depth, levels, m, s, by_level):
 def outside(order, left, right, depth, levels, m, s, mo, so, above):
     """Outside messages, top down: (mo, so) of a child is held at its parent's depth, `above`.
 
-    m, s: float (2n,), inside messages. mo, so: float (2n,), above: int32 (2n,), given at the tops
-    of the walk, written below.
+    m, s: float (2n,), inside messages. mo, so: float (2n,) and above: int32 (2n,) are given at the
+    tops of the walk and written below.
     """
     n = left.size
     for k in range(order.size - 1, -1, -1):
@@ -129,10 +129,10 @@ def outside(order, left, right, depth, levels, m, s, mo, so, above):
 
 @jit
 def leave_out(depth, levels, mo, so, above, y, stays, mean, var, lo, hi):
-    """What all other rows say of f at leaves lo..hi: outside messages lowered to the leaves.
+    """Mean and variance of f at leaves lo..hi given all other rows: outside messages, lowered.
 
-    stays: float64 (n,) or (1,), variance of the message y of what stays of a row that is left out,
-    inf where nothing does.
+    stays: float64 (n,) or (1,), variance of the part of each row's message, with mean y, that
+    remains when the row is left out; inf if nothing remains.
     """
     for i in range(lo, hi):
         lowered = so[i] + (levels[above[i]] - levels[depth[i]])

@@ -1,4 +1,4 @@
-"""Threads: one pool, made on first use and again in a forked child; and one thread for BLAS."""
+"""One thread pool per process, created on first use and again in a forked child; BLAS threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_BLOCKS = 64
 
 
 class _Pool:
-    """One pool for the process, as large as anyone has asked for."""
+    """The thread pool of the process. It grows to the largest number of threads requested."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class _Pool:
         self._threads: ThreadPoolExecutor | None = None
 
     def submit(self, work: Callable[[], None], n_threads: int) -> list[Future[None]]:
-        """Run work on n_threads threads at once."""
+        """Start `work` once on each of n_threads threads."""
         with self._lock:
             if self._threads is None or n_threads > self._size:
                 if self._threads is not None:
@@ -42,7 +42,7 @@ class _Pool:
 
 
 _pool = _Pool()
-_here = threading.local()  # .busy on a thread of the pool
+_here = threading.local()  # .busy is True on a thread of the pool
 
 
 def _new_pool() -> None:
@@ -55,14 +55,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def available_cores() -> int:
-    """Cores this process may run on."""
+    """Number of cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def row_blocks(n_rows: int) -> list[tuple[int, int]]:
-    """Cut n_rows rows into blocks; the cut depends on n_rows alone."""
+    """Cut n_rows rows into blocks [(lo, hi), ...]. The cuts depend on n_rows alone."""
     size = max(BLOCK_ROWS, -(-n_rows // MAX_BLOCKS))
     return [(lo, min(lo + size, n_rows)) for lo in range(0, n_rows, size)]
 
@@ -70,15 +70,15 @@ def row_blocks(n_rows: int) -> list[tuple[int, int]]:
 def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> list[Result]:
     """Results of work(item) in the order of the items, on up to n_threads threads.
 
-    Each thread takes the next item as soon as it is free. On a thread of the pool itself the work
-    is done in place. If one item fails, or Ctrl-C comes, no more are begun, and the error goes on
-    when those that run have ended.
+    Each thread takes the next item as soon as it is free. If called on a thread of the pool, all
+    items are processed on that thread. After an exception in one item or Ctrl-C, no more items are
+    started, and the exception is raised once the running items have ended.
     """
     n_threads = min(n_threads, len(items))
     if n_threads < 2 or getattr(_here, "busy", False):
         return [work(item) for item in items]
     results: dict[int, Result] = {}
-    turns = itertools.count()  # next() on it is one step for the interpreter
+    turns = itertools.count()  # next() on it is atomic in CPython
     stop = threading.Event()
 
     def take_turns() -> None:
@@ -96,7 +96,7 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
     workers = _pool.submit(take_turns, n_threads)
     try:
         wait(workers)
-    except BaseException:  # Ctrl-C: nobody may go on writing to what the caller will use again
+    except BaseException:  # Ctrl-C: wait until no thread writes to the caller's arrays any more
         stop.set()
         wait(workers)
         raise
@@ -112,10 +112,10 @@ _blas_limits: threadpool_limits | None = None
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS runs on one thread inside; the last user to leave restores the previous limit.
+    """Run BLAS on one thread inside; the last user to leave restores the previous limit.
 
-    The optimiser's vectors have q entries: too few to share out. BLAS threads that wait for each
-    other would take ten times as long as the work, and cores from the other members.
+    The optimiser's vectors have q entries, too few to share between threads. BLAS threads that wait
+    for each other would take ten times as long as the work, and cores from the other members.
     """
     global _blas_users, _blas_limits
     with _blas_lock:

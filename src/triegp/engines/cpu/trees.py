@@ -17,16 +17,16 @@ from triegp.engines.cuts import between_keys
 
 @dataclass(frozen=True)
 class Trees(Spread):
-    """The part of the CPU engine that works on one trie."""
+    """The methods of the CPU engine that work on one trie."""
 
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> Links:
         """The trie over sorted keys; cuts are the first leaves of the shards, cuts[0] = 0.
 
-        A cut between rows with the same key moves behind the last of them.
+        A cut between rows with the same key is moved to the end of that run of rows.
         """
         n = lcp.size
         cuts = between_keys(cuts, lcp, n_levels)
-        # One piece of memory: the allocator then keeps it for the next trie.
+        # One allocation, which the allocator reuses for the next trie.
         depth, left, right, order = np.split(np.empty(5 * n, np.int32), [2 * n, 3 * n, 4 * n])
         left[0] = right[0] = 0
         ends = [*cuts[1:].tolist(), n]
@@ -62,7 +62,7 @@ class Trees(Spread):
         dtype: np.dtype[Any],
         gradient: bool,
     ) -> tuple[Sums, Adjoints | None]:
-        """Sums of the likelihood and, if wanted, its derivatives."""
+        """Terms of the likelihood and, if requested and if they are finite, its derivatives."""
         n = row_idx.size
         m, s = scratch.borrow("m", 2 * n, dtype), scratch.borrow("s", 2 * n, dtype)
         tree = (links.left, links.right, links.depth, levels, m, s)
@@ -82,7 +82,7 @@ class Trees(Spread):
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
     ) -> tuple[Array, Array]:
-        """Messages (m, s), (2n,): leaves filled from rows, nodes empty."""
+        """Messages (m, s), both (2n,): leaves filled from the rows, nodes uninitialised."""
         m, s = np.empty(2 * row_idx.size, dtype), np.empty(2 * row_idx.size, dtype)
         self._gather(row_idx, y, variance, m, s)
         return m, s
@@ -91,7 +91,7 @@ class Trees(Spread):
         self._run(lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), row_blocks(row_idx.size))
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
-        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+        """Merge messages upwards; the leaves of m and s are read, the nodes are overwritten."""
         parts = self._up(
             links,
             lambda nodes, _: sweeps.inside(
@@ -101,7 +101,7 @@ class Trees(Spread):
         return _with_root(links, levels, m, s, parts)
 
     def _adjoint(self, links: Links, levels: Floats, m: Array, s: Array) -> Floats:
-        """d nll / d W(0..D); inside messages m and s are overwritten by their adjoints."""
+        """d nll / d W(0..D). The inside messages m and s are overwritten by their adjoints."""
         root = links.root
         by_level = np.zeros((links.starts.size + 1, levels.size))
         inv = 1.0 / lifted_root(links, levels, s)
@@ -115,7 +115,7 @@ class Trees(Spread):
                 nodes, links.left, links.right, links.depth, levels, m, s, by_level[k]
             ),
         )
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks for overflow
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
             total: Floats = by_level.sum(axis=0)
         return total
 
@@ -141,14 +141,14 @@ class Trees(Spread):
         y: Array,
         stays: Floats,
     ) -> tuple[Floats, Floats]:
-        """Mean and variance of f at each leaf given all others, in key order."""
+        """Mean and variance of f at each leaf given all other rows, in key order."""
         mean, var = np.empty(links.n_rows), np.empty(links.n_rows)
         given = (links.depth, levels, *outside, y, stays)
         self._run(lambda b: sweeps.leave_out(*given, mean, var, *b), row_blocks(links.n_rows))
         return mean, var
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
-        """Where sorted query keys leave the trie."""
+        """Where each of the sorted query keys leaves the trie."""
         positions = self._upper_bounds(keys, query)
         node, above, leaves_at = (np.empty(len(query), np.int32) for _ in range(3))
         head = (keys, query, positions, links.depth, links.left, links.right)
@@ -167,7 +167,7 @@ class Trees(Spread):
         outside: tuple[Array, Array],
         with_var: bool,
     ) -> tuple[Floats, Floats | None]:
-        """Mean and variance of f at located keys, in the order of their rows."""
+        """Mean and variance of f at located keys, in the order of the new rows."""
         n_new = located.node.size
         where = (located.row_idx, located.node, located.above, located.leaves_at)
         known = (links.depth, levels, *inside, *outside)
@@ -192,8 +192,8 @@ class Trees(Spread):
 
 
 def _open_ends(n_items: int, n_levels: int) -> tuple[Ids, Ids, Ids]:
-    """Room for what merging n_items adjacent subtrees leaves open."""
-    # 2 D + 3 in the end; while it runs up to 31 more, for identical keys that wait for others.
+    """Space for the subtrees that stay open when n_items adjacent subtrees merge."""
+    # At most 2 D + 3 stay open. During the merge there are up to 31 more, for identical keys.
     items, seps, ranks = np.empty((3, min(n_items, 2 * n_levels + 68)), np.int32)
     return items, seps, ranks
 
@@ -201,9 +201,9 @@ def _open_ends(n_items: int, n_levels: int) -> tuple[Ids, Ids, Ids]:
 def _with_root(
     links: Links, levels: Floats, m: Array, s: Array, parts: list[tuple[float, float, int]]
 ) -> Sums:
-    """Sums over the shards, and the root's own terms."""
+    """Terms of the likelihood: sums over the shards, and the root's own terms."""
     log_det, square, count = (sum(column) for column in zip(*parts, strict=True))
     mean, var = float(m[links.root]), lifted_root(links, levels, s)
-    if var == math.inf:  # no row says anything
+    if var == math.inf:  # no row carries information
         return Sums(0.0, 0.0, 0)
     return Sums(log_det + math.log(var), square + mean * (mean / var), count + 1)

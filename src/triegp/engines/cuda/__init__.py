@@ -1,8 +1,8 @@
-"""The CUDA engine: numba kernels on the card, CuPy for memory and sorting.
+"""The CUDA engine: numba kernels on the device, CuPy for memory and sorting.
 
-Import it only where a card is wanted: it needs the extra `triegp[cuda]`. With
-NUMBA_ENABLE_CUDASIM=1 in the environment the same kernels run on numba's simulator, on the host,
-with numpy in CuPy's place: slow, and meant for tests.
+It needs the extra `triegp[cuda]`; import it only if a device is to be used. With
+NUMBA_ENABLE_CUDASIM=1 in the environment the same kernels run in numba's simulator on the host,
+with numpy in place of CuPy. This is slow and meant for tests.
 """
 
 from triegp.engines.cuda.engine import CudaEngine

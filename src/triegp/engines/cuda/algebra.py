@@ -1,4 +1,4 @@
-"""Dense algebra on the card where numpy's own functions do not lead to CuPy's, or not well."""
+"""Dense algebra on the device, for functions that numpy does not dispatch to CuPy properly."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ else:
     from cupyx.scipy.linalg import solve_triangular
 
     def _strict() -> AbstractContextManager[Any]:
-        """CuPy says nothing of a factor that is none unless it is told to."""
+        """Make CuPy raise an error for a failed factorisation; by default it does not."""
         return errstate(linalg="raise")  # type: ignore[no-any-return]
 
 
 def cholesky(matrices: Floats) -> Floats:
-    """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+    """Lower Cholesky factors, (..., m, m). Raises LinAlgError if one is not positive definite."""
     with _strict():
         return xp.linalg.cholesky(matrices)  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
-"""Kernel values on the card between rows that lie in the same block: small dense pieces of K.
+"""Kernel values between rows of the same block, on the device: small dense pieces of K.
 
-A sparse table over the ranks of a tree's separators answers how far two rows share their keys. One
-thread has one entry of one block, and adds up the trees in their order; tables of several trees are
-made at once, as many as fit a share of the memory.
+The lcp of two rows is the smallest rank between them, found in a sparse table of range minima over
+the ranks of a tree's separators. One thread computes one entry of one block and adds up the trees
+in their order. Tables of several trees are built at once, as many as fit in SMALL_BYTES.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from triegp.engines.cuda.groves import lay_out
 
 @kernel
 def _find_places(row_idx, n_rows, place):
-    """Place of every row in key order, tree by tree; both int32 (trees * n,)."""
+    """Position of every row in key order, tree by tree; both int32 (trees * n,)."""
     item = cuda.grid(1)
     if item < row_idx.size:
         tree = item // n_rows
@@ -29,7 +29,7 @@ def _find_places(row_idx, n_rows, place):
 
 @kernel
 def _add_kernels(place, table, levels, n_rows, members, out):
-    """out[b, i, j] += k(row i, row j) of some trees; entries without a row are left alone.
+    """out[b, i, j] += k(row i, row j) of several trees; unused entries are not written.
 
     place: int32 (trees * n,); table[p, i] = min of rank[i:i + 2**p]; levels: (trees, D + 1).
     """
@@ -57,7 +57,8 @@ def _add_kernels(place, table, levels, n_rows, members, out):
 def block_kernels(trees: Sequence[Tree], members: Ids) -> Floats:
     """K, summed over trees, between rows of the same block, float64 (n_blocks, size, size).
 
-    members: int32 (n_blocks, size), rows; -1 is none. O(n log n) a tree and O(1) an entry.
+    members: int32 (n_blocks, size), rows; -1 marks an unused entry. O(n log n) per tree and O(1)
+    per entry and tree.
     """
     members = to_device(members, np.int32)
     n_blocks, size = members.shape
@@ -74,7 +75,7 @@ def block_kernels(trees: Sequence[Tree], members: Ids) -> Floats:
 
 
 def _table(rank: Any, n_powers: int) -> Any:
-    """table[p, i] = min of rank[i:i + 2**p], as far as that goes, int32 (n_powers, size)."""
+    """table[p, i] = min of rank[i:i + 2**p] if that is in range, int32 (n_powers, size)."""
     table = xp.empty((n_powers, rank.size), np.int32)
     table[0] = rank
     for power in range(1, n_powers):

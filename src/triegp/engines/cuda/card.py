@@ -1,9 +1,9 @@
-"""The seam between the kernels and the card: memory, sorting, compiling and launching.
+"""The interface between the kernels and the device: memory, sorting, compiling and launching.
 
-On a card `xp` is CuPy: it holds memory, sorts, loads what numba compiled and launches it (numba's
-own launch takes 25 microseconds an array, ours less than one). Under numba's simulator
-(NUMBA_ENABLE_CUDASIM=1) `xp` is numpy, and blocks are small, so that a few dozen rows already make
-several of them.
+On a GPU `xp` is CuPy. It holds memory, sorts, and loads and launches the kernels that numba
+compiled (numba's own launch takes 25 microseconds per array, this one less than one). In numba's
+simulator (NUMBA_ENABLE_CUDASIM=1) `xp` is numpy, and blocks are small, so that a few dozen rows
+already make several blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numba import config, cuda, from_dtype, types
 SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 if SIMULATED:
     xp: Any = np
-    THREADS = 4  # a block; the simulator starts a thread of Python for each
+    THREADS = 4  # per block; the simulator starts a Python thread for each
     TILE = 16
 else:
     import cupy
@@ -34,20 +34,20 @@ else:
 
     xp = cupy
     THREADS = 256
-    TILE = 512  # adjacent leaves that one block holds in its shared memory
+    TILE = 512  # adjacent leaves that one block holds in shared memory
 
 
-SMALL_BYTES = 1 << 28  # up to which nobody asks how much memory is free, which takes time
-OFFSETS = 8 * np.arange(512, dtype=np.int64)  # of a kernel's arguments, all of 8 bytes
+SMALL_BYTES = 1 << 28  # smaller requests skip the query for free memory, which takes time
+OFFSETS = 8 * np.arange(512, dtype=np.int64)  # in bytes, of a kernel's arguments of 8 bytes each
 
 
 class Kernel:
-    """A function for the card, compiled when it first meets arguments of a kind.
+    """A kernel, compiled on its first call with each combination of argument types.
 
-    Arguments are C-contiguous arrays on the card, Python's numbers, and tuples of them, which may
-    be empty. What a factory gives a kernel by its closure is known when it is compiled, and
-    branches that are never taken are not: they need not fit the arguments. No fast-math: the same
-    input gives the same bits.
+    Arguments are C-contiguous device arrays, Python numbers, and tuples of these, which may be
+    empty. Closure variables that a factory sets are compile-time constants. Branches that they rule
+    out are not compiled, so these need not fit the argument types. No fast-math: the same input
+    gives the same bits.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -57,9 +57,10 @@ class Kernel:
         self._lock = threading.Lock()
 
     def __call__(self, n_blocks: int, *arguments: Any, together: bool = False) -> None:
-        """Run n_blocks blocks of THREADS threads; none at all is allowed.
+        """Run n_blocks blocks of THREADS threads; n_blocks may be 0.
 
-        together: the blocks wait for each other, so as few run as the card can hold at once.
+        together: the blocks wait for each other, so their number is limited to what the device can
+        run at once.
         """
         if n_blocks == 0:
             return
@@ -79,10 +80,10 @@ class Kernel:
         _go(partial(_start, handle, n_blocks, at, together, kept))
 
     def _hand_over(self, values: tuple[Any, ...], flat: list[int]) -> tuple[Any, ...]:
-        """Append arguments to `flat`, as numba hands them over; return their kinds."""
+        """Append the arguments to `flat` in numba's calling convention; return their types."""
         kind: list[Any] = []
         for value in values:
-            if isinstance(value, int):  # bool is one
+            if isinstance(value, int):  # includes bool
                 kind.append(int)
                 flat.append(value)
             elif isinstance(value, float):
@@ -91,8 +92,10 @@ class Kernel:
             elif isinstance(value, tuple):
                 kind.append(self._hand_over(value, flat))
             elif not value.flags.c_contiguous:
-                raise ValueError(f"{self.function.__name__} takes C-contiguous arrays")
-            else:  # two unused, sizes, address, shape, strides
+                raise ValueError(
+                    f"{self.function.__name__} needs C-contiguous arrays, got one that is not"
+                )
+            else:  # two unused words, size, item size, address, shape, strides
                 kind.append((value.dtype, value.ndim))
                 flat += (0, 0, value.size, value.itemsize, value.data.ptr)
                 flat += value.shape
@@ -100,6 +103,7 @@ class Kernel:
         return tuple(kind)
 
     def _compile(self, kind: tuple[Any, ...]) -> Any:
+        """The compiled kernel for these argument types, loaded on the device."""
         with self._lock:
             if kind not in self._compiled:
                 path = self._translated(kind)
@@ -110,7 +114,7 @@ class Kernel:
             return self._compiled[kind]
 
     def _translated(self, kind: tuple[Any, ...]) -> Path:
-        """The kernel as PTX, from the folder where it was kept or made anew."""
+        """Path of the kernel's PTX, from the cache folder or compiled now."""
         capability = divmod(int(cupy.cuda.Device().compute_capability), 10)
         inside = [
             getattr(getattr(value, "py_func", value), "__name__", repr(value))
@@ -133,16 +137,16 @@ class Kernel:
             )
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
                 file.write(text.decode() if isinstance(text, bytes) else text)
-            os.chmod(file.name, 0o644)  # others may read it, as numba's own
-            os.replace(file.name, path)  # whole or not at all
+            os.chmod(file.name, 0o644)  # readable by others, like numba's own cache
+            os.replace(file.name, path)  # atomic: other processes never see a partial file
         return path
 
 
 class Recording:
-    """The kernels that some work runs, to be run again on the same arrays.
+    """The kernel launches of `work`, to be repeated on the same arrays.
 
-    All the work does must be kernels: what CuPy does by itself is not seen. A kernel's arguments
-    are kept, and are handed over in a tenth of the time that it takes to look at them.
+    `work` must consist of kernels only: what CuPy computes itself is not recorded. The arguments
+    are kept, so that a repeated launch takes a tenth of the time needed to convert them.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -154,12 +158,14 @@ class Recording:
             _active.recording = None
 
     def again(self) -> None:
-        """Run them in the same order."""
+        """Repeat all launches in the same order."""
         for one in self._launches:
             one()
 
 
 class _Active(threading.local):
+    """The recording in progress on this thread, if any."""
+
     recording: list[Callable[[], None]] | None = None
 
 
@@ -167,13 +173,14 @@ _active = _Active()
 
 
 def _go(one: Callable[[], None]) -> None:
+    """Launch, and record the launch if a recording is in progress."""
     if _active.recording is not None:
         _active.recording.append(one)
     one()
 
 
 def _start(handle: int, n_blocks: int, at: int, together: bool, kept: Any) -> None:
-    """Launch what was handed over; `kept` is what must not go away meanwhile."""
+    """Launch a kernel; `kept` keeps its arguments alive until then."""
     stream = cupy.cuda.get_current_stream().ptr
     shape = (n_blocks, 1, 1, THREADS, 1, 1)
     if together:
@@ -183,12 +190,13 @@ def _start(handle: int, n_blocks: int, at: int, together: bool, kept: Any) -> No
 
 
 def _simulate(function: Any, n_blocks: int, arguments: tuple[Any, ...]) -> None:
+    """Run a kernel in the simulator."""
     function[n_blocks, THREADS](*arguments)
 
 
 @cache
 def _sources() -> str:
-    """Digest of all that kernels are made of."""
+    """Digest of all source files that kernels are made of."""
     folder = Path(__file__).parent
     paths = [*sorted(folder.glob("*.py")), folder.parent / "messages.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
@@ -196,7 +204,7 @@ def _sources() -> str:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    """Of the compilers."""
+    """Versions of the compilers."""
     names = ("numba", "numba-cuda", "llvmlite")
     found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
     return tuple(str(found.get(name)) for name in names)
@@ -204,7 +212,11 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def _cache_folder() -> Path:
-    """Where compiled kernels are kept: numba's folder, beside the sources, the user's own."""
+    """Folder for compiled kernels: the first writable one, or a new temporary folder.
+
+    NUMBA_CACHE_DIR if it is set, otherwise __pycache__ beside the sources, then the user's cache
+    folder.
+    """
     kept = config.CACHE_DIR  # type: ignore[attr-defined]
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     places = [Path(__file__).parent / "__pycache__", Path(caches) / "triegp"]
@@ -219,7 +231,7 @@ def _cache_folder() -> Path:
 
 
 def _type(kind: Any) -> Any:
-    """What numba calls an argument of a kind."""
+    """The numba type for an argument type of `Kernel._hand_over`."""
     if kind in (int, float):
         return types.int64 if kind is int else types.float64
     if kind and isinstance(kind[0], np.dtype):
@@ -228,45 +240,45 @@ def _type(kind: Any) -> Any:
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
-    """Make a kernel of a function."""
+    """Decorator: make a kernel of a function."""
     return Kernel(function)
 
 
 def device(function: Any) -> Any:
-    """Compile a function that kernels call."""
+    """Decorator: compile a function that kernels call."""
     return cuda.jit(device=True)(function)
 
 
 def launch(function: Kernel, n_items: int, *arguments: Any) -> None:
-    """Run a kernel with at least one thread for each of n_items items."""
+    """Run a kernel with at least one thread per item."""
     function(-(-n_items // THREADS), *arguments)
 
 
 def to_device(array: Any, dtype: npt.DTypeLike | None = None) -> Any:
-    """An array in the card's memory: as it is if it lies there, else copied."""
+    """An array in device memory: itself if it is there and contiguous, otherwise a copy."""
     there = xp.ascontiguousarray(xp.asarray(array, dtype=dtype))
-    if SIMULATED and not there.flags.writeable:  # the simulator writes back what kernels only read
+    if SIMULATED and not there.flags.writeable:  # the simulator writes back read-only arguments
         return there.copy()
     return there
 
 
 def to_host(array: Any) -> npt.NDArray[Any]:
-    """An array in the host's memory."""
+    """The array in host memory."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
 def argsort(values: Any) -> Any:
-    """Places in rising order, equal values in their own order."""
+    """Indices that sort the values in ascending order, stably."""
     return xp.argsort(values, kind="stable")
 
 
 def current_device() -> int:
-    """Number of the device that everything goes to."""
+    """Number of the current CUDA device."""
     return 0 if SIMULATED else int(cupy.cuda.runtime.getDevice())
 
 
 def free_bytes() -> int:
-    """Memory of the card that is free, or held by CuPy for later."""
+    """Device memory in bytes that is free or held unused by CuPy's memory pool."""
     if SIMULATED:
         return 1 << 33
     return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())

@@ -1,7 +1,8 @@
-"""What a step of conjugate gradients takes on the card, in as few launches as it can.
+"""Conjugate gradient steps on the device, in as few launches as possible.
 
-Sums over rows come in lines, one a block; whoever needs the sum adds up the lines, every block for
-itself and all in the same order. So a step asks the host for one thing only: whether to go on.
+A sum over rows is stored as lines of partial sums, one line per block of threads. Kernels that need
+the sum add up the lines in every block, all in the same order. So the host reads one small array
+per step, to decide whether to continue.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from triegp.engines.cuda.woodbury import apply_woodbury, write_inverse
 
 @device
 def _fold(value, width, room):
-    """Sum over the threads t, t + width, ... of a block, for t < width; other threads get some sum.
+    """Sum over threads t, t + width, ... of a block, for t < width.
 
-    room: shared float64 (THREADS,).
+    Every thread t returns the sum of thread t % width. room: shared float64 (THREADS,).
     """
     t = cuda.threadIdx.x
     room[t] = value
@@ -52,7 +53,7 @@ def _fold(value, width, room):
 
 @device
 def _sum_lines(lines, column, width, room):
-    """Sum of a column over the lines; threads t, t + width, ... have the same one."""
+    """Sum of a column over the lines; threads t, t + width, ... get the same sum."""
     t = cuda.threadIdx.x
     total = 0.0
     if t < THREADS // width * width:
@@ -63,7 +64,7 @@ def _sum_lines(lines, column, width, room):
 
 @kernel
 def _dot_lines(x, z, lines):
-    """Products of the columns of x with those of z, both (n, k), as lines (blocks, k)."""
+    """Dot products of the columns of x and z, both (n, k), as lines (blocks, k)."""
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
     lo, hi = share_of(x.shape[0])
@@ -81,9 +82,10 @@ def _dot_lines(x, z, lines):
 
 @kernel
 def _advance(lines, rz, live, p, q, columns, x, r, found, old):
-    """A step along p; lines: of p'q; found: (blocks + 2, k), lines of r'r, strides and rz.
+    """One step along p: updates x and r in place.
 
-    live: int32 (k,), 0 for columns that stay where they are; old: (k,), rz goes there.
+    lines: of p'q. found: (blocks + 2, k), receives lines of r'r, then step lengths, then rz. live:
+    int32 (k,), 0 for columns that are not updated. old: (k,), receives rz.
     """
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
@@ -115,7 +117,7 @@ def _advance(lines, rz, live, p, q, columns, x, r, found, old):
 
 @kernel
 def _turn(lines, old, live, z, p, rz):
-    """p = z + (rz / old) p where columns live; lines: of rz, which is r'z."""
+    """p = z + (rz / old) p in live columns; lines: of rz = r'z, which is written to rz."""
     room = cuda.shared.array(THREADS, float64)
     t = cuda.threadIdx.x
     lo, hi = share_of(p.shape[0])
@@ -132,14 +134,15 @@ def _turn(lines, old, live, z, p, rz):
 
 
 def dots(x: Floats, z: Floats) -> Floats:
-    """Products of the columns of x with those of z, both (n, k): (k,)."""
+    """Dot products of the columns of x and z, both (n, k): (k,)."""
     return _lines_of(x, z).sum(axis=0)  # type: ignore[no-any-return]
 
 
 class CardDescent:
-    """As the contract's `Descent`. A step is the same launches as the one before: they are kept.
+    """The contract's `Descent`. Each step repeats the recorded launches of the first.
 
-    Columns that are done stay where they are, until half of them are; then they are left out.
+    Columns that are done are no longer updated. Once at most half of the columns remain, the others
+    are removed from the arrays.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class CardDescent:
         self._begin(columns, r, z.copy(), dots(r, z))
 
     def _begin(self, columns: Any, r: Any, p: Any, rz: Any) -> None:
+        """Allocate the arrays for these columns and start new recordings."""
         k = r.shape[1]
         self._ahead: Recording | None = None
         self._around: Recording | None = None
@@ -169,7 +173,7 @@ class CardDescent:
         self._live, self._among = xp.ones(k, np.int32), np.arange(k)
 
     def advance(self) -> tuple[Floats, Floats, Floats]:
-        """One step: |r| of every column that is left, how far it went, and r'M^-1 r before it."""
+        """Take one step: return |r| after it, the step length and r'M^-1 r before it, by column."""
         if self._ahead is None:
             self._ahead = Recording(self._go_ahead)
         else:
@@ -178,7 +182,7 @@ class CardDescent:
         return np.sqrt(found[:-2].sum(axis=0)), found[-2], found[-1]
 
     def keep(self, some: npt.NDArray[np.bool_]) -> None:
-        """Go on with some of the columns that are left."""
+        """Continue with the remaining columns selected by the mask `some`."""
         self._among = self._among[some]
         kept = to_device(self._among)
         if 2 * self._among.size > self._columns.size:
@@ -189,7 +193,7 @@ class CardDescent:
         self._begin(self._columns[kept], r, p, self._old[kept])
 
     def turn(self) -> None:
-        """The next direction: M^-1 r, and a part of the last."""
+        """Compute the next search direction: p = M^-1 r + beta p."""
         if self._around is None:
             self._around = Recording(self._go_around)
         else:
@@ -211,6 +215,7 @@ class CardDescent:
 
 
 def _lines_of(x: Any, z: Any) -> Any:
+    """Dot products of the columns of x and z as lines (blocks, k)."""
     n_lines = _n_lines(x)
     lines = xp.empty((n_lines, x.shape[1]))
     _dot_lines(n_lines, x, z, lines)
@@ -218,5 +223,5 @@ def _lines_of(x: Any, z: Any) -> Any:
 
 
 def _n_lines(x: Any) -> int:
-    """About one entry a thread, and LINES blocks at most."""
+    """Number of blocks: about one entry per thread, and at most LINES blocks."""
     return max(1, min(LINES, -(-int(x.size) // THREADS)))

@@ -1,8 +1,8 @@
-"""The CUDA engine: everything from packed codes to posterior in the card's memory.
+"""The CUDA engine: everything from packed codes to posterior in device memory.
 
-Arrays that go in may lie on the host or on the card; those that come out lie on the card, but for
-sums and derivatives by level. Results are the same bits run after run: no sum depends on which
-thread comes first.
+Arguments may be on the host or on the device. Results are on the device, except sums and
+derivatives by level. Results have the same bits in every run: no sum depends on the order in which
+threads finish.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from triegp.engines.cuda.woodbury import apply_woodbury
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_PLACES = 1 << 29  # of a batch; kernels use the bits above
-ROW_BYTES = 100  # that sorting, planning and evaluating take a row and member, at most
+MOST_PLACES = 1 << 29  # maximum rows times members of a batch; kernels use higher bits as flags
+ROW_BYTES = 100  # maximum per row and member for sorting, planning and evaluating
 
 
 class CudaEngine:
@@ -62,29 +62,29 @@ class CudaEngine:
 
     @property
     def batches(self) -> bool:
-        """Whether many orders in one call cost less than one call for each: yes."""
+        """Whether one call for many orders costs less than one call per order: True."""
         return True
 
     @property
     def on_host(self) -> bool:
-        """Whether this engine works in the host's memory: no."""
+        """Whether this engine works in host memory: False."""
         return False
 
     @property
     def columns_at_once(self) -> int:
-        """Columns that a product with the sum of many trees should have."""
+        """Number of columns that each call of `sum_products` should have."""
         return 128
 
     def block_slices(self, n_blocks: int) -> list[slice]:
-        """All blocks at once."""
+        """One slice with all blocks."""
         return [slice(0, n_blocks)]
 
     def hold(self, array: Array) -> Array:
-        """Return the array in the card's memory."""
+        """Return the array in device memory."""
         return to_device(adopt(array))  # type: ignore[no-any-return]
 
     def fetch(self, array: Array) -> Array:
-        """Return the array in the host's memory."""
+        """Return the array in host memory."""
         return to_host(array)
 
     # Rows to sorted keys
@@ -102,26 +102,26 @@ class CudaEngine:
         lcp: Ids,
         first_change: int,
     ) -> tuple[Ids, Ids]:
-        """Return the same as `sort_rows`: what is in order already saves a card nothing."""
+        """Same as `sort_rows`: on the device, a given order does not make the sort faster."""
         return self.sort_rows(packed, bits)
 
     def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
-        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit on top."""
+        """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64))."""
         return keys.fill_keys(packed, bits, to_device(row_idx))
 
     def merge_keys(
         self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
     ) -> tuple[Ints, Ids]:
-        """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+        """Merge two sorted sets of keys: source (i old, -1 - j new) and lcp of their union."""
         old, new = (to_device(keys), to_device(lcp)), (to_device(added), to_device(added_lcp))
         return search.merge_keys(*old, *new, n_levels)
 
     # The trie
 
     def link(self, lcp: Ids, n_levels: int, cuts: Ints) -> CardLinks:
-        """The trie over sorted keys; it is the same for any cuts, and a card has its own tiles."""
+        """The trie over sorted keys. It does not depend on cuts: the device uses its own tiles."""
         if cuts[0] != 0:
-            raise ValueError(f"cuts must begin with 0, got {cuts[0]}")
+            raise ValueError(f"cuts[0] must be 0, got {cuts[0]}")
         return linking.link(lcp, n_levels)
 
     def link_many(
@@ -130,9 +130,9 @@ class CudaEngine:
         bits: Sequence[Ints],
         before: Sequence[Linked] | None = None,
     ) -> list[tuple[Ids, Links]]:
-        """Rows in key order and the trie over them, for each pair; those of one shape in batches.
+        """Rows in key order and the trie over them, for each pair; pairs of equal shape in batches.
 
-        If any of the bits differs from before, all are sorted again.
+        If any of the bits differ from `before`, all pairs are sorted again.
         """
         if before is not None:
             pairs = zip(before, bits, strict=True)
@@ -145,7 +145,8 @@ class CudaEngine:
             found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
             n = found.n_rows
             for at, k in enumerate(batch):
-                # Views: one holds the whole batch. Ranks end with the -1 in front of the next.
+                # These are views, and each keeps the whole batch alive. A member's ranks include
+                # the -1 in front of the next member.
                 own = found.rank[at * n : (at + 1) * n + 1]
                 row_idx = found.row_idx[at * n : (at + 1) * n]
                 origin = Origin(found, at, row_idx)
@@ -164,9 +165,9 @@ class CudaEngine:
         dtype: np.dtype[Any],
         gradient: bool,
     ) -> tuple[Sums, Adjoints | None]:
-        """Sums of the likelihood and, if wanted and the sums are finite, its derivatives."""
+        """Terms of the likelihood and, if requested and if they are finite, its derivatives."""
         if not isinstance(links, CardLinks):
-            raise TypeError(f"links must be of this engine's making, got {type(links).__name__}")
+            raise TypeError(f"links must be made by CudaEngine.link, got {type(links).__name__}")
         y, variance, levels = (to_device(a, np.float64)[None] for a in (y, variance, levels))
         (sums,), found, by_mean, by_var = evaluate_plan(
             links.plan, to_device(row_idx), y, variance, levels, dtype, gradient, rows=gradient
@@ -182,7 +183,7 @@ class CudaEngine:
         gradient: bool,
         rows: bool = False,
     ) -> list[Evaluated]:
-        """Sort, link and evaluate many orders in batches that are as long as the memory allows."""
+        """Sort, link and evaluate many orders, in batches as large as memory allows."""
         results: list[Evaluated | None] = [None] * len(candidates)
         for batch in _batches([(*one.packed.shape, len(one.bits)) for one in candidates]):
             found = _evaluate_batch([candidates[k] for k in batch], dtype, gradient, rows)
@@ -193,7 +194,7 @@ class CudaEngine:
     def leaves(
         self, row_idx: Ids, y: Floats, variance: Floats, dtype: np.dtype[Any]
     ) -> tuple[Array, Array]:
-        """Messages (m, s), (2n,): leaves filled from rows, nodes empty."""
+        """Messages (m, s), both (2n,): leaves filled from the rows, nodes uninitialised."""
         row_idx, y, variance = to_device(row_idx), to_device(y), to_device(variance)
         n = row_idx.size
         m, s = xp.empty(2 * n, dtype), xp.empty(2 * n, dtype)
@@ -202,7 +203,7 @@ class CudaEngine:
         return m, s
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
-        """Merge messages up; the leaves of m and s are given, the nodes are written."""
+        """Merge messages upwards; the leaves of m and s are read, the nodes are overwritten."""
         return sweeps.inside(links, levels, m, s)
 
     # Posterior
@@ -219,11 +220,11 @@ class CudaEngine:
         y: Array,
         stays: Floats,
     ) -> tuple[Floats, Floats]:
-        """Mean and variance of f at each leaf given all others, in key order."""
+        """Mean and variance of f at each leaf given all other rows, in key order."""
         return sweeps.leave_out(links, levels, outside, y, stays)
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
-        """Where sorted query keys leave the trie."""
+        """Where each of the sorted query keys leaves the trie."""
         return search.locate(links, to_device(keys), to_device(query), to_device(row_idx))
 
     def predict(
@@ -235,7 +236,7 @@ class CudaEngine:
         outside: tuple[Array, Array],
         with_var: bool,
     ) -> tuple[Floats, Floats | None]:
-        """Mean and variance of f at located keys, in the order of their rows."""
+        """Mean and variance of f at located keys, in the order of the new rows."""
         return search.predict(links, levels, located, inside, outside, with_var)
 
     # Operators
@@ -245,35 +246,35 @@ class CudaEngine:
         return sweeps.product(links, levels, to_device(x))
 
     def path_sums(self, links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
-        """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+        """Sums of x (n,) below each id, and partial sums of K x on the path to it, both (2n,)."""
         return sweeps.path_sums(links, levels, to_device(x))
 
     def solve(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+        """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, noise at the leaves."""
         return sweeps.solve(links, levels, s, to_device(x))
 
     def whiten(self, links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-        """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+        """T x with T'T = (K + noise)^-1. Row i belongs to node i, row 0 to the root."""
         return sweeps.whiten(links, levels, s, to_device(x))
 
     def level_products(self, links: Links, x: Floats, z: Floats) -> Floats:
-        """x' K_l z for l = 0..D, (D + 1, k), K_l being 1 where two rows share l bits."""
+        """x' K_l z for l = 0..D, (D + 1, k); K_l is 1 if two rows share at least l bits, else 0."""
         return sweeps.level_products(links, to_device(x), to_device(z))
 
     # Many trees over the same rows
 
     def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
-        """Return the trees, with room for what is made of them once."""
+        """Return the trees in a list that keeps their batches and plans for the next call."""
         return Planted(trees)
 
     def sum_products(
         self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
     ) -> Floats:
-        """(K + variance) x for x (n, k), in the order of the rows; K is the sum of the trees'."""
+        """(K + variance) x for x (n, k) in row order, where K is the sum of the trees' kernels."""
         return forests.sum_products(trees, to_device(x, np.float64), variance)
 
     def sum_level_products(self, trees: Sequence[Tree], x: Floats, z: Floats) -> list[Floats]:
-        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+        """x' K_l z for l = 0..D, summed over the columns, (D + 1,) per tree; x, z in row order."""
         pair = (to_device(x, np.float64), to_device(z, np.float64))
         return forests.sum_level_products(trees, *pair)
 
@@ -290,22 +291,22 @@ class CudaEngine:
         return sweeps.contract(links, levels, to_device(m), to_device(s), chosen, n_chosen)
 
     def covariance_product(self, links: Links, edges: Floats, x: Floats) -> Floats:
-        """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+        """Covariance of f at all leaves times x (k, c), in key order; edges from `contract`."""
         return sweeps.covariance_product(links, to_device(edges), to_device(x))
 
     def draw(self, links: Links, edges: Floats, normals: Floats) -> Floats:
-        """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten if on the card."""
+        """Samples of f at all leaves, (k, c). normals (2k, c) is overwritten if on the device."""
         return sweeps.draw(links, to_device(edges), to_device(normals))
 
-    # Small dense algebra with arrays on the card
+    # Small dense algebra on device arrays
 
     def norms(self, x: Floats) -> Floats:
-        """Lengths of the columns of x (n, k), (k,), in the host's memory."""
+        """Euclidean norms of the columns of x (n, k): (k,), on the host."""
         x = to_device(x)
         return np.asarray(np.sqrt(to_host(descent.dots(x, x))))
 
     def cholesky(self, matrices: Floats) -> Floats:
-        """Lower factors, (..., m, m); LinAlgError where one is not positive."""
+        """Lower Cholesky factors, (..., m, m). LinAlgError if one is not positive definite."""
         return algebra.cholesky(matrices)
 
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
@@ -323,7 +324,7 @@ class CudaEngine:
         r: Floats,
         woodbury: Woodbury | None,
     ) -> Descent:
-        """Begin to solve (K + variance) x = b."""
+        """Start to solve (K + variance) x = b by conjugate gradients."""
         return descent.CardDescent(trees, variance, x, columns, r, woodbury)
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
@@ -333,29 +334,29 @@ class CudaEngine:
     # Many jobs at once
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
-        """work(engine, item) for all items, one after the other: each has the whole card."""
+        """Results of work(engine, item), one item after another: each uses the whole device."""
         return [work(self, item) for item in items]
 
 
 def refuse_too_large(n_rows: int, width: int, n_levels: int) -> None:
-    """Raise MemoryError where so many rows do not fit the card, before they are sorted."""
+    """Raise MemoryError if so many rows do not fit on the device, before they are sorted."""
     if n_rows > MOST_PLACES:
-        raise MemoryError(f"the CUDA engine takes at most {MOST_PLACES} rows, got {n_rows}")
+        raise MemoryError(f"the CUDA engine supports at most {MOST_PLACES} rows, got {n_rows}")
     needed = n_rows * _row_bytes(width, n_levels)
     if needed > SMALL_BYTES and needed > (there := free_bytes()):
         raise MemoryError(
-            f"{n_rows} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB are free: "
-            "use fewer rows or the CPU engine"
+            f"{n_rows} rows need {needed / 1e9:.1f} GB on the device, {there / 1e9:.1f} GB are "
+            "free: use fewer rows or the CPU engine"
         )
 
 
 def _row_bytes(width: int, n_levels: int) -> int:
-    """What a row takes: its codes, what is done with it, its share of its tile's sums by level."""
+    """Bytes per row: its codes, work arrays, and its share of its tile's sums by level."""
     return ROW_BYTES + width + 16 * n_levels // TILE
 
 
 def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
-    """Numbers of those of the same (rows, width, levels), as many together as fit."""
+    """Indices of equal (rows, width, levels), in batches as large as memory allows."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for k, shape in enumerate(shapes):
         groups.setdefault(shape, []).append(k)
@@ -370,6 +371,7 @@ def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
 def _evaluate_batch(
     candidates: Sequence[Candidate], dtype: np.dtype[Any], gradient: bool, rows: bool
 ) -> list[Evaluated]:
+    """Sort, link and evaluate candidates of equal shape as one batch."""
     found = keys.sort_batch(
         _stack([one.packed for one in candidates], np.uint8),
         np.stack([np.asarray(one.bits) for one in candidates]),
@@ -399,10 +401,10 @@ def _evaluate_batch(
 
 
 def _stack(arrays: Sequence[Any], dtype: Any) -> Any:
-    """Arrays of one shape in one on the card, (members, ...); (1, ...) where all are the same."""
+    """Stack arrays on the device, (members, ...), or (1, ...) if all are the same object."""
     if all(array is arrays[0] for array in arrays):
         return to_device(arrays[0], dtype)[None]
-    if len({array.shape for array in arrays}) > 1:  # one variance for all rows beside one a row
+    if len({array.shape for array in arrays}) > 1:  # variances per row and for all rows
         size = max(array.size for array in arrays)
         arrays = [xp.broadcast_to(to_device(array, dtype), (size,)) for array in arrays]
     if all(isinstance(array, np.ndarray) for array in arrays):  # one copy instead of many

@@ -1,8 +1,8 @@
 """Many trees over the same rows: products and quadratic forms, all trees of a batch at once.
 
 The trees are the members of one batch. A block holds a tile of one tree and WIDE columns in shared
-memory, sums them up, and on the way down spreads what each node adds. What the trees give for a row
-is written tree by tree and then added in their order.
+memory. It sums them up, and on the way down it adds the contribution of each node to the items
+below. The trees' results for a row are written tree by tree and then added in their order.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from triegp.engines.cuda.groves import Grove, groves
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Stage, last_turn
 
-WIDE = 4  # columns of a block
+WIDE = 4  # columns per block
 ROOM = TILE * WIDE
 
 
 @device
 def _sum_tile(lo, count, n_turns, columns, partner, n_levels, rank, sums, left, turns, top, low):
-    """Sums over the runs of a tile, in place of its items'; node p keeps what met there.
+    """Sum over the runs of a tile, in place; node p keeps the two sums that met there.
 
-    sums, left: (WIDE * count,), one column after the other; left[p] what came from the left and
-    sums[p] from the right; turns: the items' rounds; top, low: depths of the runs, and of the left
-    one of every node.
+    sums, left: (WIDE * count,), one column after another. After the merge left[p] is the sum from
+    the left and sums[p] the sum from the right. turns: the items' rounds. top: depth of the top of
+    each run. low[p]: depth of the top of the left run of node p.
     """
     for turn in range(1, n_turns + 1):
         for p in range(cuda.threadIdx.x, count, THREADS):
@@ -61,7 +61,7 @@ def _sum_tile(lo, count, n_turns, columns, partner, n_levels, rank, sums, left, 
 def _load_tile(
     lo, count, first_column, columns, row_idx, given, depth, step, n_levels, sums, turns, top
 ):  # fmt: skip
-    """Values of a tile's items: rows of `given`, by row_idx where items are leaves."""
+    """Load the values of a tile's items: rows of `given`, by row_idx if the items are leaves."""
     for p in range(cuda.threadIdx.x, count, THREADS):
         row = row_idx[lo + p] if row_idx.size > 1 else lo + p
         for j in range(WIDE):
@@ -77,6 +77,7 @@ def _go_up(
     lo, count, group, n_levels, rank, depth, partner, step, row_idx, given, next_sums,
     sums, left, turns, top, low,
 ):  # fmt: skip
+    """Sum up a tile and write the sums of the runs that stay open to next_sums."""
     first_column = group * WIDE
     columns = min(WIDE, given.shape[1] - first_column)
     _load_tile(
@@ -98,7 +99,7 @@ def _go_down(
     lo, count, b, group, n_levels, levels, rank, depth, partner, step, row_idx, given,
     next_values, n_rows, out, sums, left, turns, top, low,
 ):  # fmt: skip
-    """What each item gets from the path above it: its edge times its sum, and all edges above."""
+    """Value of each item: sum of edge variance * sum below, over all edges from the root to it."""
     t = cuda.threadIdx.x
     first_column = group * WIDE
     columns = min(WIDE, given.shape[1] - first_column)
@@ -135,11 +136,11 @@ def _go_down(
 
 @cache
 def _up(long: bool) -> Kernel:
-    """The kernel of a stage's way up: sums of what stays open.
+    """The kernel of a stage on the way up: sums of the runs that stay open.
 
-    given: (n, k) by row_idx, or (n_items, k) where that is of size 1. long: whether tiles are of
-    any length and summed up in the card's memory, `room`: see `_room`; else in shared memory, and
-    `room` is empty.
+    given: (n, k), read by row_idx, or (n_items, k) if row_idx is of size 1. long: whether tiles may
+    exceed TILE items and are summed in global memory, `room` (see `_room`). Otherwise they are
+    summed in shared memory and `room` is empty.
     """
 
     @kernel
@@ -168,7 +169,7 @@ def _up(long: bool) -> Kernel:
 
 @cache
 def _down(long: bool) -> Kernel:
-    """The kernel of a stage's way down: values of all items, from those of what stayed open."""
+    """The kernel of a stage on the way down: values of all items, given those of the open runs."""
 
     @kernel
     def down(
@@ -197,7 +198,7 @@ def _down(long: bool) -> Kernel:
 
 @kernel
 def _crown(root_depth, levels, values):
-    """Sums at the roots become values: times the edge above them."""
+    """Multiply the sums at the roots by the variance of the edge above the root."""
     item = cuda.grid(1)
     if item < values.size:
         b, column = item // values.shape[1], item % values.shape[1]
@@ -206,10 +207,10 @@ def _crown(root_depth, levels, values):
 
 @kernel
 def _add_trees(values, n_trees, is_first, variance, x, out):
-    """out += the trees' values, in their order, so it is the same for any batches of trees.
+    """out += the trees' values, in their order, so the result is the same for any batches of trees.
 
-    values: (trees * n, k); out: (n, k), begun with variance x where they are the first trees;
-    variance: (n,), or of size 0 for none.
+    values: (trees * n, k). out: (n, k), starts from variance * x for the first batch. variance:
+    (n,), or of size 0 for none.
     """
     item = cuda.grid(1)
     if item < out.size:
@@ -229,7 +230,7 @@ def _meet_tile(
     lo, count, group, n_levels, rank, partner, step, row_idx, given_x, given_z,
     next_x, next_z, partial, line, x, z, ranks, turns, met,
 ):  # fmt: skip
-    """Sums up, and what meets where, x1 z2 + x2 z1 over the columns, by level."""
+    """Sum up a tile, and sum x1 z2 + x2 z1 of every node over the columns, by level."""
     t = cuda.threadIdx.x
     room = cuda.shared.array(THREADS, float64)
     bounds = cuda.shared.array(2, int32)
@@ -273,7 +274,7 @@ def _meet_tile(
 def _meet(long: bool) -> Kernel:
     """The kernel of a stage's quadratic forms by level, on the way up.
 
-    It writes a line of partial, (lines, D + 1), for each tile and group.
+    It writes one line of partial, (lines, D + 1), per tile and group of columns.
     """
 
     @kernel
@@ -302,16 +303,16 @@ def _meet(long: bool) -> Kernel:
 
 
 def sum_products(trees: Sequence[Tree], x: Any, variance: Any = None) -> Floats:
-    """(K + variance) x for x (n, k), in the order of the rows; variance: (n,), none is 0."""
+    """(K + variance) x for x (n, k) in row order; variance: (n,), None means 0."""
     out: Any = xp.empty(x.shape)
     write_products(groves(trees, x.shape[1]), x, variance, out)
     return out  # type: ignore[no-any-return]
 
 
 def write_products(batches: Sequence[Grove], x: Any, variance: Any, out: Any) -> None:
-    """(K + variance) x to out, by kernels alone: what is the same each time may be kept."""
+    """Write (K + variance) x to out, by kernels only, so that a `Recording` can repeat it."""
     n, k = x.shape
-    room = xp.empty((n * max(grove.plan.n_members for grove in batches), k))  # in turns
+    room = xp.empty((n * max(grove.plan.n_members for grove in batches), k))  # reused
     for first, grove in enumerate(batches):
         values = room[: n * grove.plan.n_members]
         _write_grove_product(grove, x, values)
@@ -320,13 +321,13 @@ def write_products(batches: Sequence[Grove], x: Any, variance: Any, out: Any) ->
 
 
 def sum_level_products(trees: Sequence[Tree], x: Any, z: Any) -> list[Floats]:
-    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) a tree; rows in their order."""
+    """x' K_l z for l = 0..D, summed over the columns, (D + 1,) per tree; x, z in row order."""
     batches = groves(trees, 2 * x.shape[1])
     return [one for grove in batches for one in _grove_level_products(grove, x, z)]
 
 
 def _write_grove_product(grove: Grove, x: Any, found: Any) -> None:
-    """K x of each tree of a batch to found, (trees * n, k)."""
+    """Write K x of each tree of a batch to found, (trees * n, k)."""
     plan, levels = grove.plan, grove.levels
     n, k = x.shape
     n_groups = -(-k // WIDE)
@@ -345,7 +346,7 @@ def _write_grove_product(grove: Grove, x: Any, found: Any) -> None:
 
 
 def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
-    """x' K_l z of the trees of a batch."""
+    """x' K_l z of each tree of a batch, (D + 1,) per tree, on the host."""
     plan = grove.plan
     k = x.shape[1]
     n_groups = -(-k // WIDE)
@@ -369,7 +370,7 @@ def _grove_level_products(grove: Grove, x: Any, z: Any) -> list[Floats]:
 
 
 def _sum_up(grove: Grove, x: Any) -> list[Any]:
-    """Values of the items of every stage, the rows' first, and of the roots."""
+    """Values of the items of every stage, starting with the rows, and of the roots."""
     plan, k = grove.plan, x.shape[1]
     n_groups = -(-k // WIDE)
     given = [x]
@@ -387,14 +388,14 @@ def _sum_up(grove: Grove, x: Any) -> list[Any]:
 
 @cache
 def _no_rows(device: int) -> Any:
-    """What stands for rows where items are no leaves; kept for each device."""
+    """Stands for row_idx in stages whose items are not leaves; cached per device."""
     return xp.zeros(1, np.int32)
 
 
 def _room(stage: Stage, n_groups: int, last: npt.DTypeLike) -> tuple[Any, ...]:
-    """What a long stage needs in place of shared memory: two arrays of columns, and three of items.
+    """Arrays of a long stage in place of shared memory: two of columns and three of items.
 
-    last: dtype of the last of them.
+    last: dtype of the last one.
     """
     if not stage.long:
         return ()

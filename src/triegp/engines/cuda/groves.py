@@ -1,4 +1,4 @@
-"""Which trees are walked as one batch, and where that is kept while it is used again and again."""
+"""Batches of trees that are walked together, kept for repeated use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from triegp.engines.cuda.keys import ranks
 from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import Plan, make_plan
 
-GROVE_BYTES = 1 << 34  # of a batch of trees, and what they give for all rows
+GROVE_BYTES = 1 << 34  # maximum for a batch of trees and its results for all rows
 
 
 @dataclass(frozen=True, eq=False)
 class Grove:
-    """Some trees as one batch.
+    """Several trees over the same rows as one batch.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Grove:
     row_idx : int32 (trees * n,)
         Rows in key order, tree after tree.
     levels : float64 (trees, D + 1)
-        Of each tree.
+        Levels of each tree.
     """
 
     rank: Any
@@ -38,19 +38,19 @@ class Grove:
 
     @cached_property
     def plan(self) -> Plan:
-        """How they are walked; the members are the trees."""
+        """The merge plan; its members are the trees."""
         n_trees, n_levels = self.levels.shape
         return make_plan(self.rank, self.row_idx.size // n_trees, n_levels - 1, n_trees)
 
 
 class Planted(list[Tree]):
-    """Trees over the same rows, and the batches they were last walked in."""
+    """Trees over the same rows, with the batches of the last walk."""
 
     _most = 0
     _groves: tuple[Grove, ...] = ()
 
     def groves(self, most: int) -> tuple[Grove, ...]:
-        """Batches of at most so many trees, planned: who walks them later plans no more."""
+        """Batches of at most `most` trees, with their plans made. The last result is kept."""
         if most != self._most:
             self._groves, self._most = tuple(lay_out(self, most)), most
             for grove in self._groves:
@@ -59,7 +59,10 @@ class Planted(list[Tree]):
 
 
 def groves(trees: Sequence[Tree], n_columns: int) -> tuple[Grove, ...]:
-    """Neighbouring trees of the same depth, as many together as fit a share of the memory."""
+    """Batches of consecutive trees of the same depth, as many per batch as memory allows.
+
+    n_columns: number of columns of the product that the memory must hold.
+    """
     planted = trees if isinstance(trees, Planted) else Planted(trees)
     n = planted[0].row_idx.size
     bytes_each = n * (40 + 10 * n_columns)
@@ -70,7 +73,7 @@ def groves(trees: Sequence[Tree], n_columns: int) -> tuple[Grove, ...]:
 
 
 def lay_out(trees: Sequence[Tree], most: int) -> Iterator[Grove]:
-    """Trees of the same depth that follow each other, at most so many together."""
+    """Batches of consecutive trees of the same depth, at most `most` per batch."""
     first = 0
     for k in range(1, len(trees) + 1):
         if (
@@ -83,7 +86,7 @@ def lay_out(trees: Sequence[Tree], most: int) -> Iterator[Grove]:
 
 
 def _plant(trees: Sequence[Tree]) -> Grove:
-    """Trees over the same rows, of the same depth, as one batch."""
+    """One batch of trees over the same rows and of the same depth."""
     n, sorted_at_once = trees[0].row_idx.size, _origin(trees)
     if sorted_at_once is not None:
         start, stop = sorted_at_once.member * n, (sorted_at_once.member + len(trees)) * n
@@ -98,7 +101,7 @@ def _plant(trees: Sequence[Tree]) -> Grove:
 
 
 def _origin(trees: Sequence[Tree]) -> Origin | None:
-    """Where the first of them came from, if they are neighbours in one batch."""
+    """Origin of the first tree, if all trees are consecutive members of one sorted batch."""
     first: Origin | None = getattr(trees[0].links, "origin", None)
     for k, tree in enumerate(trees):
         own: Origin | None = getattr(tree.links, "origin", None)
@@ -110,4 +113,5 @@ def _origin(trees: Sequence[Tree]) -> Origin | None:
 
 
 def _rank(links: Links) -> Any:
+    """Ranks of the separators of one trie, int32 (n + 1,)."""
     return links.rank if isinstance(links, CardLinks) else ranks(links.lcp, links.n_levels)

@@ -1,9 +1,9 @@
-"""Many orders over their rows, sorted at once: words, sorts, and where neighbours part.
+"""Sort the rows by many orders at once: key words, sorts, and ranks of neighbours.
 
-A batch is one long array: member b's rows are at places b n, ..., (b + 1) n - 1, and its number is
-in front of its keys. Words are read off the packed codes bit by bit, which a card does as fast as
-it reads them, so keys are never stored: 64 bits of them at a time, last bits first, each time
-sorted stably.
+A batch is one long array. Member b has the rows at positions b n, ..., (b + 1) n - 1, and its
+number precedes its keys. Key words are read from the packed codes bit by bit, at the speed of
+memory, so keys are never stored. The sort takes 64 bits of the keys at a time, last bits first, and
+each pass is stable.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from triegp.engines.contract import Bytes, Ids, Ints, Words
 from triegp.engines.cuda.card import argsort, device, kernel, launch, to_device, xp
 
 WORD = 64
-RANKS = 32  # ranks of separators between equal keys, below the depth D
+RANKS = 32  # separators between equal keys have ranks D + 1 to D + RANKS - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Rows of a batch in key order, on the card.
+    """Rows of a batch in key order, on the device.
 
     Attributes
     ----------
     row_idx : int32 (members * n,)
         Rows, numbered within their member.
     rank : int32 (members * n + 1,)
-        How deep each place is parted from the one before: the lcp, and for equal keys D plus 1 to
-        31, the more the fewer zeros the binary number of the place ends in. -1 in front of every
-        member and at the end. Of two ranks in a member with none lower in between, no two are
-        equal.
+        Rank of the separator in front of each position. It is the lcp with the row before. For
+        equal keys it is D + 31 minus the number of trailing zeros, in binary, of the position
+        within its member. -1 in front of every member and at the end. Two ranks of one member with
+        no lower rank between them are never equal.
     n_rows, n_levels, n_members : int
-        Rows a member, n; length of a key, D; and members.
+        Rows per member, n; length of a key, D; number of members.
     """
 
     row_idx: Any
@@ -53,7 +53,7 @@ def _bit(packed, p, row, number):
 
 @device
 def _read_word(packed, p, row, bits, member, first, stop, word):
-    """Append key bits first..stop-1 of a row to a word; a row of 16 bytes at most is read once."""
+    """Append key bits first..stop-1 of a row to a word. Rows of up to 16 bytes are read once."""
     width = packed.shape[2]
     if width > 16:
         for j in range(first, stop):
@@ -75,10 +75,11 @@ def _read_word(packed, p, row, bits, member, first, stop, word):
 
 @kernel
 def _fill_words(packed, bits, before, n_rows, first, stop, leads, words):
-    """Key bits first..stop-1 of the rows at all places, the member's number in front if it leads.
+    """Key bits first..stop-1 of the row at each position, after the member's number if leads.
 
-    packed: uint8 (members or 1, n, width); bits: int32 (members, D); before: int64 (N,), the places
-    that the last sort put here, or of size 1 where there was none.
+    packed: uint8 (members or 1, n, width); bits: int32 (members, D); before: int64 (N,), the
+    original position of the row at each position after the last sort, or of size 1 before the first
+    sort.
     """
     place = cuda.grid(1)
     if place < words.size:
@@ -92,9 +93,9 @@ def _fill_words(packed, bits, before, n_rows, first, stop, leads, words):
 
 @kernel
 def _finish(packed, bits, words, n_leading, last, before, n_rows, row_idx, rank):
-    """Rows and ranks, from the places that the sorts put here (before may be of size 1).
+    """Rows and ranks from the sorted positions.
 
-    words: the leading n_leading bits of every key, sorted by `last`.
+    words: the leading n_leading bits of every key, sorted by `last`. before: as in `_fill_words`.
     """
     place = cuda.grid(1)
     n_levels = bits.shape[1]
@@ -125,7 +126,7 @@ def _finish(packed, bits, words, n_leading, last, before, n_rows, row_idx, rank)
 
 @device
 def _bit_length(word):
-    """Number of binary digits."""
+    """Number of binary digits of a uint64."""
     count = 0
     for k in range(5, -1, -1):
         half = np.uint64(1 << k)
@@ -137,7 +138,7 @@ def _bit_length(word):
 
 @device
 def _first_bit(number):
-    """Place of the lowest binary digit 1 of a positive number, from 1 on."""
+    """Position of the lowest 1 bit of a positive number, counted from 1."""
     count = 1
     while number & 1 == 0:
         number >>= 1
@@ -147,7 +148,7 @@ def _first_bit(number):
 
 @kernel
 def _rank_of_lcp(lcp, n_rows, n_levels, rank):
-    """Ranks from the lcp of neighbours, of one member."""
+    """Ranks of one member from the lcp of neighbours."""
     place = cuda.grid(1)
     if place == 0:
         rank[n_rows] = -1
@@ -158,7 +159,7 @@ def _rank_of_lcp(lcp, n_rows, n_levels, rank):
 
 @kernel
 def _fill_keys(packed, bits, row_idx, keys):
-    """One word of a key a thread; keys: uint64 (m, words), first bit on top."""
+    """Write one word of a key per thread; keys: uint64 (m, words), first bit most significant."""
     at = cuda.grid(1)
     n_words = keys.shape[1]
     if at < keys.size:
@@ -175,8 +176,8 @@ def _fill_keys(packed, bits, row_idx, keys):
 def sort_batch(packed: Any, bits: Any) -> Sorted:
     """Sort the rows of every member by its keys.
 
-    packed: uint8 (members or 1, n, width); bits: (members, D), both anywhere. O(N) words and
-    passes of a radix sort for every 64 bits of a key.
+    packed: uint8 (members or 1, n, width); bits: (members, D); both on the host or on the device.
+    For every 64 bits of a key: O(N) time to fill the words, and one radix sort.
     """
     packed, bits = to_device(packed, np.uint8), to_device(bits, np.int32)
     n_members, n_levels = bits.shape
@@ -200,7 +201,7 @@ def sort_batch(packed: Any, bits: Any) -> Sorted:
 
 
 def sort_rows(packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
-    """Rows in key order and the lcp of neighbours, on the card."""
+    """Rows in key order and the lcp of neighbours, both int32 (n,), on the device."""
     found = sort_batch(packed[None], np.asarray(bits)[None])
     return found.row_idx, xp.minimum(found.rank[:-1], found.n_levels)
 
@@ -214,7 +215,7 @@ def ranks(lcp: Any, n_levels: int) -> Any:
 
 
 def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
-    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), on the card."""
+    """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), on the device."""
     n_words = max(1, -(-len(bits) // WORD))
     keys = xp.empty((row_idx.size, n_words), np.uint64)
     codes = to_device(packed, np.uint8)[None]
@@ -223,5 +224,5 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
 
 
 def _dtype(width: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest word of so many bits: fewer passes of the sort."""
+    """The smallest unsigned type with `width` bits, so that the radix sort needs fewer passes."""
     return next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if width <= 8 * t().itemsize)

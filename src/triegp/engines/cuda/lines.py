@@ -1,4 +1,4 @@
-"""Sums without atomics: what a tile adds is one line of `partial`, and lines are added in order."""
+"""Reproducible sums: each tile writes one line of `partial`, and lines are added in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triegp.engines.cuda.card import SIMULATED, THREADS, current_device, device,
 from triegp.engines.cuda.plan import cut_up, upload
 
 GROUP = 64  # lines that one block adds up
-LINES = 4 if SIMULATED else 128  # blocks at most that share the rows, and give a line each
+LINES = 4 if SIMULATED else 128  # maximum blocks that share the rows; each writes one line
 
 
 @device
@@ -35,7 +35,7 @@ def block_sum(value, room):
 
 @device
 def share_of(n_rows):
-    """First of a block's rows, and the one behind its last."""
+    """Range (lo, hi) of the rows that this block processes."""
     size = (n_rows + cuda.gridDim.x - 1) // cuda.gridDim.x
     lo = min(cuda.blockIdx.x * size, n_rows)
     return lo, min(lo + size, n_rows)
@@ -43,9 +43,10 @@ def share_of(n_rows):
 
 @device
 def add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, line):
-    """Sums of given[p] over the merged separators of every depth, to partial[line].
+    """Sums of given[p] over the merged separators of each depth, written to partial[line].
 
-    Where a tile has few depths, several threads share one, each with a part of the tile.
+    If a tile has few depths, several threads share a depth, each with a part of the tile. room:
+    shared float64 (THREADS,); bounds: shared int32 (2,).
     """
     t = cuda.threadIdx.x
     if t == 0:
@@ -80,9 +81,9 @@ def add_by_level(count, n_levels, ranks, turns, given, room, bounds, partial, li
 
 @kernel
 def _add_lines(partial, lines, first, out):
-    """out[g] = the sum of partial[lines[first[g]:first[g + 1]]], column by column.
+    """out[g] = sum of partial[lines[first[g]:first[g + 1]]], column by column.
 
-    lines: int32, or of size 0 where they are in turn.
+    lines: int32, or of size 0 if the lines are summed in storage order.
     """
     g = cuda.blockIdx.x
     for column in range(cuda.threadIdx.x, partial.shape[1], THREADS):
@@ -93,7 +94,10 @@ def _add_lines(partial, lines, first, out):
 
 
 def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
-    """Sum the lines of every member, GROUP at a time, in their order; owner: of each line."""
+    """Sum the lines of every member in their order, GROUP at a time: (n_members, columns).
+
+    owner: the member of each line.
+    """
     owners = owner.astype(np.int32).tobytes()
     in_turn, *firsts = _addition_tables(owners, n_members, current_device())
     for first in firsts:
@@ -105,9 +109,9 @@ def add_lines_up(owner: npt.NDArray[Any], n_members: int, partial: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _addition_tables(owners: bytes, n_members: int, device: int) -> tuple[Any, ...]:
-    """Lines member by member, and where the groups of each round of additions begin.
+    """Lines sorted by member, and the starts of the groups in each round of additions.
 
-    Kept for each device.
+    Cached per device.
     """
     owner = np.frombuffer(owners, np.int32)
     lines = np.argsort(owner, kind="stable")

@@ -1,4 +1,4 @@
-"""The trie's links on the card: who meets whom, from the plan of one trie."""
+"""Links of a trie on the device, computed from its merge plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from triegp.engines.cuda.plan import Plan, last_turn, make_plan
 
 @device
 def _link(lo, count, place, partner, step, tops, next_tops, left, right, top):
-    """Link a tile, round by round; top: (count,), the ids that its runs end in."""
+    """Link one tile, round by round; top: (count,), the id at the top of each run."""
     t = cuda.threadIdx.x
     for p in range(t, count, THREADS):
         top[p] = tops[lo + p] if tops.size > 1 else lo + p
@@ -47,9 +47,9 @@ def _link(lo, count, place, partner, step, tops, next_tops, left, right, top):
 
 @cache
 def _link_tiles(long: bool) -> Kernel:
-    """The kernel of a stage's links; tops: ids of its items, or of size 1 where they are leaves.
+    """The kernel that links one stage; tops: ids of its items, or of size 1 if they are leaves.
 
-    room: empty, or, if tiles are of any length, one array int32 (n_items,).
+    long: whether tiles may exceed TILE items. room: one array int32 (n_items,) if long, else empty.
     """
 
     @kernel
@@ -64,7 +64,7 @@ def _link_tiles(long: bool) -> Kernel:
 
 @kernel
 def _fill_depths(rank, n_levels, depth):
-    """Depths of all ids."""
+    """Depths of all ids, int32 (2n,)."""
     n = rank.size - 1
     i = cuda.grid(1)
     if i < n:
@@ -73,7 +73,7 @@ def _fill_depths(rank, n_levels, depth):
 
 
 class Origin(NamedTuple):
-    """The batch that rows were sorted in, which member of it they are, and they in key order."""
+    """The batch that a trie was sorted in, its member number, and its rows in key order."""
 
     batch: Sorted
     member: int
@@ -81,10 +81,10 @@ class Origin(NamedTuple):
 
 
 class CardLinks(Links):
-    """Links in the card's memory, each made when it is first asked for.
+    """Links in device memory, each computed on first use.
 
-    Nodes come in buckets, order[starts[k]:stops[k]], deepest first, and no node of a bucket stands
-    above another; starts and stops are on the host. There is no spine.
+    Nodes are in buckets order[starts[k]:stops[k]], deepest first. No node of a bucket is above
+    another node of it. starts and stops are on the host. There is no spine.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class CardLinks(Links):
     n_levels : int
         Length of a key, D.
     origin : Origin, optional
-        Where they were sorted beside others.
+        The batch in which the rows were sorted, if there was one.
     """
 
     def __init__(self, rank: Any, n_levels: int, origin: Origin | None = None) -> None:
@@ -132,20 +132,22 @@ class CardLinks(Links):
 
     @cached_property
     def plan(self) -> Plan:
-        """How blocks walk this trie."""
+        """The merge plan of this trie."""
         return make_plan(self.rank, self.n_rows, self.n_levels, 1)
 
     @cached_property
     def _tree(self) -> tuple[Any, Any, int]:
+        """left, right and root."""
         return _link_plan(self.plan)
 
     @cached_property
     def _buckets(self) -> tuple[Any, Any, Any]:
+        """order, starts and stops."""
         return _bucket(self.rank[1:-1])
 
 
 def link(lcp: Ids, n_levels: int) -> CardLinks:
-    """The trie over the sorted keys of one trie, from the lcp of neighbours, (n,)."""
+    """The trie over n sorted keys, from the lcp of neighbours, (n,)."""
     return CardLinks(ranks(lcp, n_levels), n_levels)
 
 
@@ -164,7 +166,7 @@ def _link_plan(plan: Plan) -> tuple[Any, Any, int]:
 
 
 def _bucket(rank: Any) -> tuple[Any, Any, Any]:
-    """Separators 1..n-1 in buckets of falling rank."""
+    """Separators 1..n-1 in buckets of decreasing rank: order, starts, stops."""
     if rank.size == 0:
         return xp.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
     order = (argsort(-rank) + 1).astype(np.int32)

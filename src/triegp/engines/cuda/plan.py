@@ -1,10 +1,11 @@
-"""Who merges with whom, tile by tile: the trie as blocks of threads walk it.
+"""The merge plan of a trie: which runs of items merge, tile by tile, and in which round.
 
-A tile is a run of adjacent items, at first the leaves, that one block holds in shared memory. In a
-tile every separator merges the two runs of items beside it, deep ones first, as long as what bounds
-the merged run on both sides is less deep. What stays open in all tiles, a few items each, are the
-items of the next stage, until every member is one item, its root. This is the shard of the design,
-again and again; it depends on the ranks alone and serves all sweeps over the same trie.
+A tile is a run of adjacent items that one block of threads holds in shared memory. The items of the
+first stage are the leaves. In a tile, every separator merges the two runs of items beside it, deep
+ones first, as long as the separators that bound the merged run on both sides are less deep. The
+runs that stay open, a few per tile, are the items of the next stage. The last stage leaves one item
+per member, its root. This applies the shards of docs/notation.md repeatedly. The plan depends on
+the ranks alone and serves all sweeps over the same trie.
 """
 
 from __future__ import annotations
@@ -31,34 +32,35 @@ from triegp.engines.cuda.card import (
 
 Ints = npt.NDArray[np.int32]
 ENDS = TILE + 1
-CHOSEN = 1 << 29  # more than any place in a tile
-ENOUGH = TILE  # items that are one tile in any case
-WORST = 0.75  # a stage that leaves more than this share of a member open is followed by a long one
+CHOSEN = 1 << 29  # marks a separator that merges now; more than any position in a tile
+ENOUGH = TILE  # a member with at most this many items is one tile
+WORST = 0.75  # if a stage leaves a larger share of a member open, the member's next tile is long
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Items of one stage, their tiles, and what each tile does with them.
+    """Items of one stage, their tiles, and the merges in each tile.
 
     Attributes
     ----------
     rank : int32 (n_items + 1,)
-        Of the separator in front of each item; -1 in front of a member, and at the end.
-    depth : int32 (n_items,) or None
-        Depth of the top of each item; None where all are leaves.
-    place : int32 (n_items,) or None
-        First leaf of each item, by its number in the batch; None where items are leaves.
+        Rank of the separator in front of each item; -1 in front of a member, and at the end.
+    depth : int32 (n_items,) or (1,)
+        Depth of the top of each item; of size 1 if all items are leaves.
+    place : int32 (n_items,) or (1,)
+        First leaf of each item, numbered within the batch; of size 1 if the items are leaves.
     partner : int32 (n_items,)
-        Where the run begins, in the tile, that this item's separator merges with the run from this
-        item on; -1 - j where it stays open and its run is item j of the next stage.
+        Position in the tile where the left run of this item's merge begins. The right run begins at
+        this item. If the separator stays open: -1 - j, and the run that begins here is item j of
+        the next stage.
     step : int32 (n_items,)
-        In which round it does so, from 1 on: after all merges of both runs. 0 where it stays open.
+        Round of this merge, from 1 on, after all merges inside both runs; 0 if it stays open.
     first : int32 (n_tiles + 1,)
-        Where tiles begin.
+        First item of each tile.
     member : int32 (n_tiles,)
-        Whose each tile is.
+        Member that each tile belongs to.
     members : int32 (n_tiles,), on the host
-        The same.
+        Same as member.
     long : bool
         Whether tiles may have more than TILE items, too many for shared memory.
     """
@@ -75,7 +77,7 @@ class Stage:
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """What sweeps take of the items: ranks, depths, partners and rounds."""
+        """The arguments of all sweeps about the items: ranks, depths, partners and rounds."""
         return self.rank, self.depth, self.partner, self.step
 
     @property
@@ -100,7 +102,7 @@ class Plan:
     root_depth : int32 (n_members,)
         Depth of every member's root.
     n_rows, n_levels, n_members : int
-        Leaves a member, length of a key, members.
+        Leaves per member, length of a key, number of members.
     """
 
     stages: tuple[Stage, ...]
@@ -112,7 +114,10 @@ class Plan:
 
 @device
 def _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin, end, own):
-    """Merge in rounds: whatever is deeper than what bounds it on both sides has its turn."""
+    """Merge a tile in rounds; each round takes the separators deeper than both bounds.
+
+    The bounds of a separator are those of the run that its merge would give.
+    """
     t = cuda.threadIdx.x
     n_merged = cuda.shared.array(1, int32)
     if t == 0:
@@ -157,12 +162,15 @@ def _close(lo, count, rank, depth, n_levels, partner, step, n_open, ranks, begin
 
 
 def _closing(long: bool) -> Kernel:
+    """Compile `close_tiles` for tiles in shared memory, or in `room` if long."""
+
     @kernel
     def close_tiles(first, rank, depth, n_levels, partner, step, n_open, room):
-        """Merge what a tile can; partner of what stays open is -1 - the depth of its run's top.
+        """Merge each tile as far as possible; partner of an open run is -1 - the depth of its top.
 
-        depth: int32 (n_items,), or of size 1 where all items are leaves. n_open: int32 (n_tiles,).
-        room: empty, or, if tiles are of any length, four arrays int32 (n_items + n_tiles,).
+        depth: int32 (n_items,), or of size 1 if all items are leaves. n_open: int32 (n_tiles,),
+        receives the number of open runs. room: if long, four arrays int32 (n_items + n_tiles,),
+        else empty.
         """
         b = cuda.blockIdx.x
         lo, hi = first[b], first[b + 1]
@@ -184,9 +192,9 @@ _close_tiles, _close_long_tiles = _closing(False), _closing(True)
 
 @kernel
 def _gather_open(first, rank, place, partner, offset, next_rank, next_depth, next_place):
-    """What stays open becomes the next stage's items; partner says where.
+    """Make the open runs the items of the next stage, and partner their numbers there.
 
-    offset: int32 (n_tiles + 1,), where each tile's open items go.
+    offset: int32 (n_tiles + 1,), number of the first open run of each tile.
     """
     t = cuda.threadIdx.x
     b = cuda.blockIdx.x
@@ -222,7 +230,7 @@ def _gather_open(first, rank, place, partner, offset, next_rank, next_depth, nex
 
 @device
 def last_turn(turns, count, last):
-    """The last round of a tile, by all threads; last: shared int32 (1,)."""
+    """The last round of a tile, returned to all threads; last: shared int32 (1,)."""
     t = cuda.threadIdx.x
     if t == 0:
         last[0] = 0
@@ -237,9 +245,9 @@ def last_turn(turns, count, last):
 
 
 def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
-    """Plan the sweeps over a batch from its ranks, int32 (n_members * n_rows + 1,).
+    """The merge plan of a batch from its ranks, int32 (n_members * n_rows + 1,).
 
-    O(N) and, for each of the few stages, one number a tile to the host and a table back.
+    O(N). Each of the few stages copies one number per tile to the host, and a table back.
     """
     none = xp.zeros(1, np.int32)
     depth, place, long = none, none, False
@@ -260,7 +268,7 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
         n_next = int(offset[-1])
         ends = np.searchsorted(members, np.arange(n_members), side="right")
         before, counts = counts, np.diff(offset[ends], prepend=0)
-        poor = (counts > WORST * before) & (counts > ENOUGH)  # each member's own affair
+        poor = (counts > WORST * before) & (counts > ENOUGH)  # decided for each member alone
         first, members = cut_up(counts, np.where(poor, counts, TILE))
         long = bool(poor.any())
         offset_card, *on_card = upload(offset, first, members)
@@ -275,13 +283,13 @@ def make_plan(rank: Any, n_rows: int, n_levels: int, n_members: int) -> Plan:
 
 @lru_cache(maxsize=16)
 def _leaf_tiles(n_rows: int, n_members: int, device: int) -> tuple[Ints, Ints, list[Any]]:
-    """Tables of the first stage, which do not depend on the data; kept for each device."""
+    """Tables of the first stage, which do not depend on the data; cached per device."""
     first, members = cut_up(np.full(n_members, n_rows), TILE)
     return first, members, upload(first, members)
 
 
 def upload(*tables: npt.NDArray[Any]) -> list[Any]:
-    """Several tables in one copy."""
+    """Copy several int32 tables to the device in one transfer."""
     together = to_device(np.concatenate(tables), np.int32)
     parts, end = [], 0
     for table in tables:
@@ -291,7 +299,7 @@ def upload(*tables: npt.NDArray[Any]) -> list[Any]:
 
 
 def cut_up(counts: npt.NDArray[Any], sizes: Any) -> tuple[Ints, Ints]:
-    """Cut runs of so many items into pieces of at most `sizes`: firsts, and whose each is."""
+    """Cut runs of counts[i] items into pieces of at most sizes[i]: starts and owners of pieces."""
     sizes = np.broadcast_to(sizes, counts.shape)
     pieces = -(-counts // sizes)
     ends, begin = np.cumsum(pieces), np.cumsum(counts) - counts

@@ -1,6 +1,6 @@
-"""Finding where new keys leave the trie on the card, and what is known there: a query a thread.
+"""Find where new keys leave the trie, and the posterior there, on the device; one query per thread.
 
-Keys are uint64 (n, words), first bit on top, sorted. All arrays are the card's.
+Keys are uint64 (n, words), first bit most significant, sorted. All arrays are on the device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _above(keys, i, query, j):
 
 @device
 def _leading_zeros(word):
-    """Leading zeros of a uint64 that is not 0."""
+    """Number of leading zeros of a non-zero uint64."""
     count = 0
     for step in (32, 16, 8, 4, 2, 1):
         if word >> np.uint64(64 - step) == np.uint64(0):
@@ -37,7 +37,7 @@ def _leading_zeros(word):
 
 @device
 def key_lcp(keys, i, query, j, limit):
-    """Leading bits that two keys share, at most `limit`."""
+    """Number of leading bits that two keys share, at most `limit`."""
     for w in range(keys.shape[1]):
         diff = keys[i, w] ^ query[j, w]
         if diff != np.uint64(0):
@@ -48,6 +48,7 @@ def key_lcp(keys, i, query, j, limit):
 
 @kernel
 def _upper_bounds(keys, query, out):
+    """out[j] = number of keys <= query[j]; keys are sorted."""
     j = cuda.grid(1)
     if j < out.size:
         low, high = 0, keys.shape[0]
@@ -61,7 +62,7 @@ def _upper_bounds(keys, query, out):
 
 
 def upper_bounds(keys: Words, query: Words) -> Ints:
-    """First position in keys after each of query, int64 (m,)."""
+    """Number of keys <= query[j] for each j, int64 (m,); keys are sorted."""
     positions = xp.empty(len(query), np.int64)
     launch(_upper_bounds, len(query), keys, query, positions)
     return positions  # type: ignore[no-any-return]
@@ -71,8 +72,8 @@ def upper_bounds(keys: Words, query: Words) -> Ints:
 def _locate(keys, query, positions, depth, left, right, root, limit, node, above, leaves_at):
     """Where query keys leave the trie: on the edge above `node`, below depth `above`.
 
-    positions: int64 (m,), upper bounds. Writes node, above and leaves_at (the depth at which the
-    key leaves that edge, `limit` where it ends on a leaf): int32 (m,).
+    positions: int64 (m,), from `upper_bounds`. Writes node, above and leaves_at, int32 (m,).
+    leaves_at is the depth at which the key leaves that edge, or `limit` if the key ends on a leaf.
     """
     j = cuda.grid(1)
     if j < node.size:
@@ -97,7 +98,7 @@ def _locate(keys, query, positions, depth, left, right, root, limit, node, above
 
 
 def locate(links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
-    """Where sorted query keys leave the trie."""
+    """Where each of the sorted query keys leaves the trie."""
     positions = upper_bounds(keys, query)
     node, above, leaves_at = (xp.empty(len(query), np.int32) for _ in range(3))
     tree = (links.depth, links.left, links.right, links.root, links.n_levels)
@@ -107,7 +108,7 @@ def locate(links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
 
 @kernel
 def _predict(row_idx, node, above, leaves_at, depth, levels, m, s, mo, so, with_var, mean, var):
-    """Posterior mean and variance of f where keys leave the trie, to mean[row_idx], ..."""
+    """Posterior mean and variance of f where keys leave the trie, written at row_idx."""
     j = cuda.grid(1)
     if j < node.size:
         c = node[j]
@@ -128,7 +129,7 @@ def predict(
     outside: tuple[Array, Array],
     with_var: bool,
 ) -> tuple[Floats, Floats | None]:
-    """Mean and variance of f at located keys, in the order of their rows."""
+    """Mean and variance of f at located keys, in the order of the new rows."""
     n_new = located.node.size
     where = (located.row_idx, located.node, located.above, located.leaves_at)
     known = (links.depth, to_device(levels, np.float64), *inside, *outside)
@@ -139,14 +140,14 @@ def predict(
 
 @kernel
 def _interleave(positions, n_old, source):
-    """Place of every key in the union, old ones before equal new ones: source, int64 (n + k,).
+    """Position of every key in the union, old keys before equal new ones: source, int64 (n + k,).
 
-    positions: upper bounds of the new keys in the old. source[place] is i for old and -1 - j for
-    new keys.
+    positions: upper bounds of the new keys in the old ones. source[position] is i for old key i and
+    -1 - j for new key j.
     """
     t = cuda.grid(1)
     if t < n_old:
-        low, high = 0, positions.size  # new keys in front of old key t
+        low, high = 0, positions.size  # low becomes the number of new keys before old key t
         while low < high:
             middle = (low + high) // 2
             if positions[middle] > t:
@@ -161,7 +162,7 @@ def _interleave(positions, n_old, source):
 
 @kernel
 def _union_lcp(keys, added, lcp, added_lcp, source, out, limit):
-    """The lcp of neighbours in the union, int32 (n + k,)."""
+    """The lcp of neighbours in the union, int32 (n + k,); out[0] = -1."""
     place = cuda.grid(1)
     if place == 0:
         out[0] = -1
@@ -180,7 +181,7 @@ def _union_lcp(keys, added, lcp, added_lcp, source, out, limit):
 def merge_keys(
     keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int
 ) -> tuple[Ints, Ids]:
-    """Interleave sorted keys: source (i old, -1 - j new) and lcp of the union."""
+    """Merge two sorted sets of keys: source (i old, -1 - j new) and lcp of their union."""
     n_old, total = len(keys), len(keys) + len(added)
     source: Any = xp.empty(total, np.int64)
     out: Any = xp.empty(total, np.int32)

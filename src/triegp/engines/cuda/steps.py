@@ -1,8 +1,8 @@
-"""What one node does in each sweep: functions of (node, column, tree, data) for the card.
+"""Device functions of (node, column, tree, data): the work of one node in each sweep.
 
-The same formulas as in the CPU engine. tree is (left, right, depth); data starts with levels,
-R(0..D), where a step needs them. Arrays of 2n rows are indexed by id: leaf i is i, node i is n + i.
-Arithmetic is float64 whatever the arrays hold.
+Same formulas as in the CPU engine. tree is (left, right, depth). data starts with levels, R(0..D),
+if a step needs them. Arrays of 2n rows are indexed by id: leaf i is i, node i is n + i. Arithmetic
+is float64 for any dtype of the arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ top_separator = device(messages.top_separator)
 
 @device
 def _lifted(id_, at, depth, levels, s):
-    """Variance of a message, lifted to where R is `at`."""
+    """Variance of a message, lifted to the depth where R is `at`."""
     return s[id_] + (at - levels[depth[id_]])
 
 
@@ -32,9 +32,9 @@ def _lifted(id_, at, depth, levels, s):
 
 @device
 def inside(node, _, tree, data):
-    """Merge two messages; the terms log v, e^2/v and 1 go to terms, float64 (3, n).
+    """Merge two messages; write the terms log v, e^2/v and 1 to terms, float64 (3, n).
 
-    Where v = inf nothing is said, and the terms are left as they are.
+    If v = inf, the messages carry no information and the terms are not written.
     """
     left, right, depth = tree
     levels, m, s, terms = data
@@ -85,7 +85,7 @@ def sum_up(node, j, tree, data):
 
 @device
 def spread_down(node, j, tree, data):
-    """Second half of K x, in place: a child gets its parent's value plus its edge times its sum."""
+    """Second half of K x, in place: a child gets its parent's value + edge variance * sum below."""
     left, right, depth = tree
     levels, x = data
     top = left.size + node
@@ -96,7 +96,7 @@ def spread_down(node, j, tree, data):
 
 @device
 def mean_up(node, j, tree, data):
-    """Merged means of x as messages of variance s."""
+    """Means of x merged upwards as messages of variance s."""
     left, right, depth = tree
     levels, s, x = data
     top = left.size + node
@@ -124,7 +124,7 @@ def solve_down(node, j, tree, data):
 
 @device
 def whiten_up(node, j, tree, data):
-    """`mean_up`, and the innovation e / sqrt(v) of the node to out, float64 (n, k)."""
+    """`mean_up`; also write the innovation e / sqrt(v) of the node to out, float64 (n, k)."""
     left, right, depth = tree
     levels, s, x, out = data
     top = left.size + node
@@ -138,7 +138,7 @@ def whiten_up(node, j, tree, data):
 
 @device
 def meet_up(node, j, tree, data):
-    """Sums of x and z below, and x1 z2 + x2 z1 of the children to met, float64 (n, k)."""
+    """Sums of x and z below; also write x1 z2 + x2 z1 of the children to met, float64 (n, k)."""
     left, right, _ = tree
     x, z, met = data
     top = left.size + node
@@ -172,7 +172,7 @@ def gain_down(node, j, tree, data):
 
 @device
 def draw_down(node, j, tree, data):
-    """Samples of f in place of standard normals x, parents before children."""
+    """Replace standard normals x by samples of f, parents before children."""
     left, right, _ = tree
     gain, shift, var, x = data
     for c in (left[node], right[node]):
@@ -181,7 +181,7 @@ def draw_down(node, j, tree, data):
 
 @device
 def compose(m, s, edge, path, c):
-    """From the upper end of the edge above c to whom c stands for: (gain, shift, var)."""
+    """(gain, shift, var) from the upper end of the edge above c down to the id c stands for."""
     gain, shift, var = condition(np.float64(m[c]), np.float64(s[c]), edge)
     low = path[c, 0]
     return low * gain, low * shift + path[c, 1], low * low * var + path[c, 2]
@@ -189,7 +189,7 @@ def compose(m, s, edge, path, c):
 
 @device
 def name(c, depth, n_levels, first, stands_for, n_chosen):
-    """Whom id c leads to, in the tree over the chosen leaves alone."""
+    """The id that c leads to in the tree over the chosen leaves alone."""
     if depth[c] < n_levels or first[c] == stands_for[c]:
         return stands_for[c]
     return n_chosen + top_separator(first[c], stands_for[c])
@@ -197,7 +197,7 @@ def name(c, depth, n_levels, first, stands_for, n_chosen):
 
 @device
 def contract(node, _, tree, data):
-    """Keep the chosen leaves and the nodes where two of them meet.
+    """Reduce the tree to the chosen leaves and the nodes where two of them meet.
 
     first, stands_for: int32 (2n,); path: float64 (2n, 3); out: float64 (2k, 3), as in the CPU
     engine's `contraction`.

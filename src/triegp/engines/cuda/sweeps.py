@@ -1,9 +1,10 @@
-"""Sweeps over the trie on the card: one function for each of the contract's.
+"""Sweeps over the trie on the device: one function for each of the contract's methods.
 
-Arrays, also those of links, are the card's, but links.starts and links.stops, which are the host's:
-bucket k of nodes is order[starts[k]:stops[k]], deepest first, all of one depth, and no node of it
-above another. There is no spine. levels, and what is read once, may come from anywhere. Nothing but
-the sums of a likelihood and by level goes back to the host. No atomics: same input, same bits.
+Arrays, including those of links, are on the device, except links.starts and links.stops, which are
+on the host. Bucket k of nodes is order[starts[k]:stops[k]], deepest first. The nodes of a bucket
+have the same depth, and none is above another. There is no spine. levels, and arrays that are read
+once, may be on the host. Only the sums of a likelihood and sums by level are copied to the host. No
+atomics on floating-point data: the same input gives the same bits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from triegp.engines.contract import Array, Floats, Ids, Links, Sums
 from triegp.engines.cuda import card, steps, walks
 from triegp.engines.cuda.card import to_device, to_host, xp
 
-CHUNK = 4 if card.SIMULATED else 32  # numbers that one thread adds up
+CHUNK = 4 if card.SIMULATED else 32  # values that one thread adds up
 
 _inside = walks.upwards(steps.inside, 4)
 _outside = walks.downwards(steps.outside, 6)
@@ -38,15 +39,15 @@ _contract = walks.upwards(steps.contract, 7)
 
 
 def inside(links: Links, levels: Floats, m: Array, s: Array) -> Sums:
-    """Merge messages up; the leaves of m and s are given, the nodes are written."""
+    """Merge messages upwards; the leaves of m and s are read, the nodes are overwritten."""
     levels = to_device(levels, np.float64)
     terms = xp.zeros((3, links.n_rows))
     walks.run(_inside, links, 1, levels, m, s, terms)
     root = slice(links.root, links.root + 1)
-    with np.errstate(over="ignore"):  # the caller looks for overflow
+    with np.errstate(over="ignore"):  # the caller checks for overflow
         found = [terms.sum(axis=1), m[root], _lifted_root(links, levels, s)]
     log_det, square, count, mean, var = to_host(xp.concatenate(found)).tolist()
-    if var == math.inf:  # no row says anything
+    if var == math.inf:  # no row carries information
         return Sums(0.0, 0.0, 0)
     return Sums(log_det + math.log(var), square + mean * (mean / var), int(count) + 1)
 
@@ -65,7 +66,7 @@ def leave_out(
     y: Array,
     stays: Floats,
 ) -> tuple[Floats, Floats]:
-    """Mean and variance of f at each leaf given all others, in key order."""
+    """Mean and variance of f at each leaf given all other rows, in key order."""
     n = links.n_rows
     mean, var = xp.empty(n), xp.empty(n)
     given = (links.depth, to_device(levels, np.float64), *outside, to_device(y), to_device(stays))
@@ -75,7 +76,7 @@ def leave_out(
 
 @card.kernel
 def _leave_out(depth, levels, mo, so, above, y, stays, mean, var):
-    """What all other rows say of f at a leaf: its outside message, lowered, and what stays."""
+    """Mean and variance of f at each leaf: lowered outside message merged with what stays."""
     i = cuda.grid(1)
     if i < mean.size:
         lowered = so[i] + (levels[above[i]] - levels[depth[i]])
@@ -95,7 +96,7 @@ def product(links: Links, levels: Floats, x: Floats) -> Floats:
 
 
 def path_sums(links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
-    """Of x (n,) in key order, by id (2n,): sums below, and K x on the path down to it."""
+    """Sums of x (n,) below each id, and partial sums of K x on the path to it, both (2n,)."""
     sums = _with_nodes(x[:, None])
     walks.run(_sum_up, links, 1, sums)
     below = sums[:, 0].copy()
@@ -104,7 +105,7 @@ def path_sums(links: Links, levels: Floats, x: Floats) -> tuple[Floats, Floats]:
 
 
 def solve(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-    """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, leaves the noise."""
+    """(K + noise)^-1 x for x (n, k) in key order; s: inside variances, noise at the leaves."""
     levels, x = to_device(levels, np.float64), _with_nodes(x)
     walks.run(_mean_up, links, x.shape[1], levels, s, x)
     x[links.root] /= _lifted_root(links, levels, s)
@@ -113,7 +114,7 @@ def solve(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
 
 
 def whiten(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
-    """T x with T'T = (K + noise)^-1: row i belongs to node i, row 0 to the root."""
+    """T x with T'T = (K + noise)^-1. Row i belongs to node i, row 0 to the root."""
     levels, out = to_device(levels, np.float64), xp.empty(x.shape)
     x = _with_nodes(x)
     walks.run(_whiten_up, links, x.shape[1], levels, s, x, out)
@@ -122,7 +123,10 @@ def whiten(links: Links, levels: Floats, s: Array, x: Floats) -> Floats:
 
 
 def level_products(links: Links, x: Floats, z: Floats) -> Floats:
-    """x' K_l z for l = 0..D, (D + 1, k), on the host, K_l being 1 where two rows share l bits."""
+    """x' K_l z for l = 0..D, (D + 1, k), on the host.
+
+    K_l is 1 for two rows that share at least l bits, otherwise 0.
+    """
     n, k = x.shape
     x, z, met = _with_nodes(x), _with_nodes(z), xp.empty((n, k))
     walks.run(_meet_up, links, k, x, z, met)
@@ -138,7 +142,7 @@ def level_products(links: Links, x: Floats, z: Floats) -> Floats:
 
 
 def _bucket_sums(values: Any, starts: Any, stops: Any) -> Any:
-    """Sums of values[starts[b]:stops[b]] for all b, (n_buckets, k): a few at a time, then those."""
+    """Sums of values[starts[b]:stops[b]], (n_buckets, k), by repeated sums of CHUNK rows."""
     while True:
         counts = -(-(stops - starts) // CHUNK)
         ends = np.cumsum(counts)
@@ -153,7 +157,7 @@ def _bucket_sums(values: Any, starts: Any, stops: Any) -> Any:
 
 @card.kernel
 def _sum_chunks(values, starts, stops, firsts, out):
-    """Sums of up to CHUNK rows of a bucket; firsts: rows of out where each bucket's sums begin."""
+    """Sums of up to CHUNK rows of a bucket; firsts: first row of out of each bucket."""
     item = cuda.grid(1)
     if item < out.size:
         chunk, column = item // out.shape[1], item % out.shape[1]
@@ -193,7 +197,7 @@ def contract(
 
 @card.kernel
 def _contract_root(root, depth, levels, m, s, first, stands_for, path, out):
-    """The edge above the root, by one thread."""
+    """The edge above the root, computed by one thread."""
     if cuda.grid(1) == 0:
         n_chosen = out.shape[0] // 2
         low = steps.name(root, depth, levels.size - 1, first, stands_for, n_chosen)
@@ -203,7 +207,7 @@ def _contract_root(root, depth, levels, m, s, first, stands_for, path, out):
 
 
 def covariance_product(links: Links, edges: Floats, x: Floats) -> Floats:
-    """Covariance of f at all leaves times x (k, c), in key order; edges as of `contract`."""
+    """Covariance of f at all leaves times x (k, c), in key order; edges from `contract`."""
     x = _with_nodes(x)
     gain, _, var = _columns(edges)
     walks.run(_gain_up, links, x.shape[1], gain, x)
@@ -213,7 +217,7 @@ def covariance_product(links: Links, edges: Floats, x: Floats) -> Floats:
 
 
 def draw(links: Links, edges: Floats, normals: Floats) -> Floats:
-    """Samples of f at all leaves, (k, c); normals (2k, c) are overwritten."""
+    """Samples of f at all leaves, (k, c); normals (2k, c) is overwritten."""
     gain, shift, var = _columns(edges)
     root = links.root
     normals[root] = shift[root] + xp.sqrt(var[root]) * normals[root]
@@ -221,18 +225,18 @@ def draw(links: Links, edges: Floats, normals: Floats) -> Floats:
     return normals[: links.n_rows]
 
 
-# What they share
+# Shared functions
 
 
 def _spread(links: Links, levels: Floats, sums: Any) -> None:
-    """Turn sums below every id into K x on the path down to it, in place."""
+    """Turn sums below every id into partial sums of K x on the path to it, in place."""
     levels = to_device(levels, np.float64)
     sums[links.root] *= _root_edge(links, levels)
     walks.run(_spread_down, links, sums.shape[1], levels, sums)
 
 
 def _root_edge(links: Links, levels: Any) -> Any:
-    """Variance of the edge above the root, float64 (1,), without asking the card where it is."""
+    """Variance of the edge above the root, float64 (1,) on the device; no copy to the host."""
     return levels[0] - levels[links.depth[links.root : links.root + 1]]
 
 
@@ -242,21 +246,21 @@ def _lifted_root(links: Links, levels: Any, s: Any) -> Any:
 
 
 def _columns(edges: Any) -> list[Any]:
-    """Gain, shift and variance of every edge, each an array of its own."""
+    """Gain, shift and variance of every edge, as contiguous arrays."""
     return [xp.ascontiguousarray(edges[:, j]) for j in range(3)]
 
 
 def _with_nodes(x: Any) -> Any:
-    """Leaf values x (n, k) with room for the nodes, (2n, k).
+    """Leaf values x (n, k) extended to all ids, (2n, k); the node entries are uninitialised.
 
-    MemoryError where the card has no such room.
+    Raises MemoryError if the device has too little free memory.
     """
     n, k = x.shape
     needed = 2 * n * k * 8
     if needed > card.SMALL_BYTES and needed > (there := card.free_bytes()):
         raise MemoryError(
-            f"{k} columns of {n} rows take {needed / 1e9:.1f} GB on the card, {there / 1e9:.1f} GB "
-            "are free: take fewer columns at a time or the CPU engine"
+            f"{k} columns of {n} rows need {needed / 1e9:.1f} GB on the device, "
+            f"{there / 1e9:.1f} GB are free: use fewer columns at a time or the CPU engine"
         )
     out = xp.empty((2 * n, k))
     out[:n] = to_device(x, np.float64)

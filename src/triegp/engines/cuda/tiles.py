@@ -1,9 +1,9 @@
 """The likelihood and its gradient, tile by tile, for all members of a batch at once.
 
-Going up, a block merges the messages of its tile in shared memory and hands on those of the runs
-that stay open. Going down it merges them once more, which costs less than reading them back, and
-takes the adjoints apart again. What a tile adds to the sums is one row of `partial`; rows are
-added in a fixed order, so that the result is the same bits every time.
+On the way up, a block merges the messages of its tile in shared memory and writes those of the runs
+that stay open. On the way down it merges them again, which costs less than reading them back, and
+computes the adjoints. A tile's contribution to the sums is one line of `partial`. Lines are added
+in a fixed order, so that the result has the same bits every time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from triegp.engines.cuda.plan import Plan, Stage, last_turn
 
 INF = math.inf
 FULL_LEFT, FULL_RIGHT, BEGIN = 1 << 29, 1 << 30, (1 << 29) - 1
-N_SUMS = 3  # log v, e^2 / v and their number
+N_SUMS = 3  # sums of log v and e^2 / v, and the number of terms
 
 merge = device(messages.merge)
 merge_adjoint = device(messages.merge_adjoint)
@@ -45,8 +45,8 @@ def _merge_up(
 ):  # fmt: skip
     """Merge a tile's messages, round by round; return this thread's part of the sums.
 
-    With keep, node p keeps what met there: (left_m, left_s)[p] and (m, s)[p], both lifted, and own
-    says whether they came from full depth.
+    If keep, node p keeps the two messages that met there, both lifted: (left_m, left_s)[p] and (m,
+    s)[p]. Flags in own[p] mark those that came from depth D.
     """
     t = cuda.threadIdx.x
     log_sum, square, n_terms = 0.0, 0.0, 0.0
@@ -83,9 +83,9 @@ def _merge_up(
 
 @device
 def _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_s):
-    """Adjoints of a tile's messages, in place of them; left_m[p] is what node p adds to its level.
+    """Replace a tile's messages by their adjoints; left_m[p] is node p's contribution to its level.
 
-    Returns this thread's part of what ids of full depth add to theirs.
+    Returns this thread's part of the contribution of ids of depth D to level D.
     """
     t = cuda.threadIdx.x
     full = 0.0
@@ -114,7 +114,7 @@ def _split_down(count, n_turns, n_levels, ranks, own, turns, m, s, left_m, left_
 
 @device
 def _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, top):
-    """A tile's ranks, partners, rounds and depths."""
+    """Load a tile's ranks, partners, rounds and depths."""
     for p in range(cuda.threadIdx.x, count, THREADS):
         ranks[p] = rank[lo + p]
         own[p] = partner[lo + p]
@@ -124,7 +124,7 @@ def _load(lo, count, n_levels, rank, depth, partner, step, ranks, own, turns, to
 
 @device
 def _gather(lo, count, b, given, m, s):
-    """Messages of a tile's leaves."""
+    """Load the messages of a tile's leaves; given: (row_idx, y, variance)."""
     row_idx, y, variance = given
     by = b if y.shape[0] > 1 else 0
     bv = b if variance.shape[0] > 1 else 0
@@ -136,7 +136,7 @@ def _gather(lo, count, b, given, m, s):
 
 @device
 def _copy(lo, count, given, m, s):
-    """Messages of a tile's items."""
+    """Load the messages of a tile's items; given: (m, s)."""
     given_m, given_s = given
     for p in range(cuda.threadIdx.x, count, THREADS):
         m[p] = given_m[lo + p]
@@ -147,7 +147,7 @@ def _copy(lo, count, given, m, s):
 def _go_up(
     count, n_levels, levels, b, ranks, own, turns, top, m, s, next_m, next_s, partial, line
 ):  # fmt: skip
-    """Merge, hand on what stays open, and write the sums."""
+    """Merge a tile, write the messages of its open runs, and write the sums."""
     last = cuda.shared.array(1, int32)
     room = cuda.shared.array(THREADS, float64)
     n_turns = last_turn(turns, count, last)
@@ -173,7 +173,7 @@ def _go_down(
     count, n_levels, levels, b, ranks, own, turns, top, m, s, left_m, left_s,
     next_m, next_s, partial, line,
 ):  # fmt: skip
-    """Merge again, take over the adjoints of what stayed open, split, and write what that adds."""
+    """Merge again, load the adjoints of the open runs, compute the others, write sums by level."""
     t = cuda.threadIdx.x
     bounds = cuda.shared.array(2, int32)
     room = cuda.shared.array(THREADS, float64)
@@ -195,12 +195,12 @@ def _go_down(
 
 @cache
 def _up(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
-    """The kernel of a stage's way up: tiles are merged, and what stays open is handed on.
+    """The kernel of a stage on the way up: merge the tiles and write the messages of open runs.
 
-    dtype: of messages. leaves: whether this is the first stage, and `given` is (row_idx, y,
-    variance), from which messages are gathered; else `given` is the items' messages, (m, s). long:
-    whether tiles are of any length and merged in the card's memory, `room`: see `_room`; else in
-    shared memory, and `room` is empty.
+    dtype: of messages. leaves: whether this is the first stage; then `given` is (row_idx, y,
+    variance), from which messages are gathered. Otherwise `given` is the items' messages, (m, s).
+    long: whether tiles may exceed TILE items and are merged in global memory, `room` (see `_room`).
+    Otherwise they are merged in shared memory and `room` is empty.
     """
     real = from_dtype(dtype)
 
@@ -237,10 +237,10 @@ def _up(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
 
 @cache
 def _down(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
-    """The kernel of a stage's way down: adjoints of what stayed open become the items'.
+    """The kernel of a stage on the way down: adjoints of all items, given those of open runs.
 
-    As `_up`. Items' messages are overwritten by their adjoints; those of leaves go to found,
-    (by_mean, by_var), both (N,), if rows are wanted.
+    Arguments as in `_up`. The items' messages are overwritten by their adjoints. Those of leaves
+    are written to found, (by_mean, by_var), both (N,), if rows is True.
     """
     real = from_dtype(dtype)
 
@@ -293,7 +293,7 @@ def _down(dtype: np.dtype[Any], leaves: bool, long: bool) -> Kernel:
 
 @kernel
 def _crown(root_depth, n_levels, levels, m, s, partial, gradient):
-    """The roots' own terms; their messages are overwritten by their adjoints."""
+    """Terms of the roots; their messages are overwritten by their adjoints if gradient."""
     b = cuda.grid(1)
     if b < root_depth.size:
         mean = np.float64(m[b])
@@ -323,17 +323,19 @@ def evaluate_plan(
     gradient: bool,
     rows: bool = False,
 ) -> tuple[list[Sums], npt.NDArray[np.float64] | None, Any, Any]:
-    """Likelihoods of all members and, if wanted, their derivatives.
+    """Likelihoods of all members and, if gradient, their derivatives.
 
     y: float64 (members or 1, n); variance: float64 (members or 1, n or 1); levels: float64
-    (members, D + 1); row_idx: int32 (N,): all on the card. Returns the sums a member; by level,
-    and in the last column by the noise that all rows share, float64 (members, D + 2) on the host;
-    and, if rows are wanted, derivatives by the leaves' means and variances, (N,) in key order, on
-    the card.
+    (members, D + 1); row_idx: int32 (N,); all on the device. Returns four values. First, the sums
+    per member. Second, derivatives by level and, in the last column, by a noise that all rows
+    share, float64 (members, D + 2) on the host, or None. Third and fourth, derivatives by the
+    leaves' means and variances, (N,) in key order, on the device; they are valid only if gradient
+    and rows.
     """
     n_levels, n_members = plan.n_levels, plan.n_members
     n_columns = N_SUMS + (n_levels + 2 if gradient else 0)
-    # Roots first: stages in which a member has nothing left to do then add zeros at its end.
+    # Roots first. Once a member is complete, its lines of further stages are zero and come last,
+    # so the number of stages, which depends on the other members, does not change its sums.
     lines = np.cumsum([n_members, *(stage.n_tiles for stage in plan.stages)])
     partial = xp.zeros((int(lines[-1]), n_columns))
     sizes = [*(stage.n_items for stage in plan.stages[1:]), n_members]
@@ -363,6 +365,6 @@ def evaluate_plan(
 
 
 def _room(stage: Stage, dtype: np.dtype[Any], n_real: int) -> tuple[Any, ...]:
-    """What a long stage needs in place of shared memory: four arrays of integers, and n_real."""
+    """Arrays of a long stage in place of shared memory: four of integers and n_real of dtype."""
     kinds = [np.dtype(np.int32)] * 4 + [dtype] * n_real if stage.long else []
     return tuple(xp.empty(stage.n_items, kind) for kind in kinds)

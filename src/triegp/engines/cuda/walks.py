@@ -1,8 +1,9 @@
-"""Walks over the trie, level by level: how a function of one node runs over all of them.
+"""Walks over the trie: how a function of one node runs over all nodes, bucket by bucket.
 
-Nodes come in buckets, deepest first, and no node stands above another of its own bucket, so all
-nodes of a bucket go at once. On a card one launch does the whole walk: between buckets its blocks
-wait for each other. The simulator runs one block after the other: there every bucket is a launch.
+Nodes are in buckets, deepest first, and no node is above another of its bucket, so all nodes of a
+bucket are processed at once. On a GPU one launch does the whole walk: its blocks wait for each
+other between buckets. The simulator runs blocks one after another, so there each bucket is a
+launch.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from triegp.engines.contract import Links
 from triegp.engines.cuda import card
 from triegp.engines.cuda.card import to_device, to_host, xp
 
-FUSED = not card.SIMULATED  # one launch a walk
-MOST_SIMULATED = 3  # blocks of a launch in the simulator: several, often too few for all items
-SLOTS = 7  # most arrays that a step works on
+FUSED = not card.SIMULATED  # one launch per walk
+MOST_SIMULATED = 3  # blocks per simulated launch: several, but often fewer than items need
+SLOTS = 7  # maximum number of arrays that a step uses
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A kernel that goes through all buckets, children first (up) or last."""
+    """A kernel that processes all buckets, children before parents (up) or after them."""
 
     kernel: Any
     up: bool
@@ -33,7 +34,7 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """What a walk needs of the links, on the card.
+    """The part of the links that a walk needs, on the device.
 
     Attributes
     ----------
@@ -43,7 +44,7 @@ class Buckets:
     tree : tuple
         left, right, depth.
     sizes : list of int
-        Nodes of every bucket.
+        Number of nodes in every bucket.
     """
 
     arrays: tuple[Any, ...]
@@ -55,20 +56,22 @@ _known: WeakKeyDictionary[Links, Buckets] = WeakKeyDictionary()
 
 
 def upwards(step: Any, n_arrays: int) -> Walk:
-    """A walk that does step(node, column, tree, data), compiled for the card, children first.
+    """A walk that runs the device function step(node, column, tree, data), children first.
 
-    tree: (left, right, depth); data: the n_arrays arrays given to `run`. A step writes to its own
-    node or to its children, and to its own column, only.
+    tree: (left, right, depth); data: the n_arrays arrays given to `run`. A step may write only to
+    its own node or its children, and only to its own column.
     """
     return Walk(_kernel(step, n_arrays, True), True)
 
 
 def downwards(step: Any, n_arrays: int) -> Walk:
-    """The same, children last."""
+    """Same as `upwards`, parents first."""
     return Walk(_kernel(step, n_arrays, False), False)
 
 
 def _kernel(step: Any, n_arrays: int, up: bool) -> Any:
+    """Compile the kernel of a walk; it processes turns lo..hi-1, one bucket per turn."""
+
     @card.kernel
     def walk(order, starts, stops, left, right, depth, lo, hi, width, arrived, a, b, c, d, e, f, g):
         tree = (left, right, depth)
@@ -87,7 +90,7 @@ def _kernel(step: Any, n_arrays: int, up: bool) -> Any:
 
 @card.device
 def _wait(arrived, goal):
-    """Wait until so many blocks have come here; what they wrote before can then be read."""
+    """Wait until `goal` arrivals of blocks are counted; what they wrote before is then visible."""
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         cuda.threadfence()
@@ -99,7 +102,7 @@ def _wait(arrived, goal):
 
 
 def run(walk: Walk, links: Links, width: int, *data: Any) -> None:
-    """Walk over the whole trie, for `width` columns."""
+    """Walk over the whole trie, for `width` columns; data: the arrays of the step."""
     buckets = _buckets(links)
     n_buckets = len(buckets.sizes)
     if n_buckets == 0 or width == 0:
@@ -117,7 +120,7 @@ def run(walk: Walk, links: Links, width: int, *data: Any) -> None:
 
 
 def _buckets(links: Links) -> Buckets:
-    """Made once for every trie."""
+    """Buckets of a trie, computed once per trie."""
     found = _known.get(links)
     if found is None:
         arrays = tuple(to_device(array) for array in (links.order, links.starts, links.stops))
@@ -128,4 +131,5 @@ def _buckets(links: Links) -> Buckets:
 
 
 def _blocks(n_items: int) -> int:
+    """Number of blocks with one thread per item."""
     return -(-n_items // card.THREADS)

@@ -1,7 +1,7 @@
-"""The inverse of a block-diagonal matrix and one of low rank on the card, for few columns.
+"""Product with a block-diagonal plus low-rank inverse on the device, for few columns.
 
-Kernels of our own, where a library has products of matrices: they read rows where they lie, and
-take part in recordings (`card.Recording`). Sums have a fixed order.
+These are our own kernels instead of library matrix products: they read rows in place, and they can
+be recorded (`card.Recording`). Sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from triegp.engines.contract import Floats, Woodbury
 from triegp.engines.cuda.card import THREADS, device, kernel, launch, xp
 from triegp.engines.cuda.lines import LINES, share_of
 
-WIDE = 8  # columns at once
-DEEP = 64  # terms of a sum whose factors are in shared memory
+WIDE = 8  # columns per pass
+DEEP = 64  # terms of a sum whose factors are in shared memory at once
 TERMS = DEEP * WIDE
 PARTS = THREADS * WIDE
 
 
 @device
 def _load(rows, x, start, stop, first_column, columns, tile):
-    """Rows start..stop-1, in the order of the blocks, of x; 0 behind the last."""
+    """Load rows start..stop-1 of x, in block order, to tile; 0 beyond the last row."""
     for item in range(cuda.threadIdx.x, (stop - start) * WIDE, THREADS):
         i, j = start + item // WIDE, item % WIDE
         value = 0.0
@@ -33,7 +33,7 @@ def _load(rows, x, start, stop, first_column, columns, tile):
 
 @kernel
 def _reach(rows, x, gain, lines):
-    """G'x, a line (r * k,) for each block of threads, with its share of the rows."""
+    """Partial sums of G'x: one line (r * k,) per block of threads, over its share of the rows."""
     tile = cuda.shared.array(TERMS, float64)
     total = cuda.local.array(WIDE, float64)
     t, (n_columns, rank) = cuda.threadIdx.x, (x.shape[1], gain.shape[1])
@@ -72,7 +72,7 @@ def _add_up(lines, out):
 
 @device
 def _add_terms(factors, at, start, stop, part, n_parts, sign, tile, total):
-    """Add a part of the terms start..stop-1 to total, WIDE columns; factors: one row of them."""
+    """Add one of n_parts parts of the terms start..stop-1 to total, (WIDE,); uses factors[at]."""
     for c in range(start + part, stop, n_parts):
         factor = sign * factors[at, c]
         for j in range(WIDE):
@@ -81,14 +81,14 @@ def _add_terms(factors, at, start, stop, part, n_parts, sign, tile, total):
 
 @kernel
 def _fill(rows, x, local, gain, inner, out):
-    """S x - G inner, one block of rows for each block of threads; out: (n, k)."""
+    """S x - G inner, one block of rows per block of threads; out: (n, k)."""
     tile = cuda.shared.array(TERMS, float64)
     room = cuda.shared.array(PARTS, float64)
     total = cuda.local.array(WIDE, float64)
     t, block = cuda.threadIdx.x, cuda.blockIdx.x
     size, rank, n_columns = local.shape[1], gain.shape[1], x.shape[1]
     width = min(size, THREADS)
-    n_parts = THREADS // width  # threads that share a row
+    n_parts = THREADS // width  # threads per row
     part = t // width
     for first_column in range(0, n_columns, WIDE):
         columns = min(WIDE, n_columns - first_column)
@@ -136,7 +136,7 @@ def apply_woodbury(woodbury: Woodbury, x: Any) -> Floats:
 
 
 def write_inverse(woodbury: Woodbury, x: Any, out: Any) -> None:
-    """The same to out, by kernels alone."""
+    """Write (S - G G') x to out, by kernels only, so that a `Recording` can repeat it."""
     rows, local, gain = woodbury
     n_lines = min(LINES, rows.size)
     lines = xp.empty((n_lines, gain.shape[1] * x.shape[1]))
