@@ -173,13 +173,13 @@ def test_a_solve_that_does_not_converge_says_so():
     ("work", "said"),
     [
         (lambda f: Forest.of([], []), "tries must not be empty"),
-        (lambda f: Forest.of(f.tries, f.levels[:1]), "levels must be one a trie"),
+        (lambda f: Forest.of(f.tries, f.levels[:1]), "levels must be one per trie"),
         (lambda f: Forest.of(f.tries, [x[::-1] for x in f.levels]), "levels must never rise"),
         (
             lambda f: Forest.of(
                 (*f.tries, *make_forest(n=7)[0].tries), (*f.levels, *make_forest(n=7)[0].levels)
             ),
-            "same rows",
+            "same number of rows",
         ),
         (lambda f: forest_product(f, np.ones(3)), "x must have shape"),
         (lambda f: solve_forest(f, 0.0, np.ones(60)), "noise must be positive"),

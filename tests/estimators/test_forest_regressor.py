@@ -172,7 +172,7 @@ def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkey
     array = arrays[f"forest.0.{name}"]
     arrays[f"forest.0.{name}"] = array[:-1] if array.ndim == 1 else array[:, :0]
     triegp.files.container.write_file(tmp_path / "model", header, arrays)
-    with pytest.raises(ModelFileError, match="whole model"):
+    with pytest.raises(ModelFileError, match="complete model"):
         triegp.load(tmp_path / "model")
 
 
@@ -186,7 +186,7 @@ def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
     array.flat[0] = value
     arrays[f"forest.0.{name}"] = array
     triegp.files.container.write_file(tmp_path / "model", header, arrays)
-    with pytest.raises(ModelFileError, match="whole model"):
+    with pytest.raises(ModelFileError, match="complete model"):
         triegp.load(tmp_path / "model")
 
 
@@ -212,7 +212,7 @@ def test_rows_that_could_not_be_added_are_refused_at_once():
 def test_training_that_fails_says_so(monkeypatch):
     X, y = problem()
     monkeypatch.setattr(training.Walk, "step", lambda walk: False)
-    with pytest.warns(ConvergenceWarning, match="given up"):
+    with pytest.warns(ConvergenceWarning, match="training stopped after"):
         model = ForestGPRegressor(**QUICK).fit(X, y)
     assert model.diverged_
     assert np.isfinite(model.predict(X)).all()

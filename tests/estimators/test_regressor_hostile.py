@@ -322,7 +322,7 @@ def test_empty_and_misshapen_input_is_refused():
         (X[:0], y[:0], "minimum of 1 is required"),
         (X[:, :0], y, "minimum of 1 is required"),
         (X[:, 0], y, "2D array"),
-        (X, y[:-1], "same number of rows, got 60, 59"),
+        (X, y[:-1], "same number of rows, got 60 and 59"),
         (X, y.reshape(-1, 1, 1), "shape"),
         (X, ["a"] * 60, "y must"),
     ):

@@ -182,7 +182,7 @@ def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
     """The digest fits, the arrays do not: no crash, nothing read out of bounds."""
     header, arrays = parts
     edited = arrays | {name: edit(arrays[name].copy())}
-    refused(write_parts(tmp_path / "m", header, edited), "does not hold a whole model")
+    refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
 
 
 def test_rows_with_the_same_key_must_be_in_their_order(parts, tmp_path):
@@ -192,7 +192,7 @@ def test_rows_with_the_same_key_must_be_in_their_order(parts, tmp_path):
     assert lcp[twin] == arrays["ensemble.0.0.bits"].size - 1  # the row nugget leaves one unread
     name = "ensemble.0.0.row_idx"
     edited = arrays | {name: swap(twin - 1, twin)(arrays[name].copy())}
-    refused(write_parts(tmp_path / "m", header, edited), "must rise")
+    refused(write_parts(tmp_path / "m", header, edited), "must increase")
 
 
 def shared_bits(a, b):

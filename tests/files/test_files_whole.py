@@ -108,7 +108,7 @@ class Bomb:
 def test_a_pickle_is_refused_and_not_executed(tmp_path):
     path = tmp_path / "m"
     path.write_bytes(pickle.dumps(Bomb()))
-    refused(path, "no model file")
+    refused(path, "not a model file")
     assert not Bomb.gone_off
     pickle.loads(path.read_bytes())
     assert Bomb.gone_off
@@ -127,12 +127,12 @@ def test_foreign_bytes(tmp_path, content):
 def test_other_safetensors_files(tmp_path):
     path = tmp_path / "m"
     safetensors.numpy.save_file({"x": np.zeros(3)}, path)
-    refused(path, "not one of triegp")
+    refused(path, "not a triegp model")
     safetensors.numpy.save_file({"x": np.zeros(3)}, path, {"format": "pt"})
-    refused(path, "not one of triegp")
+    refused(path, "not a triegp model")
     text = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"\0" * 4)
-    refused(path, "not one of triegp")
+    refused(path, "not a triegp model")
 
 
 @pytest.mark.parametrize(

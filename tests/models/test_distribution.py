@@ -210,10 +210,10 @@ def test_samples_have_the_mixtures_quantiles():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda m: m.quantile([]), "quantiles must lie between 0 and 1"),
-        (lambda m: m.quantile(1.0), "quantiles must lie between 0 and 1"),
+        (lambda m: m.quantile([]), "quantiles must lie strictly between 0 and 1"),
+        (lambda m: m.quantile(1.0), "quantiles must lie strictly between 0 and 1"),
         (lambda m: m.interval(0.0), "coverage"),
-        (lambda m: m.interval(1.0), "coverage must lie between 0 and 1"),
+        (lambda m: m.interval(1.0), "coverage must lie strictly between 0 and 1"),
         (lambda m: m.cdf(np.zeros(3)), "y must have 30 entries, got 3"),
         (lambda m: m.log_prob(np.full(30, np.nan)), "y must be finite"),
         (lambda m: m.sample(0), "n_samples"),

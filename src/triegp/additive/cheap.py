@@ -1,9 +1,10 @@
-"""A variance in one pass: what each tree alone leaves open, calibrated on leave-one-out.
+"""Posterior variances without solves: the mean over single trees, calibrated by leave-one-out.
 
-Every tree is asked as if it were the whole kernel, at O(log n) a row and without a solve; the mean
-of their variances knows where rows are dense and where they are not. It is too large, since a sum
-of trees sees finer than any of them. How the true variance follows from it, v = exp(a) cheap^b, is
-learned from the training rows, whose leave-one-out variances are known.
+Each tree predicts a variance as if it were the whole kernel. That takes O(log n) per row and tree,
+and no solve. The mean of these variances is small where training rows are dense and large where
+they are sparse. It is too large overall, because the sum of trees resolves finer cells than any
+single tree. The correction v = exp(a) cheap^b is fitted to the leave-one-out variances of the
+training rows.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from triegp.engines import Engine
 
 Floats = npt.NDArray[np.float64]
 N_BINS = 20
-BIN_ROWS = 20  # at least
+BIN_ROWS = 20  # smallest number of rows per bin, unless there is one bin
 
 Messages = tuple[tuple[Floats, Floats], tuple[Floats, Floats], npt.NDArray[np.int32], Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Cheap:
-    """What a cheap variance takes.
+    """What `cheap_variance` needs.
 
     Attributes
     ----------
-    messages : list
-        Of every tree: inside and outside messages, their depths, and its levels, scaled up.
+    messages : list of tuple
+        One entry per tree: inside messages, outside messages, depths of the outside messages, and
+        the tree's levels scaled up to the prior variance of the forest.
     intercept, slope : float
-        log v = intercept + slope log cheap.
+        log v = intercept + slope * log(cheap), with cheap the mean of the trees' variances.
     """
 
     messages: list[Messages]
@@ -41,10 +43,10 @@ class Cheap:
 
 
 def learn_cheap(model: ForestModel, leave_one_out: Floats) -> Cheap:
-    """Messages of all trees, and how variances follow from theirs.
+    """Compute the messages of all trees, and fit the correction of their mean variance.
 
-    leave_one_out: float64 (n,), variance of f at every row given the others, or unbiased estimates
-    of it. O(n T).
+    leave_one_out: float64 (n,), variance of f at each row given all other rows, or unbiased
+    estimates of it. O(n T).
     """
     variance = model.variance
 
@@ -66,9 +68,10 @@ def learn_cheap(model: ForestModel, leave_one_out: Floats) -> Cheap:
 
 
 def _follow(cheap: Floats, truth: Floats) -> tuple[float, float]:
-    """How log v follows from log cheap: a line through the means of both in bins of equal size.
+    """Fit log(truth) = intercept + slope * log(cheap) to the means in bins of equal size.
 
-    truth may have noise, and be negative; its means are not, where there is something to see.
+    Entries of truth may be noisy and even negative, so bins are averaged first. Bins whose mean is
+    not positive are left out.
     """
     order = np.argsort(cheap)
     bins = np.array_split(order, max(1, min(N_BINS, order.size // BIN_ROWS)))
@@ -84,7 +87,10 @@ def _follow(cheap: Floats, truth: Floats) -> tuple[float, float]:
 
 
 def cheap_variance(model: ForestModel, cheap: Cheap, points: Points) -> Floats:
-    """Variance of f at new rows inside the box, (m,). O(m T log n), no solve."""
+    """Approximate posterior variance of f at new rows inside the box, (m,).
+
+    O(m T log n), without a solve.
+    """
     n_trees = len(model.orders)
 
     def ask(alone: Engine, t: int) -> Floats:
@@ -105,7 +111,7 @@ def cheap_variance(model: ForestModel, cheap: Cheap, points: Points) -> Floats:
 
 
 def _whole(model: ForestModel, t: int) -> Floats:
-    """Levels of a tree, scaled up to the variance of the forest."""
+    """Levels of tree t, scaled so that its prior variance is that of the forest."""
     levels = model.forest.levels[t]
     own = float(levels[0] - levels[-1])
     return levels * (model.forest.prior_variance / own if own > 0 else 1.0)

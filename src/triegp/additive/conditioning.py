@@ -1,4 +1,4 @@
-"""A forest conditioned on rows: the solve, its scale, its tails, and more rows later."""
+"""Conditioning a forest on rows: the solve, the scale, the tails, and adding rows later."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from triegp.tree.trie import insert_rows, trie_keys
 
 Floats = npt.NDArray[np.float64]
 
-LARGEST = 1e9  # sample weight, and known noise over the variance of y
+LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
 
 
 def check_extremes(rows: Rows) -> None:
-    """Raise ValueError for weights or known noise that leave no room for the rest in float64."""
+    """Raise ValueError for weights or known noise too extreme for solves in float64."""
     for name, values, least in (
         ("sample_weight", rows.weight, 1.0 / LARGEST),
         ("known_noise", rows.noise, 0.0),
@@ -41,7 +41,7 @@ def check_extremes(rows: Rows) -> None:
         if bad.size:
             i = int(bad[0])
             raise ValueError(
-                f"{name} must be 0 or from {least:g} to {LARGEST:g}, got {values[i]} at row {i} "
+                f"{name} must be 0 or in [{least:g}, {LARGEST:g}], got {values[i]} at row {i} "
                 "(known noise relative to the variance of y)"
             )
 
@@ -57,22 +57,27 @@ def condition_forest(
     engine: Engine,
     solver: Engine | None = None,
 ) -> ForestModel:
-    """The forest of these parameters given all rows, at the scale of the highest likelihood.
+    """Condition the forest of these parameters on the rows.
+
+    All variances are first multiplied by the factor that maximises the likelihood, unless there is
+    known noise.
 
     Parameters
     ----------
     encoders, codes : sequences of BitEncoder, Codes
-        One per tree; codes of the rows whose weight is not 0.
+        One per tree; the codes are those of the rows whose weight is not 0.
+    parameters : Parameters
+        Orders, scales and noise.
     rows : Rows
-        Targets, weights and known noise of these rows.
+        Targets, weights and known noise of the rows whose weight is not 0.
     present : bool (n_all,)
-        Which of all rows these are.
+        Whether each of all rows is one of these.
     settings : Settings
-        How variances are computed later on.
+        How variances are computed in predictions.
     seed : int
-        Seed of the preconditioner's rows and of samples.
+        Seed for the preconditioner and for samples.
     engine : Engine
-        The engine that the model works on.
+        The engine of the model.
     solver : Engine, optional
         The engine that solves; by default `engine`.
     """
@@ -93,7 +98,7 @@ def condition_forest(
         forest = Forest(forest.tries, tuple(order.levels for order in orders))
         noisy = replace(noisy, noise=factor * noisy.total_noise)
         solution = replace(solution, x=solution.x / factor)
-        nystrom = None  # a model from a file computes it again, and must return the same bits
+        nystrom = None  # computed again when needed, as after loading: the same bits
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     return ForestModel(
         encoders=tuple(encoders),
@@ -116,7 +121,7 @@ def condition_forest(
 def lend_model(
     model: ForestModel, codes: Sequence[Codes], solver: Engine | None
 ) -> ForestModel | None:
-    """The model in the memory of another engine, for solves; None if there is no other."""
+    """The model in the memory of `solver`, for solves; None if `solver` is None."""
     if solver is None:
         return None
     forest = build_forest(codes, model.orders, solver)
@@ -128,10 +133,10 @@ def calibrate_forest(
     some: npt.NDArray[np.int64] | None = None,
     solver: ForestModel | None = None,
 ) -> ForestModel:
-    """The model with tails learned by leave-one-out, from some rows or from all.
+    """The model with tails learned by leave-one-out.
 
-    Rows that the parameters were trained on look better than new ones will, even left out. solver:
-    as in `with_diagonal`.
+    some: the rows to learn from, all by default. Rows that the parameters were trained on have
+    smaller residuals than new rows, even if they are left out. solver: as in `with_diagonal`.
     """
     model = with_diagonal(model, solver)
     mean, var = leave_out(model)
@@ -142,7 +147,7 @@ def calibrate_forest(
 
 
 def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
-    """The model with more rows: they go into every trie, and the solve resumes from alpha."""
+    """The model conditioned on more rows: inserted into every trie; the solve starts from alpha."""
     counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
     new = rows.select(np.flatnonzero(counts))
     present = np.append(model.present, counts)

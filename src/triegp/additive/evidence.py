@@ -1,9 +1,9 @@
-"""Likelihood of a forest, with an error bar: exact for few rows, by stochastic Lanczos for many.
+"""Log marginal likelihood of a forest: exact for few rows, by stochastic Lanczos for many.
 
-log det(K + noise) = log det M + tr log(M^-1/2 (K + noise) M^-1/2), M being the preconditioner. The
-first term is exact and takes most of it; the trace is an average over probes z ~ N(0, M), each by
-Gauss quadrature from the tridiagonal matrix that conjugate gradients make on the way. The spread
-of the probes says how far off the average may be.
+log det(K + noise) = log det M + tr log(M^-1/2 (K + noise) M^-1/2), with M the preconditioner. The
+first term is exact and contains most of the value. The trace is estimated as an average over probes
+z ~ N(0, M), each by Gauss quadrature with the tridiagonal matrix that conjugate gradients produce.
+The spread over the probes gives the standard error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triegp.additive.preconditioner import Nystrom, check_noise, draw_like, fit_
 from triegp.additive.solve import NotConverged, solve_held
 from triegp.checks import finite_vector, whole_number
 
-EXACT_ROWS = 2_000  # up to so many, a dense Cholesky factor is cheap
+EXACT_ROWS = 2_000  # up to this many rows a dense Cholesky factor is cheap
 MAX_SOLVE_STEPS = 1_000
 
 Floats = npt.NDArray[np.float64]
@@ -37,12 +37,11 @@ class Evidence:
     log_likelihood : float
         log p(y).
     error : float
-        Standard error of it over the probes; 0 where it is exact. Probes that did not converge come
-        with a `NotConverged` warning.
+        Standard error of `log_likelihood`, from the spread over the probes; 0 if it is exact.
     log_det, square : float
         log det(K + noise) and y' (K + noise)^-1 y.
     exact : bool
-        Whether it is.
+        Whether the value is exact instead of an estimate.
     """
 
     log_likelihood: float
@@ -77,21 +76,28 @@ def forest_evidence(
         Targets.
     rng : numpy.random.Generator
         Draws the preconditioner's rows and the probes.
-    exact_rows : int
-        Up to so many rows the answer is exact, at O(n^2 T + n^3).
-    rank : int
-        Of the preconditioner, if none is given.
+    exact_rows : int, default=2000
+        Up to this many rows the value is exact, at a cost of O(n^2 T + n^3).
+    rank : int, default=300
+        Rank of the preconditioner, if none is given.
     preconditioner : Nystrom, optional
-        Made by `fit_nystrom`, for this noise or one like it.
-    n_probes, n_steps : int
-        Probes, at least 2; Lanczos steps of each at most.
-    tolerance : float
-        Of the solve for y, and where a probe has converged.
+        Made by `fit_nystrom`, for this noise or a similar one.
+    n_probes : int, default=16
+        Number of probes, at least 2.
+    n_steps : int, default=100
+        Largest number of Lanczos steps per probe.
+    tolerance : float, default=1e-6
+        Relative residual at which the solve for y and the probes have converged.
+
+    Returns
+    -------
+    Evidence
+        With a `NotConverged` warning if the solve for y or a probe did not converge.
 
     Notes
     -----
-    O(n T) for each of about n_probes * (steps + 1) products, beside the preconditioner: that a step
-    was enough is seen in the next.
+    About n_probes * (steps + 1) products of O(n T) each, in addition to the preconditioner. The
+    extra product per probe is needed to see that the step before it was enough.
     """
     targets = finite_vector("y", y, forest.n_rows, forest.engine.hold)
     variance = check_noise(noise, forest.n_rows)
@@ -106,7 +112,7 @@ def forest_evidence(
     if n_short:
         warnings.warn(
             f"{n_short} of {n_probes + 1} solves for the likelihood ended above the tolerance of "
-            f"{tolerance:.2g}: its error may exceed the error bar",
+            f"{tolerance:.2g}; its true error may exceed the reported standard error",
             NotConverged,
             stacklevel=2,
         )
@@ -123,7 +129,7 @@ def estimate_evidence(
     n_steps: int,
     tolerance: float,
 ) -> tuple[Evidence, int]:
-    """The estimate, and how many of its solves did not reach the tolerance; without a warning."""
+    """The estimate, and the number of solves above the tolerance; issues no warning."""
     targets = forest.engine.hold(targets)
     found = solve_held(
         forest,
@@ -142,7 +148,7 @@ def estimate_evidence(
 
 
 def exact_evidence(forest: Forest, variance: Floats, y: Floats) -> Evidence:
-    """By a dense Cholesky factor. O(n^2 T + n^3)."""
+    """Exact log marginal likelihood, by a dense Cholesky factor. O(n^2 T + n^3)."""
     engine = forest.engine
     dense = multiply(forest, engine.hold(np.eye(forest.n_rows)))
     diagonal = engine.hold(np.arange(forest.n_rows))
@@ -167,7 +173,10 @@ def _log_traces(
     tolerance: float,
     rng: np.random.Generator,
 ) -> tuple[Floats, int]:
-    """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) a probe; how many did not converge."""
+    """One estimate of tr log(M^-1/2 (K + noise) M^-1/2) per probe, and how many did not converge.
+
+    A probe on which the matrix is not positive definite to rounding gives NaN.
+    """
     engine = forest.engine
     r = draw_like(nystrom, n_probes, rng)
     x, columns = np.zeros_like(r), engine.hold(np.arange(n_probes))
@@ -175,13 +184,13 @@ def _log_traces(
     descent = engine.descend(*given)
     strides, squares = np.zeros((n_steps, n_probes)), np.zeros((n_steps + 1, n_probes))
     lengths = np.zeros(n_probes, np.int64)
-    lost = np.zeros(n_probes, np.bool_)  # where the matrix does not look positive
-    go = np.arange(n_probes)  # those not done
-    for step in range(n_steps + 1):  # the last only to see whether the one before was enough
+    lost = np.zeros(n_probes, np.bool_)  # probes on which the matrix is not positive definite
+    go = np.arange(n_probes)  # probes not done
+    for step in range(n_steps + 1):  # the last one only checks convergence
         _, stride, square = descent.advance()
         squares[step, go] = np.maximum(square, 0.0)
         if step == 0:
-            more = square > 0  # not where it is not a number
+            more = square > 0  # False for NaN
             lost[go] = ~more
         else:
             more = ~(np.sqrt(squares[step, go] / squares[0, go]) <= tolerance)
@@ -204,7 +213,7 @@ def _log_traces(
 
 
 def _log_quadrature(stride: Floats, ratio: Floats) -> float:
-    """e' log(T) e of the tridiagonal matrix of conjugate gradients, e the first unit vector."""
+    """e' log(T) e, with T the tridiagonal matrix of conjugate gradients and e = (1, 0, ..., 0)."""
     diagonal = 1.0 / stride
     diagonal[1:] += ratio / stride[:-1]
     values, vectors = eigh_tridiagonal(diagonal, np.sqrt(ratio) / stride[:-1])

@@ -1,4 +1,4 @@
-"""A trained forest as the estimators see it."""
+"""A trained forest with the interface that the estimators use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class FittedForest:
-    """A forest for one target, as estimators see it; a `Fitted`.
+    """A trained forest for one target; implements `Fitted`.
 
     Attributes
     ----------
@@ -41,9 +41,10 @@ class FittedForest:
     nll_per_row : tuple of float
         Nll per row, recorded during training.
     n_steps : int
-        Steps that training took.
+        Training steps taken.
     diverged : bool
-        Whether training was given up and the best state before was kept.
+        Whether training was stopped because the likelihood fell or solves failed; the best
+        parameters before are kept.
     """
 
     model: ForestModel
@@ -52,7 +53,7 @@ class FittedForest:
     diverged: bool
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: not what can be worked out again."""
+        """State for pickle and copy, without what can be computed again."""
         names = {field.name for field in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
 
@@ -64,12 +65,12 @@ class FittedForest:
 
     @cached_property
     def cheap(self) -> Cheap:
-        """What variance="cheap" takes, computed on first use."""
+        """What variance="cheap" needs, computed on first use."""
         return cheap_of(self.complete)
 
     @property
     def n_targets(self) -> int:
-        """One."""
+        """Number of targets, always 1."""
         return 1
 
     @property
@@ -78,7 +79,7 @@ class FittedForest:
         return self.model.n_rows
 
     def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
-        """Predictive distribution at each row."""
+        """Predictive distribution at m new rows; variances are 0 if `var` is False."""
         points = read_points(self.model, X, sort=var)
         mean = forest_mean(self.model, points)
         if not var:
@@ -92,11 +93,11 @@ class FittedForest:
         return spread_out(self.model.tails, mean, own + self.model.new_noise)
 
     def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m), by solves: the covariance of `sample`."""
+        """Mean (m,) and covariance (m, m) of the distribution of `sample`; one solve per row."""
         points = read_points(self.model, X, sort=True)
         with one_blas_thread():
             cov = forest_covariance(self.model, points)
-        if not latent:  # every observation's deviation has a factor of its own
+        if not latent:  # each observation has its own tail factor
             own = np.diag(cov) + self.model.new_noise
             cov *= first_moment(self.model.tails) ** 2
             np.fill_diagonal(cov, second_moment(self.model.tails) * own)
@@ -105,7 +106,7 @@ class FittedForest:
     def sample(
         self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
-        """Joint samples, (m, n_samples); each observation's deviation has a factor of its own."""
+        """Joint samples, (m, n_samples); each observation draws its own tail factor."""
         points = read_points(self.model, X, sort=True)
         with one_blas_thread():
             draws = draw_forest(self.model, points, n_samples, rng)
@@ -118,7 +119,7 @@ class FittedForest:
         return np.asarray(mean + factor * (draws - mean + noise))
 
     def leave_one_out(self, column: int) -> PredictiveDistribution:
-        """Prediction of each training target given all others; NaN for rows of weight 0."""
+        """Prediction of each training target given all other rows; NaN for rows of weight 0."""
         mean, var = leave_out(self.complete)
         present = self.model.present
         full = np.full((2, present.size), np.nan)
@@ -126,7 +127,7 @@ class FittedForest:
         return spread_out(self.model.tails, *full)
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
-        """Training targets (n,) and their weights; NaN and 0 for rows of weight 0."""
+        """Training targets (n,), NaN for rows of weight 0, and weights (n,), None if all are 1."""
         present, rows = self.model.present, self.model.rows
         y = np.full(present.size, np.nan)
         y[present] = rows.y
@@ -157,6 +158,6 @@ class FittedForest:
         check_extremes(rows.target(0))
 
     def insert(self, rows: Rows) -> Self:
-        """The forest with more rows: they go into every trie, and the solve resumes."""
+        """The forest conditioned on more rows; the solve starts from the current alpha."""
         with one_blas_thread():
             return replace(self, model=insert_into_forest(self.model, rows.target(0)))

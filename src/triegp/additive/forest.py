@@ -1,12 +1,12 @@
-"""A forest, trees over the same rows whose kernels add up, and products with its kernel matrix.
+"""A forest: trees over the same rows whose kernels are added, and products with its kernel matrix.
 
 Numpy's functions work on the arrays of any engine, but not on arrays of two kinds at once. So every
-array with one entry per row is held by the forest's engine (`Engine.hold`), and numbers to decide
-by are fetched (`Engine.fetch`). On the CPU both are the array itself.
+array with one entry per row is held in the memory of the forest's engine (`Engine.hold`). Numbers
+that decide what to do next are fetched (`Engine.fetch`). On the CPU both return the array itself.
 
-The public functions (`forest_product`, `solve_forest`) check what users pass in, hold it and return
-an array of the same kind. Functions used inside (`multiply`, `solve_held`) take and return arrays
-that are held, and check nothing: looking at values on a card would stall it.
+The public functions (`forest_product`, `solve_forest`) check their arguments, hold them and return
+an array of the same kind as the input. Internal functions (`multiply`, `solve_held`) take and
+return arrays that are held, and check nothing, because reading values back from a GPU stalls it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees over the same rows, whose kernels add up.
+    """Trees over the same rows, whose kernels are added.
 
-    Make one with `Forest.of`; the constructor checks nothing.
+    Use `Forest.of` to make one; the constructor checks nothing.
 
     Attributes
     ----------
     tries : tuple of Trie
-        All over the same n rows, in the same order of rows.
+        One per tree, all over the same n rows in the same order.
     levels : tuple of float64 (D + 1,)
-        Of each tree, the prior variance that remains below each depth; never rising.
+        For each tree, the prior variance that remains below each depth; never increasing.
     """
 
     tries: tuple[Trie, ...]
@@ -49,15 +49,15 @@ class Forest:
 
     @classmethod
     def of(cls, tries: Any, levels: Any) -> Forest:
-        """Check tries and their levels, and put them together."""
+        """Make a forest from tries and their levels; both are checked."""
         tries, levels = tuple(tries), tuple(levels)
         if not tries:
             raise ValueError("tries must not be empty")
         if len(tries) != len(levels):
-            raise ValueError(f"levels must be one a trie, got {len(levels)} for {len(tries)} tries")
+            raise ValueError(f"levels must be one per trie, got {len(levels)} for {len(tries)}")
         counts = sorted({trie.n_rows for trie in tries})
         if len(counts) > 1:
-            raise ValueError(f"tries must have the same rows, got {counts} of them")
+            raise ValueError(f"tries must all have the same number of rows, got {counts}")
         pairs = zip(tries, levels, strict=True)
         return cls(tries, tuple(check_levels(trie, level) for trie, level in pairs))
 
@@ -68,22 +68,22 @@ class Forest:
 
     @cached_property
     def trees(self) -> Sequence[Tree]:
-        """What the engines take."""
+        """The trees in the form that engines take."""
         pairs = zip(self.tries, self.levels, strict=True)
         return self.engine.plant([Tree(trie.row_idx, trie.links, levels) for trie, levels in pairs])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: not what can be made again."""
+        """State for pickle and copy, without what can be computed again."""
         return {"tries": self.tries, "levels": self.levels}
 
     @property
     def engine(self) -> Engine:
-        """Who works on it: the engine of the first trie."""
+        """The engine that computes: that of the first trie."""
         return self.tries[0].engine
 
     @property
     def prior_variance(self) -> float:
-        """Variance of f before any data."""
+        """Prior variance of f."""
         return float(sum(levels[0] - levels[-1] for levels in self.levels))
 
 
@@ -95,7 +95,7 @@ def build_forest(
 ) -> Forest:
     """The forest of these orders, in the engine's memory.
 
-    before: a forest over the same rows; tries are sorted again only if their orders changed.
+    before: a forest over the same rows. Only tries whose order has changed are sorted again.
     """
     for part, order in zip(codes, orders, strict=True):
         check_codes(part, order)
@@ -107,10 +107,10 @@ def build_forest(
 
 
 def forest_product(forest: Forest, x: Any) -> Floats:
-    """K x for x (n,) or (n, k), in the order of the rows, an array as x is. O(n T k).
+    """K x for x (n,) or (n, k), rows in their original order. O(n T k).
 
-    Trees run side by side on the engine of the first; they are added in an order of their own, so
-    the result is the same for any number of threads.
+    The result is the same kind of array as x. Trees run in parallel on the engine of the first
+    trie. They are added in a fixed order, so the result does not depend on the number of threads.
     """
     held = finite_columns("x", x, forest.n_rows, forest.engine.hold)
     out: Floats = like(multiply(forest, held), x)
@@ -118,16 +118,17 @@ def forest_product(forest: Forest, x: Any) -> Floats:
 
 
 def multiply(forest: Forest, x: Floats, variance: Floats | None = None) -> Floats:
-    """(K + variance) x for x (n,) or (n, k), all in the engine's memory; nothing is checked."""
+    """(K + diag(variance)) x for x (n,) or (n, k) in the engine's memory; nothing is checked."""
     columns = x.reshape(forest.n_rows, -1)
     return forest.engine.sum_products(forest.trees, columns, variance).reshape(x.shape)
 
 
 def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
-    """Quadratic forms by depth and tree: x' K_l z for l = 0..D, (D + 1,) each. O(n T k).
+    """Quadratic forms x' K_l z for depths l = 0..D, one array (D + 1,) per tree. O(n T k).
 
-    x and z are (n,) or (n, k), whose columns are summed; K_l is 1 where two rows share their first
-    l bits in that tree. Arrays come as x is.
+    x and z are (n,) or (n, k); the forms are summed over the k columns. K_l[i, j] is 1 if rows i
+    and j share the first l key bits in that tree, else 0. The results are the same kind of array
+    as x.
     """
     columns = finite_columns("x", x, forest.n_rows, forest.engine.hold)
     others = finite_columns("z", z, forest.n_rows, forest.engine.hold)

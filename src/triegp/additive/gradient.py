@@ -1,7 +1,8 @@
-"""Gradient of a forest's likelihood: quadratic forms by depth, of solutions and of probes.
+"""Gradient of the nll of a forest, from quadratic forms by depth.
 
-d nll / d w_l of one tree is (tr A^-1 K_l - a' K_l a) / 2 with a = A^-1 y; the trace is an average
-of z' K_l A^-1 z over probes z of independent signs. The chain rule to phi is that of a single tree.
+With A = K + noise and a = A^-1 y, the derivative by weight w_l of one tree is
+(tr(A^-1 K_l) - a' K_l a) / 2. The trace is estimated as the average of z' K_l A^-1 z over probes z
+with independent random signs. The chain rule from weights to phi is the same as for a single tree.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class ForestGradient:
     Attributes
     ----------
     phi : tuple of float64 (q,)
-        By every tree's phi.
+        By the phi of each tree.
     log_scale : float64 (T,)
-        By the logarithms of the trees' scales.
+        By the logarithm of the scale of each tree.
     noise : float
-        By the noise that all rows share.
+        By the noise variance that all rows share.
     """
 
     phi: tuple[Floats, ...]
@@ -49,25 +50,30 @@ def forest_gradient(
     weight: Any = None,
     noise: Any = None,
 ) -> ForestGradient:
-    """Gradient of the nll of k targets, summed over them.
+    """Gradient of the nll, summed over k targets.
 
     Parameters
     ----------
     forest : Forest
-        Of these orders.
+        The forest of these orders.
     orders : sequence of BitOrder
-        One a tree.
+        One per tree.
     alpha : float64 (n, k)
-        (K + noise)^-1 y, one column a target.
+        (K + noise)^-1 y, one column per target.
     probes, solved : float64 (n, p)
         Probes z with E z z' = I, and (K + noise)^-1 z.
     weight, noise : float64 (n,), optional
-        Sample weights, and the noise that they divide: a row's variance is noise / weight.
+        Sample weights, and noise variances before weighting: the variance of a row is
+        noise / weight.
+
+    Returns
+    -------
+    ForestGradient
+        In the host's memory. The arguments may lie on the host or on a device.
 
     Notes
     -----
-    O(n T (k + p)). Exact for probes whose mean z z' is I, otherwise an unbiased estimate. Arrays
-    may lie on the host or on a device; derivatives come in the host's memory.
+    O(n T (k + p)). An unbiased estimate, and exact if the mean of z z' over the probes is I.
     """
     n, hold = forest.n_rows, forest.engine.hold
     parts = {"alpha": alpha, "probes": probes, "solved": solved}
@@ -90,7 +96,7 @@ def gradient_held(
     weight: Floats | None = None,
     noise: Any = None,
 ) -> ForestGradient:
-    """As `forest_gradient`, of arrays in the engine's memory; nothing is checked.
+    """As `forest_gradient`, for arrays in the engine's memory and without checks.
 
     weight and noise may lie on the host.
     """
@@ -110,7 +116,7 @@ def gradient_held(
     by_noise = float(by_variance.sum())
     phi, log_scale = [], np.empty(len(orders))
     for t, (order, by_weight) in enumerate(zip(orders, by_level, strict=True)):
-        by_weight[0] = 0.0  # no weight belongs to depth 0
+        by_weight[0] = 0.0  # depth 0 has no weight
         by_total = by_weight - np.append(by_weight[1:], 0.0)
         phi.append(order.phi_gradient(by_total, by_noise))
         log_scale[t] = order.log_scale_gradient(by_total, by_noise)

@@ -1,7 +1,8 @@
-"""A forest conditioned on data: what predicts.
+"""A forest conditioned on data, and its posterior mean.
 
-The mean at a new row is a sum over trees of what the node sums of alpha = (K + noise)^-1 y say on
-the row's path; it needs no training rows. Variances need solves: see `variance`.
+With alpha = (K + noise)^-1 y, the mean at a new row is a sum over trees and over the nodes on the
+row's path: the weight of each level times the sum of alpha below the node. It needs no training
+features. Variances need solves; see `triegp.additive.variance`.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ Words = npt.NDArray[np.uint64]
 Array = npt.NDArray[Any]
 
 RANK = 400
-BASIS_FLOATS = 1 << 25  # that a preconditioner may hold
-TOLERANCE = 1e-5
+BASIS_FLOATS = 1 << 25  # largest n * rank of a preconditioner
+TOLERANCE = 1e-5  # relative residual of alpha
 
 
 @dataclass(frozen=True, eq=False)
 class ForestModel:
-    """A forest, its rows and what they say.
+    """A forest conditioned on its training rows.
 
     Attributes
     ----------
     encoders : tuple of BitEncoder
-        One a tree, on its own grid.
+        One per tree, each with its own grid.
     orders : tuple of BitOrder
-        One a tree.
+        One per tree.
     noise : float
-        Noise that all rows share, nuggets not included.
+        Noise variance that all rows share, nuggets not included.
     forest : Forest
-        Their tries over the rows that count.
+        The tries over the rows whose weight is not 0, and their levels.
     keys : tuple of uint64 (n, w)
         Sorted keys of each trie.
     rows : Rows
         Targets, noise (n,) and weights of the rows whose weight is not 0.
     present : bool (n_all,)
-        Which of all rows these are: those whose weight is not 0.
+        Whether each of all rows is one of these n, that is, has a weight other than 0.
     alpha : float64 (n,)
         (K + noise)^-1 y.
     residual : float
         Relative residual of alpha.
     tails : Tails
-        How far new observations scatter, in predicted deviations.
+        Distribution of the residuals of new observations, in predicted standard deviations.
     variance_by : {"auto", "exact", "samples", "cheap"}
         How variances are computed.
     variance_error : float
@@ -68,9 +69,9 @@ class ForestModel:
     seed : int
         Seed of the samples and of the preconditioner's rows.
     known_diagonal : float64 (n,) or None
-        Diagonal of (K + noise)^-1, if it was found already.
+        Diagonal of (K + noise)^-1, if it has been computed.
     known_preconditioner : Nystrom or None
-        For solves with these rows, if it was made already; not in files.
+        Preconditioner for solves with these rows, if it has been computed; not stored in files.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -90,7 +91,7 @@ class ForestModel:
     known_preconditioner: Nystrom | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: not what can be made again."""
+        """State for pickle and copy, without what can be computed again."""
         names = {field.name for field in fields(self)}
         kept = {name: value for name, value in self.__dict__.items() if name in names}
         return {**kept, "known_preconditioner": None}
@@ -102,29 +103,29 @@ class ForestModel:
 
     @property
     def n_samples(self) -> int:
-        """Samples for the error: a variance from S samples has a relative variance of 2 / S."""
+        """Samples S for `variance_error`: the relative standard error is sqrt(2 / S)."""
         return max(2, int(np.ceil(2.0 / self.variance_error**2)))
 
     @property
     def new_noise(self) -> float:
-        """Variance that a new observation has on top of f's: noise and nuggets."""
+        """Variance of a new observation given f: noise and nuggets."""
         return self.noise + sum(order.nugget_variance for order in self.orders)
 
     @property
     def variance(self) -> Floats:
-        """Of each row's target given f, (n,)."""
+        """Variance of each row's target given f, (n,)."""
         return np.broadcast_to(self.rows.variance, self.rows.y.shape)
 
     @cached_property
     def preconditioner(self) -> Nystrom:
-        """For solves with these rows; made when first needed."""
+        """Preconditioner for solves with these rows, computed on first use."""
         if self.known_preconditioner is not None:
             return self.known_preconditioner
         return precondition(self.forest, self.variance, self.seed)
 
     @cached_property
     def paths(self) -> list[tuple[Floats, Floats]]:
-        """Of every tree, sums of alpha below each id, and the mean on the path down to it."""
+        """For each tree: sum of alpha below each id, and the mean accumulated on the path to it."""
 
         def walk(alone: Engine, t: int) -> tuple[Floats, Floats]:
             trie = self.forest.tries[t]
@@ -134,13 +135,13 @@ class ForestModel:
 
 
 def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
-    """A preconditioner of as high a rank as its memory allows, at most 400."""
+    """Preconditioner of the rank that `rank_for` returns."""
     rank = rank_for(forest.n_rows)
     return fit_nystrom(forest, variance, rank, np.random.default_rng(seed))
 
 
 def rank_for(n_rows: int) -> int:
-    """Rank of a preconditioner for so many rows."""
+    """Rank of a preconditioner: 400, less for many rows to bound its memory, but at least 32."""
     return min(RANK, max(32, BASIS_FLOATS // n_rows))
 
 
@@ -157,7 +158,9 @@ def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """New rows as a forest reads them: encoded once, and sorted once if both are needed.
+    """New rows, encoded for every tree.
+
+    Rows are encoded once. They are also sorted once if both mean and variance are computed.
 
     Attributes
     ----------
@@ -166,9 +169,9 @@ class Points:
     inner : int64 (k,)
         Rows inside the box; the others are unrelated to the data.
     codes : list of Codes
-        Of the rows inside, one entry per tree.
+        Codes of the rows inside, one entry per tree.
     keys : list of SortedKeys or None
-        The same in key order, one entry per tree; None if they are sorted tree by tree.
+        The same rows in key order, one entry per tree; None if each use sorts them again.
     """
 
     n_rows: int
@@ -178,10 +181,10 @@ class Points:
 
 
 def read_points(model: ForestModel, X: Array, *, sort: bool = False) -> Points:
-    """Encode new rows for all trees in one pass, and sort them if `sort`. O(m T (q + log m))."""
+    """Encode new rows for all trees in one pass; sort them if `sort`. O(m T (q + log m))."""
     engine = model.forest.engine
     codes = encode_grids(model.encoders, X, engine)
-    unrelated = codes[0].unrelated  # the box is the same for all
+    unrelated = codes[0].unrelated  # the box is the same for all trees
     inner = np.arange(X.shape[0])
     if unrelated is not None and unrelated.any():
         inner = np.flatnonzero(~unrelated)
@@ -193,7 +196,7 @@ def read_points(model: ForestModel, X: Array, *, sort: bool = False) -> Points:
 
 
 def forest_mean(model: ForestModel, points: Points) -> Floats:
-    """Mean of f at new rows, (m,): 0 outside the box. O(m T log n)."""
+    """Posterior mean of f at new rows, (m,); 0 for rows outside the box. O(m T log n)."""
     mean = np.zeros(points.n_rows)
     if points.inner.size:
         mean[points.inner] = _mean_inside(model, points)
@@ -220,14 +223,14 @@ def _mean_inside(model: ForestModel, points: Points) -> Floats:
 
 
 def keys_of(model: ForestModel, points: Points, t: int) -> SortedKeys:
-    """The points in the key order of tree t."""
+    """Keys of the points in tree t, in key order."""
     if points.keys is not None:
         return points.keys[t]
     return sorted_keys(model.forest.tries[t], points.codes[t])
 
 
 def joint_forest(model: ForestModel, points: Points) -> Forest:
-    """The forest over training rows and, after them, new rows inside the box. O((n + m) T)."""
+    """The forest over the training rows followed by the new rows inside the box. O((n + m) T)."""
 
     def insert(_: Engine, t: int) -> Trie:
         return insert_keys(model.forest.tries[t], model.keys[t], keys_of(model, points, t))[0]

@@ -1,10 +1,14 @@
-"""The optimiser of a forest's parameters: Adam along shared and single directions.
+"""Optimiser of a forest's parameters: Adam along shared and individual directions.
 
-A step moves along four kinds of directions: all trees' phi of a feature together (which features
-matter), all phi by a factor (how rough the function is), every phi of every tree by itself, and
-scales and noise. Gradients along the shared directions have little noise, so they take large
-steps; those of single trees take small ones, which keeps thousands of parameters from fitting the
-noise.
+A step moves along four kinds of directions:
+
+* the phi of one feature in all trees together (which features matter);
+* all phi by a common factor (how rough the function is);
+* every phi of every tree individually;
+* scales and noise.
+
+Gradients along shared directions have little noise, so their steps are large. Steps of individual
+phi are small, which keeps thousands of parameters from fitting the noise of the gradient.
 """
 
 from __future__ import annotations
@@ -22,11 +26,11 @@ from triegp.additive.start import Parameters
 Ints = npt.NDArray[np.int64]
 
 LEAST_LOG_NOISE = float(np.log(1e-6))
-SLOPE_RATE = 0.2  # relative to the shared rate: all phi move together
+SLOPE_RATE = 0.2  # relative to the shared rate, because all phi move together
 
 
 class Adam:
-    """Steps against a gradient whose size does not depend on the gradient's scale."""
+    """Adam with decay rates 0.9 and 0.98; the step size does not depend on the gradient's scale."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.n_steps = rate, 0
@@ -34,7 +38,7 @@ class Adam:
         self._square: Any = 0.0
 
     def step(self, gradient: Any) -> Any:
-        """The next step."""
+        """The next change of the parameters, given the gradient."""
         self.n_steps += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
         self._square = 0.98 * self._square + 0.02 * np.square(gradient)
@@ -44,7 +48,7 @@ class Adam:
 
 
 class Optimiser:
-    """Moves all parameters of a forest; features: of every tree, the feature of each bit."""
+    """Updates all parameters of a forest; features: for each tree, the feature of each bit."""
 
     def __init__(self, features: Sequence[Ints], settings: Settings) -> None:
         self._features = features

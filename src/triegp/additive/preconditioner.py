@@ -1,9 +1,9 @@
-"""A preconditioner: the kernel through a few rows, and what that leaves within blocks of rows.
+"""Preconditioner of K + noise: a Nystrom approximation plus a block-diagonal correction.
 
-With C = K[:, J] for r random rows J and C[J] = L L', B = C L^-T gives K ~ B B'. What that leaves of
-the covariance between rows of the same block, 64 neighbours in one of the trees, joins the noise:
-M = B B' + S with S block-diagonal, which is inverted by Woodbury's formula. The few rows know the
-function at large, the blocks know which rows are almost the same.
+With C = K[:, J] for r random rows J and C[J] = L L', B = C L^-T gives K ~ B B'. Rows are grouped
+into blocks of 64 neighbours in the key order of one tree. S is the noise plus the block-diagonal
+part of K - B B'. The preconditioner M = B B' + S is inverted by Woodbury's formula. The Nystrom
+part captures smooth variation, the blocks capture rows that are almost equal.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
 
 BLOCK_ROWS = 64
-JITTER = 1e-10  # of the prior variance, on diagonals
+JITTER = 1e-10  # added to diagonals, relative to the prior variance
 
 
 @dataclass(frozen=True, eq=False)
 class Nystrom:
-    """M = B B' + S, and what its inverse takes.
+    """M = B B' + S, factored for products with its inverse.
 
-    Rows are kept in the order of the blocks, and filled up to whole blocks. Arrays lie in the
+    Rows are stored in block order, and the last block is padded to full size. Arrays lie in the
     engine's memory.
 
     Attributes
     ----------
     rows : int32 (n,)
-        The rows in the order of the blocks.
+        The rows in block order.
     local : float64 (n_blocks, 64, 64)
         S^-1.
     gain : float64 (64 n_blocks, r)
@@ -47,7 +47,7 @@ class Nystrom:
     log_det : float
         log det M.
     engine : Engine
-        Who shares out the work.
+        The engine that computes.
     """
 
     rows: Ids
@@ -59,28 +59,28 @@ class Nystrom:
 
     @property
     def inverse(self) -> Woodbury:
-        """M^-1, as engines take it."""
+        """M^-1, in the form that engines take."""
         return Woodbury(self.rows, self.local, self.gain)
 
 
 def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
-    """Preconditioner of K + noise from `rank` random rows and blocks of 64.
+    """Preconditioner of K + noise, from `rank` random rows and blocks of 64 rows.
 
     Parameters
     ----------
     forest : Forest
-        Whose K.
+        Its kernel matrix is K.
     noise : float or array (n,)
         Variances, > 0.
     rank : int
-        Rows to go through; at most n are used.
+        Number of random rows, r; at most n are used.
     rng : numpy.random.Generator
-        Draws them.
+        Draws these rows.
 
     Notes
     -----
-    O(n T (r + 64)) for the kernel's entries, O(n (r + 64)^2) for the rest; 8 n (r + 64) bytes, and
-    as much again on the way.
+    O(n T (r + 64)) for the entries of the kernel, O(n (r + 64)^2) for the rest. It takes
+    8 n (r + 64) bytes, and twice that while it is computed.
     """
     rank = whole_number("rank", rank)
     n, engine = forest.n_rows, forest.engine
@@ -104,7 +104,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
     jitter = JITTER * max(forest.prior_variance, 1e-300)
     corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
     local = engine.block_kernels(forest.trees, members)
-    spare = np.ones_like(variance, shape=(n_blocks * size,))  # the rows that fill up the last block
+    spare = np.ones_like(variance, shape=(n_blocks * size,))  # 1 for the padding of the last block
     spare[:n] = variance[rows] + jitter
     local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
     slices = engine.block_slices(n_blocks)
@@ -112,7 +112,7 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
         lower = _factor(engine, corner, jitter)
 
         def reduce_blocks(_: Engine, some: slice) -> tuple[Floats, float]:
-            """What a few blocks add to the inner matrix and to log det S; S^-1 in place of S."""
+            """Terms of some blocks in B' S^-1 B and in log det S; replaces S by S^-1."""
             part = slice(some.start * size, some.stop * size)
             basis[part] = engine.solve_lower(lower, basis[part].T).T
             own = basis[part].reshape(-1, size, chosen.size)
@@ -139,7 +139,10 @@ def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator)
 
 
 def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
-    """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k), for any number of threads."""
+    """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k).
+
+    The result does not depend on the number of threads.
+    """
     return nystrom.engine.apply_woodbury(nystrom.inverse, nystrom.engine.hold(x))
 
 
@@ -162,7 +165,10 @@ def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Flo
 
 
 def _make_blocks(forest: Forest, size: int) -> Ids:
-    """Rows in blocks of neighbours in the tree that says most, int32 (n_blocks, size)."""
+    """Blocks of neighbours in the tree of largest prior variance, int32 (n_blocks, size).
+
+    The last block is padded with -1.
+    """
     spans = [float(levels[0] - levels[-1]) for levels in forest.levels]
     rows = forest.tries[int(np.argmax(spans))].row_idx
     members: Ids = np.full_like(rows, -1, shape=(-(-rows.size // size) * size,))
@@ -171,25 +177,25 @@ def _make_blocks(forest: Forest, size: int) -> Ids:
 
 
 def _factor(engine: Engine, matrices: Floats, jitter: float) -> Floats:
-    """Lower Cholesky factors; where rounding has made one indefinite, with more on the diagonal."""
+    """Lower Cholesky factors; adds to the diagonal if rounding has made a matrix indefinite."""
     eye = engine.hold(np.eye(matrices.shape[-1]))
     for more in (0.0, 1e2, 1e4, 1e6):
         try:
             return engine.cholesky(matrices + more * jitter * eye)
         except np.linalg.LinAlgError:
             continue
-    raise np.linalg.LinAlgError("the preconditioner is not positive: is the noise too small?")
+    raise np.linalg.LinAlgError("the preconditioner is not positive definite: noise is too small")
 
 
 def _within(blocks: Floats, x: Floats) -> Floats:
-    """A block-diagonal matrix (n_blocks, size, size) times x (n_blocks size, k)."""
+    """Block-diagonal matrix (n_blocks, size, size) times x (n_blocks * size, k)."""
     n_blocks, size, _ = blocks.shape
     out: Floats = (blocks @ x.reshape(n_blocks, size, -1)).reshape(x.shape)
     return out
 
 
 def check_noise(noise: Any, n_rows: int) -> Floats:
-    """Noise variances as a vector (n,) in the host's memory, all positive."""
+    """Noise variances as a vector (n,) in the host's memory; raises ValueError unless all > 0."""
     variance = np.broadcast_to(np.asarray(to_host(noise), np.float64), (n_rows,))
     variance = non_negative_vector("noise", variance, n_rows)
     if not (variance > 0).all():

@@ -1,4 +1,4 @@
-"""Exact draws of a forest's prior: every tree's increments, added up."""
+"""Exact samples of a forest's prior: the sum of independent samples of every tree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from triegp.tree.trie import Trie
 
 Floats = npt.NDArray[np.float64]
 
-DRAWN_BYTES = 1 << 28  # of the draws of several trees that are held at once
+DRAWN_BYTES = 1 << 28  # target for the samples of several trees that are held at once
 ROWS_AT_ONCE = 4096
 
 
 def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floats:
     """Joint samples of f at all rows of a forest, (n, n_samples). O(n T n_samples).
 
-    Every tree has a stream of its own, so that the draws do not depend on the threads.
+    Every tree has its own random stream, so the result does not depend on the number of threads.
     """
     streams = rng.spawn(len(forest.tries))
 
@@ -47,7 +47,7 @@ def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floa
 
 
 def _edges(trie: Trie, levels: Floats) -> Floats:
-    """(gain, shift, var) of the edge above every id of a tree, float64 (2n, 3)."""
+    """(gain, shift, var) of the edge above each id of a tree, float64 (2n, 3)."""
     links = trie.links
     n = links.n_rows
     above = np.zeros(2 * n, np.int32)  # depth of each id's parent

@@ -19,15 +19,15 @@ class Settings:
     Attributes
     ----------
     n_probes : int
-        Random probes per step, for the traces in the gradient.
+        Random probes per step, which estimate the traces in the gradient.
     rate, tree_rate : float
-        Step size of Adam for what the trees share, and for every tree's own phi.
+        Step size of Adam for shared directions, and for the individual phi of each tree.
     rank : int
         Rank of the preconditioner during training.
     renew_every : int
-        Steps after which the preconditioner is computed again.
+        Number of steps after which the preconditioner is computed again.
     check_every : int
-        Steps after which the likelihood is evaluated.
+        Number of steps after which the likelihood is evaluated.
     solve_tol : float
         Relative residual at which the solves of a step end.
     """
@@ -52,12 +52,12 @@ class Settings:
 
     @property
     def stages(self) -> tuple[tuple[int, int], ...]:
-        """Rows at most and steps, one stage after the other."""
+        """(largest number of rows, number of steps) of each training stage."""
         return (self.train_rows, self.max_iter), (4 * self.train_rows, -(-self.max_iter // 4))
 
 
 def check_settings(settings: Settings) -> Settings:
-    """Return the settings if all of them make sense."""
+    """Return the settings; raises ValueError if one is invalid."""
     one_of("init", settings.init, INITS)
     one_of("scaling", settings.scaling, SCALINGS)
     one_of("variance", settings.variance, VARIANCES)
@@ -71,7 +71,7 @@ def check_settings(settings: Settings) -> Settings:
 
 
 def check_variance_error(error: Any) -> float:
-    """Relative standard error of a variance from samples, between 0.001 and 1."""
+    """Return the error as a float; raises ValueError unless 0.001 <= error < 1."""
     number = positive_number("variance_error", error)
     if not 0.001 <= number < 1:
         raise ValueError(f"variance_error must lie between 0.001 and 1, got {number}")

@@ -1,4 +1,4 @@
-"""Solves with K + noise of a forest: preconditioned conjugate gradients, many right-hand sides."""
+"""Solves with K + noise: preconditioned conjugate gradients for many right-hand sides at once."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Floats = npt.NDArray[np.float64]
 
 
 class NotConverged(RuntimeWarning):
-    """An iteration ended before its tolerance was reached; the message says where."""
+    """An iterative solve ended before it reached its tolerance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a solve found.
+    """Result of a solve.
 
     Attributes
     ----------
     x : float64 (n,) or (n, k)
-        Solutions, an array as b is.
+        Solutions, the same kind of array as b.
     residual : float64 (k,)
         |b - A x| / |b| of each right-hand side, recomputed from x; in the host's memory.
     n_steps : int
-        Steps that the longest took.
+        Steps taken, for the right-hand side that took most.
     converged : bool
         Whether all residuals are within the tolerance.
     """
@@ -58,29 +58,30 @@ def solve_forest(
     Parameters
     ----------
     forest : Forest
-        Whose K.
+        Its kernel matrix is K.
     noise : float or array (n,)
         Variances, > 0.
     b : array (n,) or (n, k)
-        Right-hand sides; each has its own steps, those that are done wait no longer.
+        Right-hand sides. Each has its own step lengths and leaves the iteration once it converged.
     preconditioner : Nystrom, optional
-        Made by `fit_nystrom`, for this noise or one like it.
-    start : array like b, optional
-        Where to begin, for a warm start.
-    tolerance : float
-        Of |b - A x| / |b|.
-    max_steps : int
-        Steps at most; each is a product with K, and so is every look at the true residual.
+        Made by `fit_nystrom`, for this noise or a similar one; none by default.
+    start : array of the shape of b, optional
+        Initial x, for a warm start; 0 by default.
+    tolerance : float, default=1e-6
+        Largest |b - A x| / |b|, with A = K + noise.
+    max_steps : int, default=1000
+        Largest number of steps. Each step takes one product with K, and so does each recomputed
+        residual.
 
     Returns
     -------
     Solution
-        With a `NotConverged` warning where the tolerance was not reached.
+        With a `NotConverged` warning if the tolerance was not reached.
 
     Notes
     -----
-    O(n T k) a step. The residual is recomputed at the end, and the steps go on from there if the
-    one that was kept up to date had drifted from it.
+    O(n T k) per step. At the end the residual is recomputed from x. If rounding made the updated
+    residual drift from it, the iteration restarts from x.
     """
     engine, n = forest.engine, forest.n_rows
     found = solve_held(
@@ -112,9 +113,9 @@ def solve_held(
     tolerance: float,
     max_steps: int,
 ) -> Solution:
-    """As `solve_forest`, for a caller who looks at the residual: without a warning.
+    """As `solve_forest`, but without a warning: the caller checks `converged` or the residual.
 
-    b, start and the solution lie in the engine's memory; nobody looks whether they are finite.
+    b, start and the solution lie in the engine's memory. It is not checked that they are finite.
     """
     engine = forest.engine
     variance = engine.hold(check_noise(noise, forest.n_rows))
@@ -152,7 +153,7 @@ def solve_held(
         if better.any():
             columns = engine.hold(np.flatnonzero(better))
             best[0][:, columns], best[1][better] = x[:, columns], relative[better]
-        if not better[active].any():  # rounding allows no more
+        if not better[active].any():  # rounding allows no further gain
             break
     x, relative = best
     converged = bool((relative <= tolerance).all())
@@ -170,9 +171,10 @@ def _descend(
     tolerance: float,
     max_steps: int,
 ) -> int:
-    """Conjugate gradients on the active columns of x, in place; return the steps taken.
+    """Conjugate gradients on the active columns of x, in place; returns the steps taken.
 
-    x and error lie in the engine's memory, size and active in the host's: one decision per step.
+    x and error lie in the engine's memory, size and active in the host's. Each step fetches only
+    one residual norm and one step length per column.
     """
     engine = forest.engine
     columns = engine.hold(active)

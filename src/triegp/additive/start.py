@@ -1,8 +1,8 @@
-"""Where a forest begins: grids shifted evenly, and orders to start from.
+"""Initial parameters of a forest: shifted grids and bit orders.
 
-A bit (feature j, depth b) halves cells of width 2^-b along j. In the start "even", its phi is
--slope (b + u_j) log 2 with u_j drawn for every tree and feature: what is left of the variance falls
-with the width of the cells, and each tree takes the features in an order of its own.
+A bit (feature j, depth b) halves cells of width 2^-b along feature j. With init="even" its phi is
+-slope (b + u_j) log 2, with u_j uniform on [0, 1) for each tree and feature. The remaining variance
+then falls as a power of the cell width, and each tree takes the features in a different order.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MAX_SOBOL = 1000  # features up to which shifts are spread evenly; beyond, at random
+MAX_SOBOL = 1000  # largest number of features for Sobol shifts; beyond, shifts are uniform random
 
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """What a forest learns.
+    """Parameters of a forest that are learned.
 
     Attributes
     ----------
     phi : tuple of float64 (q,)
-        Order and weights of every tree, as `BitOrder.from_phi` takes them.
+        Order and weights of each tree, as `BitOrder.from_phi` takes them.
     log_scale : float64 (T,)
-        Logarithm of every tree's prior variance, nugget included.
+        Logarithm of the prior variance of each tree, nugget included.
     log_noise : float
-        Logarithm of the noise variance, the trees' nuggets not included.
+        Logarithm of the noise variance, nuggets not included.
     """
 
     phi: tuple[Floats, ...]
@@ -43,7 +43,7 @@ class Parameters:
     log_noise: float
 
     def orders(self) -> tuple[BitOrder, ...]:
-        """The trees' orders."""
+        """Bit order of each tree."""
         scales = np.exp(self.log_scale).tolist()
         return tuple(
             BitOrder.from_phi(phi, scale=scale) for phi, scale in zip(self.phi, scales, strict=True)
@@ -56,13 +56,13 @@ class Parameters:
 
 
 def rescale(parameters: Parameters, factor: float) -> Parameters:
-    """Multiply kernel and noise: every variance the forest speaks of."""
+    """Multiply all variances, kernel and noise, by a factor."""
     log = float(np.log(factor))
     return Parameters(parameters.phi, parameters.log_scale + log, float(parameters.log_noise) + log)
 
 
 def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
-    """Rows with the noise of a forest added, (n,): noise, nuggets and known noise."""
+    """Rows whose noise (n,) is the sum of the forest's noise, its nuggets and the known noise."""
     total = noise + sum(order.nugget_variance for order in orders)
     known = 0.0 if rows.noise is None else rows.noise
     return replace(rows, noise=np.broadcast_to(total + known, rows.y.shape).astype(np.float64))
@@ -71,36 +71,36 @@ def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
 def draw_grids(
     encoders: Sequence[BitEncoder], n_trees: int, rng: np.random.Generator
 ) -> tuple[BitEncoder, ...]:
-    """One shifted encoder a tree: the encoders in turns, shifts of low discrepancy."""
+    """One shifted encoder per tree: the encoders in turn, with shifts of low discrepancy."""
     n_features = encoders[0].n_features_in_
     shifts = rng.random((n_trees, n_features))
     if n_features <= MAX_SOBOL and n_trees > 1:
         sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
         shifts = sobol.random_base2(int(np.ceil(np.log2(n_trees))))[:n_trees]
     turn = np.arange(n_trees) % len(encoders)
-    shifts[np.argsort(turn, kind="stable")] = shifts.copy()  # points in a row are spread evenly
+    shifts[np.argsort(turn, kind="stable")] = shifts.copy()  # successive points per encoder
     pairs = zip(turn.tolist(), shifts, strict=True)
     return tuple(encoders[k].with_shift(shift) for k, shift in pairs)
 
 
 def features_of(encoder: BitEncoder) -> Ints:
-    """Feature that every bit belongs to, (q,)."""
+    """Feature of each bit, int64 (q,)."""
     return np.repeat(np.arange(encoder.n_features_in_), encoder.precision_)
 
 
 def depths_of(encoder: BitEncoder) -> Ints:
-    """Place of every bit in its feature, most significant 0, (q,)."""
+    """Position of each bit within its feature, 0 for the most significant, int64 (q,)."""
     return np.concatenate([np.arange(p) for p in encoder.precision_.tolist()])
 
 
 def start_even(encoder: BitEncoder, slope: float, rng: np.random.Generator) -> Floats:
-    """Phi of one tree: by the width of the cells, each feature a random part of a bit later."""
+    """Phi of one tree for init="even": by cell width, each feature delayed by a random u_j bits."""
     late = rng.random(encoder.n_features_in_)[features_of(encoder)]
     return -slope * float(np.log(2.0)) * (depths_of(encoder) + late)
 
 
 def start_random(encoder: BitEncoder, rng: np.random.Generator) -> Floats:
-    """Phi of one tree: features shuffled anew at every depth, W(l) = 1 - exp(-l / d)."""
+    """Phi of one tree for init="random": features shuffled per depth, W(l) = 1 - exp(-l / d)."""
     late = rng.random(encoder.n_bits_)
     rank = np.argsort(np.argsort(depths_of(encoder) + late))
     return -(rank / encoder.n_features_in_)

@@ -1,9 +1,9 @@
-"""How far observations scatter around a forest's prediction, learned by leave-one-out.
+"""Tails of a forest's predictive distribution, learned by leave-one-out.
 
-A Gaussian process with one noise believes in Gaussian residuals. Real ones have tails, and many
-are far smaller than the typical one. The predictive distribution is therefore a mixture of
-Gaussians around the same mean, whose deviations are the predicted one times fixed factors; the
-weights maximise the leave-one-out density, which is a concave problem with one answer.
+A Gaussian process with one noise variance assumes Gaussian residuals. Real residuals often have
+heavier tails and a sharper peak. The predictive distribution is therefore a mixture of Gaussians
+with the same mean. Their standard deviations are the predicted one times fixed factors. The mixture
+weights maximise the leave-one-out density, which is a concave problem.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 
 Floats = npt.NDArray[np.float64]
 
-FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation
-UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # where one more observation could be
-CALIBRATION_ROWS = 20_000
+FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation: 1/32 to 128
+UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the factors, up to scale
+CALIBRATION_ROWS = 20_000  # at most
 
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """A mixture of deviations.
+    """A scale mixture of Gaussians.
 
     Attributes
     ----------
     weight : float64 (J,)
-        Sum 1.
+        Weights of the components, sum 1.
     factor : float64 (J,)
-        By which each multiplies the predicted deviation.
+        Standard deviation of each component, relative to the predicted one.
     """
 
     weight: Floats
@@ -43,20 +43,20 @@ GAUSSIAN = Tails(np.ones(1), np.ones(1))
 
 
 def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
-    """The tails of standardised leave-one-out residuals.
+    """Mixture weights that maximise the density of leave-one-out residuals.
 
     Parameters
     ----------
     score : float64 (n,)
-        (y - mean) / deviation, of every row given all others.
+        (y - mean) / standard deviation of each row, given all other rows.
     row_weight : float64 (n,), optional
-        How often each row counts.
+        How often each row counts; 1 by default.
 
     Notes
     -----
-    One more observation than there were is counted, which could have come from any factor from 1
-    on, with a share that falls as its square: no tail is ever without weight, and none that did not
-    come shows in the deviations. O(J^2 n) a step, on at most 20,000 rows, evenly spaced.
+    One pseudo-observation is added, spread over all factors >= 1 in proportion to factor^-2. So no
+    tail has weight 0, and tails that were never observed hardly change the predicted deviation.
+    O(J^2 n) per step, on at most 20,000 evenly spaced rows.
     """
     if score.size < 2:
         return GAUSSIAN
@@ -72,7 +72,7 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:
-    """The mixture around means (m,) of predicted variances (m,)."""
+    """Predictive distribution with these tails around mean (m,), for predicted variance (m,)."""
     used = tails.weight > 0
     factor = np.square(tails.factor[used])[:, None]
     means = np.broadcast_to(mean, (factor.size, mean.size))
@@ -80,10 +80,10 @@ def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistributio
 
 
 def second_moment(tails: Tails) -> float:
-    """Mean square of the factors."""
+    """Weighted mean of the squared factors."""
     return float(tails.weight @ np.square(tails.factor))
 
 
 def first_moment(tails: Tails) -> float:
-    """Mean of the factors."""
+    """Weighted mean of the factors."""
     return float(tails.weight @ tails.factor)

@@ -1,4 +1,4 @@
-"""From rows to a forest that predicts: start, train on some rows, condition on all."""
+"""Training a forest: initial parameters, training on some rows, conditioning on all rows."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from triegp.tree.rows import Rows, check_range, refuse_zero_weights
 Floats = npt.NDArray[np.float64]
 
 START_NOISE = 0.1  # relative to the variance of y, before the scale is found
-HELD_ROWS = 2_000  # at most, that training does not see: tails are learned from them
-MANY_ROWS = 60_000  # from here on, tails are learned from a forest of fewer rows
-SOME_ROWS = 20_000  # namely of so many
-FEW_ROWS = 1_000  # below, all rows are trained on, and tails learned from all
-CARD_TREE_BYTES = 48  # that a row takes in a tree on a card, codes not counted
-SOLVED_COLUMNS = 16  # about as many right-hand sides are solved at once: each is a tree's work
+HELD_ROWS = 2_000  # at most; held out of training, tails are learned from them
+MANY_ROWS = 60_000  # from this many rows, tails are learned from a forest of fewer rows
+SOME_ROWS = 20_000  # rows of that smaller forest
+FEW_ROWS = 1_000  # below, no rows are held out: tails are learned from all rows
+CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
+SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 INIT_MEMBERS = 16  # single trees trained for init="trained"
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where the training of a forest begins: grids, codes, parameters."""
+    """Initial state of training: grids, codes of the rows on them, parameters."""
 
     grids: tuple[BitEncoder, ...]
     codes: list[Codes]
@@ -63,7 +63,7 @@ def train_forest(
     Parameters
     ----------
     encoders : sequence of BitEncoder
-        Fitted, without shift; trees take them in turns.
+        Fitted, without shift; assigned to the trees in turn.
     rows : Rows
         Standardised targets, y (n, 1), with their features.
     settings : Settings
@@ -73,8 +73,8 @@ def train_forest(
 
     Notes
     -----
-    O(n T) for each product. The products are those of training on the largest stage, of one solve
-    on all rows and of the leave-one-out diagonal. The fitted forest lives in the host's memory.
+    Each product is O(n T). Products are needed for the training stages, for one solve on all rows
+    and for the diagonal of leave-one-out. The fitted forest lies in the host's memory.
     """
     rows = rows.target(0)
     refuse_zero_weights(rows)
@@ -97,7 +97,7 @@ def train_forest(
 
 
 def forest_card_bytes(encoders: Sequence[BitEncoder], n_trees: int, n_rows: int) -> int:
-    """Estimate of the GPU memory of a training: trees, and a preconditioner while it is made."""
+    """Estimate of the GPU memory for training, in bytes: the trees, and making a preconditioner."""
     shifted = [-(-(encoder.n_bits_ + encoder.n_features_in_) // 8) for encoder in encoders]
     trees = sum(shifted[t % len(shifted)] + CARD_TREE_BYTES for t in range(n_trees))
     return n_rows * (trees + CARD_ROW_BYTES + 2 * 8 * (rank_for(n_rows) + BLOCK_ROWS))
@@ -144,7 +144,7 @@ def _start(
     host: CpuEngine,
     trained: Sequence[tuple[BitEncoder, BitOrder]],
 ) -> Start:
-    """Grids, codes and parameters to begin with."""
+    """Draw grids, encode the rows, and set the initial parameters."""
     grids = draw_grids(encoders, settings.n_trees, rng)
     if settings.init == "trained":
         grids, phi = _from_trained(encoders, grids, trained)
@@ -165,7 +165,7 @@ def _run_stages(
     run: Run,
     engine: Engine,
 ) -> tuple[list[Stage], bool]:
-    """All stages, each on more of the rows that training may see; and whether they were stopped."""
+    """Run all stages, each on more of the rows `seen`; also whether they were stopped early."""
     parameters, features = start.parameters, [features_of(grid) for grid in start.grids]
     found: list[Stage] = []
     n_before, stopped = 0, False
@@ -196,10 +196,10 @@ def _learn_tails(
     settings: Settings,
     solver: Engine | None,
 ) -> ForestModel:
-    """The model with tails learned from the rows held out; of many rows, among some of the others.
+    """The model with tails learned from the held-out rows, or from all rows if none are held out.
 
-    Residuals in predicted deviations hardly change for a forest that has seen fewer rows, and
-    leaving rows out of all of them takes solves with all.
+    From 60,000 rows on, leave-one-out uses a forest conditioned on 20,000 rows. That avoids solves
+    on all rows, and standardised residuals hardly depend on the number of rows.
     """
     if mixed.size < MANY_ROWS:
         last = np.sort(mixed[mixed.size - held :]) if held else None
@@ -234,7 +234,7 @@ def _from_trained(
     grids: Sequence[BitEncoder],
     trained: Sequence[tuple[BitEncoder, BitOrder]],
 ) -> tuple[tuple[BitEncoder, ...], tuple[Floats, ...]]:
-    """Orders of single trees, in turns, each on the grids' shifts."""
+    """Grids and phi from trained single trees, assigned in turn, with the shifts of `grids`."""
     by_scaling = {encoder.scaling: encoder for encoder in encoders}
     chosen, phi = [], []
     for t, grid in enumerate(grids):

@@ -1,11 +1,14 @@
-"""Variances, covariances, samples and leave-one-out of a forest: what takes solves.
+"""Posterior variances, covariances and samples of a forest, and leave-one-out. All need solves.
 
-Exact: v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, one solve a row. By samples: draw the prior f and
-the noise at training and new rows, u = (K + noise)^-1 (f + e); then f(x) - k_x' u is a draw of what
-the data leave open at x, whatever y is. The mean square of S of them is the variance times
-chi-square / S: its relative error is sqrt(2 / S), the same at every row. And since u has covariance
-(K + noise)^-1, its mean square is the diagonal of the inverse, which is all that leaving one row
-out takes.
+Exact: v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, one solve per row.
+
+By samples: draw f from the prior at training and new rows and noise e at training rows, and solve
+u = (K + noise)^-1 (f + e). Then f(x) - k_x' u is a draw of the posterior deviation of f(x) from its
+mean; it does not depend on y. The mean square of S draws is the variance times chi-square(S) / S,
+so its relative standard error is sqrt(2 / S) at every row.
+
+Leave-one-out needs only the diagonal of (K + noise)^-1. That matrix is the covariance of u, so its
+diagonal is the mean square of u.
 """
 
 from __future__ import annotations
@@ -25,18 +28,18 @@ from triegp.additive.sampling import draw_prior
 
 Floats = npt.NDArray[np.float64]
 
-COLUMNS = 16  # solved for at a time
-EXACT_TOLERANCE = 1e-6  # of |b - A x| / |b|: the variance is off by r' A^-1 r, r = b - A x
-SAMPLE_TOLERANCE = 1e-2  # less where the noise is small: see `sample_tolerance`
+COLUMNS = 16  # right-hand sides solved at a time
+EXACT_TOLERANCE = 1e-6  # of |r| / |b|, r = b - A x; the error of the variance is r' A^-1 r
+SAMPLE_TOLERANCE = 1e-2  # smaller if the noise is small: see `sample_tolerance`
 DIAGONAL_SAMPLES = 64
-LARGE_ROWS = (10_000, 60_000)  # from each of these on, half the samples must do
+LARGE_ROWS = (10_000, 60_000)  # at each of these numbers of rows the samples are halved
 
 
 def forest_variance(model: ForestModel, points: Points, cheap: Cheap | None = None) -> Floats:
-    """Variance of f at new rows, (m,); the prior's outside the box.
+    """Posterior variance of f at new rows, (m,); the prior variance for rows outside the box.
 
-    "auto" solves if there are fewer rows than samples would be drawn, and samples otherwise.
-    cheap: what `learn_cheap` found, needed for "cheap".
+    "auto" does one solve per row if there are at most as many rows as samples, and samples
+    otherwise. cheap: the result of `learn_cheap`, required for "cheap".
     """
     inner = points.inner
     variance = np.full(points.n_rows, model.forest.prior_variance)
@@ -55,14 +58,17 @@ def forest_variance(model: ForestModel, points: Points, cheap: Cheap | None = No
 
 
 def cheap_of(model: ForestModel) -> Cheap:
-    """What cheap variances take, learned from the leave-one-out variances."""
+    """Cheap variances of a model, calibrated on its leave-one-out variances."""
     known = with_diagonal(model).known_diagonal
     assert known is not None
     return learn_cheap(model, 1.0 / known - model.variance)
 
 
 def forest_covariance(model: ForestModel, points: Points) -> Floats:
-    """Covariance of f at new rows, (m, m), by solves; rows outside the box are unrelated."""
+    """Posterior covariance of f at new rows, (m, m), by one solve per row.
+
+    Rows outside the box have the prior variance and covariance 0 with all others.
+    """
     inner = points.inner
     cov: Floats = np.zeros((points.n_rows, points.n_rows))
     np.fill_diagonal(cov, model.forest.prior_variance)
@@ -84,7 +90,10 @@ def forest_covariance(model: ForestModel, points: Points) -> Floats:
 def draw_forest(
     model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
 ) -> Floats:
-    """Joint samples of f at new rows, (m, n_samples). O((n + m) T) for each of some solves."""
+    """Joint posterior samples of f at new rows, (m, n_samples).
+
+    One solve per sample, with products of O((n + m) T).
+    """
     out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((points.n_rows, n_samples))
     if points.inner.size:
         out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
@@ -92,9 +101,9 @@ def draw_forest(
 
 
 def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> ForestModel:
-    """The model, with the diagonal of (K + noise)^-1 found: exact for few rows, else by samples.
+    """The model with the diagonal of (K + noise)^-1: exact up to 2,000 rows, else by samples.
 
-    solver: the same model in the memory of the engine that solves, by default its own.
+    solver: the same model in the memory of the engine that solves; by default `model` itself.
     """
     if model.known_diagonal is not None:
         return model
@@ -114,7 +123,7 @@ def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> Fore
         prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
         squares = np.square(solve_rows(on, prior, tolerance).x).sum(axis=1)
         total += on.forest.engine.fetch(squares)
-    # 1 / diagonal is what is wanted: E[S / chi-square] is S / (S - 2).
+    # Leave-one-out uses 1 / diagonal, which S - 2 makes unbiased: E[S / chi-square] = S / (S - 2).
     return replace(
         model,
         known_diagonal=total / (n_samples - 2),
@@ -123,7 +132,7 @@ def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> Fore
 
 
 def diagonal_samples(n_rows: int) -> int:
-    """Samples that the diagonal of the inverse is made of; 0 where it is exact."""
+    """Number of samples for the diagonal of the inverse: 64, 32 or 16; 0 if it is exact."""
     if n_rows <= EXACT_ROWS:
         return 0
     return DIAGONAL_SAMPLES >> sum(n_rows >= limit for limit in LARGE_ROWS)
@@ -132,29 +141,29 @@ def diagonal_samples(n_rows: int) -> int:
 def sample_tolerance(model: ForestModel) -> float:
     """Relative residual at which solves for samples end.
 
-    Rows that are almost the same differ by little more than their noise: the smaller it is, the
-    closer a solve has to come.
+    Observations of almost equal rows differ by little more than their noise, so a small noise needs
+    an accurate solve.
     """
     ratio = float(model.variance.min()) / max(model.forest.prior_variance, 1e-300)
     return min(SAMPLE_TOLERANCE, max(0.1 * float(np.sqrt(ratio)), 1e-6))
 
 
 def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
-    """Mean and variance of a new observation at every row that counts, given all others, (n,).
+    """Mean and variance of a new observation at each training row given all other rows, (n,) each.
 
-    A row of weight c > 1 loses one of its c copies.
+    Rows of weight 0 are not included. For a row of weight c > 1, one of its c copies is left out.
     """
     known = with_diagonal(model).known_diagonal
     assert known is not None
     own = model.variance
-    # Without the row, f's variance is neither negative nor more than the prior's.
+    # Given the other rows, the variance of f lies between 0 and the prior variance.
     inverse = np.clip(known, 1.0 / (own + model.forest.prior_variance), 1.0 / own)
     var = np.maximum(1.0 / inverse - own, 0.0)
     mean = model.rows.y - model.alpha / inverse
     noise = np.broadcast_to(model.rows.total_noise, own.shape)
     if model.rows.weight is not None:
         left = np.maximum(model.rows.weight - 1.0, 0.0)
-        gain = var * left / (var * left + noise)  # what the copies that stay say of f
+        gain = var * left / (var * left + noise)  # condition f on the remaining copies
         mean = mean + gain * (model.rows.y - mean)
         var = var * (1.0 - gain)
     return mean, var + noise
@@ -167,7 +176,7 @@ def _exact_variance(model: ForestModel, points: Points) -> Floats:
         some = np.arange(first, min(first + COLUMNS, out.size))
         _, cross = _kernel_columns(joint, n, some)
         x = solve_rows(model, cross, EXACT_TOLERANCE).x
-        # 2 b'x - x'Ax is off by the square of the error of x.
+        # Unlike b'x, the error of 2 b'x - x'Ax is quadratic in the error of x.
         image = forest_product(model.forest, x) + model.variance[:, None] * x
         explained = np.einsum("nk,nk->k", x, 2.0 * cross - image)
         out[some] = model.forest.prior_variance - explained
@@ -175,7 +184,7 @@ def _exact_variance(model: ForestModel, points: Points) -> Floats:
 
 
 def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Of new rows `rows`: covariance with all new rows (m, k), and with training rows (n, k)."""
+    """Prior covariance of k new rows with all new rows (m, k) and with training rows (n, k)."""
     units: Floats = np.zeros((joint.n_rows, rows.size))
     units[n + rows, np.arange(rows.size)] = 1.0
     columns = forest_product(joint, units)
@@ -185,7 +194,7 @@ def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple
 def _deviations(
     model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
 ) -> Iterator[Floats]:
-    """Draws of f - mean at new rows, in blocks (m, k)."""
+    """Posterior draws of f - mean at new rows inside the box, in blocks (m, k)."""
     joint, n = joint_forest(model, points), model.forest.n_rows
     root, tolerance = np.sqrt(model.variance)[:, None], sample_tolerance(model)
     for first in range(0, n_samples, COLUMNS):

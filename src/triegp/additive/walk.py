@@ -1,7 +1,7 @@
 """One stage of training a forest: stochastic gradients of the marginal likelihood.
 
-Every step solves for the targets and a few probes, from where the last step ended, and moves the
-parameters; tries are sorted again if orders change.
+Each step solves for the targets and a few probes, starting from the solutions of the step before,
+and updates the parameters. Tries are sorted again if their orders change.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_SOLVE_STEPS = 60
-MAX_RESIDUAL = 0.1  # beyond it a gradient is useless
-LOOK_PROBES = 2
+MAX_RESIDUAL = 0.1  # largest relative residual at which a gradient is used
+LOOK_PROBES = 2  # probes for the likelihood during training
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Stage:
     Attributes
     ----------
     parameters : Parameters
-        The best seen, by the likelihood of the rows trained on.
+        Those of the highest likelihood on the training rows that was evaluated.
     nll_per_row : tuple of float
         Nll per row, recorded during training.
     n_steps : int
@@ -49,8 +49,8 @@ class Stage:
     stopped : bool
         Whether the watch ended it before all steps were taken.
     diverged : bool
-        Whether it was given up, because the likelihood fell below that of the start by more than
-        two standard errors, or because solves failed.
+        Whether it was stopped because the likelihood fell below its initial value by more than two
+        standard errors, or because solves failed.
     """
 
     parameters: Parameters
@@ -63,7 +63,7 @@ class Stage:
 class Walk:
     """A forest during training: parameters, tries, solutions, preconditioner.
 
-    Arrays with one entry per row are held by the engine: codes, probes, solutions.
+    Codes, probes and solutions lie in the engine's memory.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Walk:
         self.place()
 
     def place(self, before: Forest | None = None) -> None:
-        """Make the forest of the parameters."""
+        """Build the forest of the current parameters."""
         self.orders = self.parameters.orders()
         self.forest = build_forest(self._codes, self.orders, self._engine, before)
         self._noisy = row_noise(self._rows, self.orders, self.parameters.noise)
@@ -101,7 +101,7 @@ class Walk:
         return self._noisy.variance
 
     def settle_scale(self) -> None:
-        """Scale kernel and noise to the maximum of the likelihood; not if noise is known."""
+        """Scale kernel and noise to maximise the likelihood, unless there is known noise."""
         self._renew()
         if not self._solve() <= MAX_RESIDUAL or self._rows.noise is not None:
             return
@@ -109,13 +109,13 @@ class Walk:
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
-            self.place(self.forest)  # a preconditioner that is off by a factor does no harm
+            self.place(self.forest)  # the old preconditioner still works: only its scale is off
 
     def step(self) -> bool:
         """Take one step; return False if the solves failed and there is no gradient."""
         if self.n_steps and self.n_steps % self._settings.renew_every == 0:
             self._renew()
-        if not self._solve() <= MAX_RESIDUAL:  # also if it is not a number
+        if not self._solve() <= MAX_RESIDUAL:  # also true for NaN
             self._renew()
             if not self._solve() <= MAX_RESIDUAL:
                 return False
@@ -134,7 +134,7 @@ class Walk:
         return True
 
     def look(self) -> tuple[float, float]:
-        """Nll per row and its standard error, by probes of the same seed every time."""
+        """Nll per row and its standard error; every call uses the same probes."""
         self._renew()
         assert self._nystrom is not None
         given = (self.forest, self.variance, self._rows.y)
@@ -151,7 +151,7 @@ class Walk:
         self._nystrom = fit_nystrom(self.forest, self.variance, self._settings.rank, self._rng)
 
     def _solve(self) -> float:
-        """Solve from where the last step ended; return the largest relative residual."""
+        """Solve, starting from the last solutions; return the largest relative residual."""
         found = solve_held(
             self.forest,
             self.variance,
@@ -180,15 +180,21 @@ def train_stage(
     Parameters
     ----------
     parameters : Parameters
-        Where to begin.
+        Initial parameters.
     codes : sequence of Codes
         The rows, one entry per tree.
     features : sequence of int64 (q,)
-        Of every tree, the feature of each bit.
+        For each tree, the feature of each bit.
     rows : Rows
         Targets, weights and known noise; no weight is 0.
     n_steps : int
-        Steps at most.
+        Largest number of steps.
+    settings : Settings
+        How to train.
+    engine : Engine
+        The engine that computes.
+    run : Run
+        Random numbers, clock, progress.
 
     Returns
     -------
@@ -215,7 +221,7 @@ def train_stage(
                 nll, error = _look(walk)
                 if nll < min(looks):
                     best = walk.parameters
-                # Also if it is not a number.
+                # The negated comparison is also true for NaN.
                 diverged = failed or not nll <= looks[0] + 2.0 * error
                 looks.append(nll)
     except KeyboardInterrupt:
@@ -225,7 +231,7 @@ def train_stage(
 
 
 def _step(walk: Walk, watch: Stopwatch) -> bool:
-    """Take a step; Ctrl-C meanwhile is remembered by the watch, and the walk stays consistent."""
+    """Take a step; Ctrl-C during it stops the watch and leaves the walk consistent."""
     try:
         return walk.step()
     except np.linalg.LinAlgError:

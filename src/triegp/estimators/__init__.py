@@ -1,1 +1,1 @@
-"""scikit-learn's manners around the models."""
+"""Estimators with the interface of scikit-learn."""

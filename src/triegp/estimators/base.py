@@ -1,4 +1,4 @@
-"""The base of the estimators: fitting, adding rows, saving and loading."""
+"""Base class of the estimators: fitting, adding rows, saving and loading."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ Floats = npt.NDArray[np.float64]
 
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
-ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: what `load` may make
+ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
 
 
 def loadable(kind: Kind) -> Kind:
-    """Class decorator: model files may name this estimator."""
+    """Class decorator that registers an estimator, so that `load` can create it."""
     ESTIMATORS[kind.__name__] = kind
     return kind
 
@@ -67,19 +67,19 @@ class TreeGPRegressor(
     BaseEstimator,  # type: ignore[misc]
     ABC,
 ):
-    """Fitting, adding rows, saving and loading; subclasses say what is trained.
+    """Base class of the estimators: fitting, adding rows, saving and loading.
 
-    A subclass has an `__init__` with its parameters, among them those of `check_common`; `_format`
-    for its part of a model file; and three hooks, called in this order by `fit`:
+    A subclass defines an `__init__` with its parameters, which include those of `check_common`;
+    `_format`, its part of the file format; and three methods, which `fit` calls in this order:
 
-    * `_settings()`: its other parameters, checked, as one record;
-    * `_encoders(rows, settings)`: fitted encoders, without shift;
-    * `_train(encoders, rows, settings, run)`: one model for the targets of the rows.
+    * `_settings()` returns its other parameters, checked, as one record;
+    * `_encoders(rows, settings)` returns fitted encoders, without shift;
+    * `_train(encoders, rows, settings, run)` returns one model for all targets of the rows.
 
     Attributes
     ----------
     stopped_early_ : bool
-        Whether time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient.
     n_features_in_, feature_names_in_
@@ -116,18 +116,18 @@ class TreeGPRegressor(
         sample_weight : array-like (n_rows,), optional
             Non-negative; an integer weight equals repeating the row.
         known_noise : array-like (n_rows,), optional
-            Known variance of each row's target, in units of y squared.
+            Known noise variance of each row's target, in units of y squared.
 
         Returns
         -------
         self
-            Fitted. If training fails or is interrupted, the estimator is left as it was.
+            Fitted. If training fails or is interrupted, the estimator is left unchanged.
 
         Notes
         -----
-        Arrays on a device are copied to the host. Equal rows (same features, targets and known
-        noise) are folded into one of their summed weight before training, which makes integer
-        weights and repeated rows the same to the last bit.
+        Arrays on a device are copied to the host. Before training, equal rows (same features,
+        targets and known noise) are merged into one whose weight is their sum. So integer weights
+        and repeated rows give the same result to the last bit.
         """
         if y is None:
             name = type(self).__name__
@@ -137,12 +137,17 @@ class TreeGPRegressor(
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
     ) -> Self:
-        """Add rows exactly: as if the same orders and weights had seen all rows from the start.
+        """Add training rows, with the fitted parameters unchanged.
 
-        Percentiles, target scale, noise and mixture weights stay as fitted. On an estimator that is
-        not fitted this is `fit`. The rows are checked now, in O(k) for k rows, and inserted before
-        the next question is answered, together with all others that wait: O(n + k log k) per tree,
-        and for a sum of trees a solve that resumes from the last one.
+        The posterior is that of the fitted orders, weights and noise given all rows; box,
+        percentiles, target scale and mixture weights stay as fitted too. On an estimator that is
+        not fitted this is `fit`, which has the same parameters.
+
+        Notes
+        -----
+        The rows are checked at once, in O(k) for k rows. They are inserted before the next
+        prediction, together with all other waiting rows, in O(n + k log k) per tree.
+        `ForestGPRegressor` then also solves, starting from the previous solution.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
@@ -161,11 +166,14 @@ class TreeGPRegressor(
         return float(super().score(*map(to_host, (X, y, sample_weight))))
 
     def refresh(self) -> Self:
-        """Fit again on all rows seen: new box, new percentiles, new orders."""
+        """Fit again from scratch on all rows passed to `fit` and `partial_fit`.
+
+        Raises ValueError if the training rows were not kept.
+        """
         check_is_fitted(self)
         if self.rows_ is None:
             raise ValueError(
-                "refresh needs the training rows, and this model does not have them: fit with "
+                "refresh needs the training rows, which this model does not hold: fit with "
                 "keep_rows=True, and save with training_data=True"
             )
         rows = self.rows_
@@ -201,7 +209,7 @@ class TreeGPRegressor(
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: a fitted model as in a model file, training rows included."""
+        """State for pickle and copy: a fitted model as in a model file, with kept rows."""
         state = dict(super().__getstate__())
         if "_stream" not in state:
             return state
@@ -211,7 +219,7 @@ class TreeGPRegressor(
         return state | {"_packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From pickle and copy; messages are computed again, to the same bits."""
+        """Restore from pickle or copy; messages are computed again, to the same bits."""
         packed = state.pop("_packed", None)
         super().__setstate__(state)
         if packed is not None:
@@ -219,13 +227,13 @@ class TreeGPRegressor(
             self._restore(unpack_model(header, arrays, self._format))
 
     def _describe_rows(self) -> str:
-        """Number of rows, for `repr`; rows that wait stay where they are."""
+        """Number of rows, for `repr`; does not insert waiting rows."""
         waiting = sum(batch.n_rows for batch in self._stream.waiting)
         more = f" and {waiting:,} waiting" if waiting else ""
         return f"{self._stream.n_rows:,} rows{more}"
 
     def _state(self) -> ModelState:
-        """All that a fitted model is, beside its parameters; rows that wait are inserted first."""
+        """State of a fitted model, without its parameters; inserts waiting rows first."""
         stream = self._inserted()
         names = getattr(self, "feature_names_in_", None)
         return ModelState(
@@ -242,7 +250,7 @@ class TreeGPRegressor(
         )
 
     def _restore(self, state: ModelState) -> None:
-        """Make this a fitted model."""
+        """Set all fitted attributes."""
         self.encoders_ = state.encoders
         self.target_mean_, self.target_scale_ = state.target_mean, state.target_scale
         self.one_dimensional_ = state.one_dimensional
@@ -258,7 +266,10 @@ class TreeGPRegressor(
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
     ) -> Self:
-        """Train on rows that may have lost their names; nothing is set before all is done."""
+        """Train; fitted attributes are set only at the end.
+
+        feature_names: names of the columns, if X has lost them; by default those of X.
+        """
         check_common(self.get_params(deep=False))
         settings = self._settings()
         data = real_array(X, self)
@@ -301,9 +312,9 @@ class TreeGPRegressor(
     def _train_targets(
         self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any
     ) -> tuple[list[Trained], str]:
-        """Train one model per target, or one for all; and what ended training, if anything did.
+        """Train one model per target, or one for all; also return what ended training early, if so.
 
-        What is left of the time budget is shared among the targets to come.
+        The rest of the time budget is shared equally by the models not trained yet.
         """
         parameters = self.get_params(deep=False)
         budget = parameters["time_budget"]
@@ -331,15 +342,24 @@ class TreeGPRegressor(
 
 
 def load(path: str | Path) -> TreeGPRegressor:
-    """Read a model that `save` wrote; predictions are the same bits.
+    """Read a model that `save` wrote; its predictions have the same bits.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Nothing in it is executed.
+
+    Returns
+    -------
+    TreeGPRegressor
+        The fitted estimator, of the class that was saved.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ModelFileError
-        If it is truncated, edited, foreign, or newer than this version of triegp. Nothing in a file
-        is executed, and nothing is half-loaded.
+        If it is truncated, edited, not a model file, or from a newer version of triegp.
     """
     header, arrays = read_file(path)
     name = header.get("estimator")
@@ -350,12 +370,12 @@ def load(path: str | Path) -> TreeGPRegressor:
         model = ESTIMATORS[name](**header["parameters"])
         model._restore(unpack_model(header, arrays, model._format))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelFileError(f"{path} does not hold a whole model: {error!r}") from error
+        raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
     return model
 
 
 def _feature_names(X: Any) -> Any:
-    """Names of the columns of X, or None; scikit-learn's rules."""
+    """Names of the columns of X by the rules of scikit-learn, or None."""
     reader = BitEncoder()
     validate_data(reader, X, reset=True, skip_check_array=True)
     return getattr(reader, "feature_names_in_", None)

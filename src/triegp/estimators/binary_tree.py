@@ -25,27 +25,27 @@ from triegp.tree.rows import Rows
 class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Exact Gaussian-process regression with a mixture of binary tree kernels.
 
-    Every member is a binary tree GP with its own bit order and weights, learned by maximum
-    likelihood. The prediction is the mixture of the members, a full distribution at every row.
+    Each member is a binary tree GP with its own bit order and weights, learned by maximum
+    likelihood. The prediction is the mixture of the members, a full distribution at each row.
 
     Parameters
     ----------
     preset : {"default", "paper-bte", "paper-bt"}, default="default"
-        Source of all parameters below that are None. The paper's presets reproduce its experiments:
-        480 random orders on one grid, 20 of them trained by BFGS, mixed by their training nll
-        ("paper-bte") or the best one alone ("paper-bt").
+        Gives the values of all parameters below that are None. The paper's presets reproduce its
+        experiments: 480 random orders on one grid, of which 20 are trained by BFGS. "paper-bte"
+        mixes them by their training nll, "paper-bt" keeps the best one.
     n_members : int, optional
         Number of trees: 24 by default, 20 with the paper's presets.
     n_candidates : int, optional
-        Random orders to begin with: 30 per member by default; 480 in all with the paper's presets
-        or if shift is False.
+        Number of random orders to choose from before training, per grid: 30 by default, 480 with
+        the paper's presets. There is one grid per member, or one in all if shift is False.
     scaling : {"minmax", "ecdf", "both"}, optional
         How features are mapped onto [0, 1], as in `BitEncoder`; "both", the default, alternates
         between the members. "minmax" with the paper's presets.
     precision : "auto", "paper", int or array-like (n_features,), optional
         Bits per feature, as in `BitEncoder`: "auto" by default, "paper" with the paper's presets.
     shift : bool, optional
-        Whether every member has its own, randomly shifted grid: True by default, False with the
+        Whether each member has its own, randomly shifted grid: True by default, False with the
         paper's presets.
     outside : {"clip", "unrelated", "error"}, default="clip"
         Treatment of rows outside the training box: moved to its border, unrelated to all training
@@ -53,69 +53,70 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     nugget : {"row", "bit"}, optional
         What the last weight means, as in `BitOrder`: "row" by default.
     noise : float, optional
-        Noise variance (its floor, with the row nugget), relative to the variance of y: 1e-5 by
-        default. The paper's presets train with 1e-5 and predict with 1 / n.
+        Noise variance relative to the variance of y: 1e-5 by default. With nugget="row" it is a
+        floor, to which the learned nugget is added. The paper's presets train with 1e-5 and predict
+        with 1 / n.
     learn_scale : bool, optional
         Whether the prior variance is learned: True by default, False with the paper's presets.
     optimizer : {"lbfgs", "bfgs"}, optional
-        "lbfgs" by default, "bfgs" with the paper's presets. "bfgs" keeps a q x q matrix and refuses
-        more than 5,000 bits.
+        "lbfgs" by default, "bfgs" with the paper's presets. "bfgs" keeps a q x q matrix and raises
+        ValueError for more than 5,000 bits.
     max_iter : int, optional
-        Steps of the optimiser at most: 200 by default, 1,000 with the paper's presets.
+        Largest number of optimiser steps: 200 by default, 1,000 with the paper's presets.
     tol : float, optional
         Stop when every component of the gradient of nll / n is below this: 1e-3 by default, 1e-4
         with the paper's presets.
     mixture : {"calibrated", "stacking", "softmax", "best"}, optional
-        How members are mixed. "stacking": with the weights that maximise the leave-one-out density.
-        "calibrated", the default: the same, and the members' means are shrunk towards their
-        average, their variances scaled, and an outlier component added, all by leave-one-out.
-        "softmax": by the softmax of their training nll per row. "best": only the member with the
-        lowest.
+        How members are mixed: "calibrated" by default, "softmax" with "paper-bte", "best" with
+        "paper-bt". "stacking": with the weights that maximise the leave-one-out density.
+        "calibrated": also shrinks the members' means towards their average, scales their variances
+        and adds an outlier component, all by leave-one-out. "softmax": with the softmax of -nll /
+        temperature, for the training nll per row. "best": only the member of lowest nll.
     temperature : float, optional
-        Temperature of the softmax: 0.01 by default.
+        Temperature for mixture="softmax": 0.01 by default.
     multi_target : {"own", "shared"}, default="own"
         Whether each column of y trains its own orders and weights, or all share one set.
     time_budget : float, optional
         Seconds after which training ends with the best found so far and a ConvergenceWarning; no
         limit by default.
     on_interrupt : {"raise", "keep"}, default="raise"
-        Whether Ctrl-C ends `fit` with KeyboardInterrupt, or keeps the best found so far.
+        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding. A fitted model lives in the host's memory and predicts on
+        result is the same to rounding. A fitted model lies in the host's memory and predicts on
         the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
         1 shows progress bars.
     random_state : int, RandomState, Generator or None, default=None
-        Draws grids and candidates.
+        Source of random numbers, for grids and candidates.
 
     Attributes
     ----------
     ensembles_ : tuple of Ensemble
         One per target, or one for all.
     encoders_ : tuple of BitEncoder
-        The box, its percentiles and precision, without shift: one per scaling.
+        Box, percentiles and precision, without shift; one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
-        How targets are standardised.
+        Mean and standard deviation by which targets are standardised.
     log_marginal_likelihood_ : float or float64 (n_targets,)
         Log marginal likelihood of the training targets in their own units, averaged over the
         members by weight.
     loo_score_ : float
         Mean leave-one-out log density of the training targets in their own units.
     one_dimensional_ : bool
-        Whether y came as one vector.
+        Whether y was passed as a vector.
     stopped_early_ : bool
-        Whether time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient, over all members.
     n_iter_ : int
-        Steps of the optimiser, for the member that took most.
+        Optimiser steps of the member that took most.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -134,10 +135,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Paper, section 5. Training is O(n) per evaluation of the likelihood; see `docs/training.md`.
-    Predictions describe a new observation, noise included; latent=True describes the function. With
-    K members predictions of m rows are O(K m), leave-one-out is O(K n). `predict_distribution` has
-    one component per member and a last one for outliers. A sample of `sample_y` is drawn exactly
-    from one member, which is drawn by weight, in O(K (n + m) + m n_samples).
+    Predictions are for a new observation, noise included; latent=True predicts the function. With K
+    members, predicting m rows is O(K m) and leave-one-out is O(K n). `predict_distribution` has one
+    component per member and, if calibrated, a last one for outliers. `sample_y` draws each sample
+    exactly, from one member drawn by weight, in O(K (n + m) + m n_samples).
     """
 
     _format = PartFormat("ensemble", pack_ensemble, unpack_ensemble)
@@ -195,12 +196,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:
-        """One per target, or one for all; rows that wait are inserted first."""
+        """One per target, or one for all; waiting rows are inserted first."""
         return cast(tuple[Ensemble, ...], self._inserted().fitted)
 
     @property
     def n_iter_(self) -> int:
-        """Steps of the optimiser, for the member that took most; at least 1."""
+        """Optimiser steps of the member that took most; at least 1."""
         check_is_fitted(self)
         ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
         steps = [member.trained.n_iter for part in ensembles for member in part.members]

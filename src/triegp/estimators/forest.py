@@ -28,71 +28,73 @@ from triegp.tree.rows import Rows
 class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Gaussian-process regression with a sum of binary trees as kernel.
 
-    y = f_1(x) + ... + f_T(x) + noise, every f_t a binary tree GP on its own grid: one Gaussian
-    process whose kernel is the sum of the trees'. One tree is piecewise constant on one grid; a sum
-    over shifted grids is nearly smooth. Orders, weights and noise are learned inside the sum by
-    stochastic gradients of the marginal likelihood; see `docs/forest.md`.
+    y = f_1(x) + ... + f_T(x) + noise, with each f_t a binary tree GP on its own grid. This is one
+    Gaussian process whose kernel is the sum of the trees' kernels. A single tree is piecewise
+    constant on its grid; a sum over shifted grids is nearly smooth. Orders, weights and noise are
+    learned jointly by stochastic gradients of the marginal likelihood; see `docs/forest.md`.
 
     Parameters
     ----------
     n_trees : int, default=64
         Number of trees in the sum, T.
     init : {"even", "random", "trained"}, default="even"
-        Bit orders to begin with. "even": a feature's bits by the width of their cells, features in
-        a random order for every tree. "random": features shuffled again at every depth. "trained":
-        the orders of 16 single trees trained first, each on several grids.
+        Initial bit orders. "even": bits sorted by the width of their cells, features in a random
+        order per tree. "random": features shuffled again at each depth. "trained": the orders of 16
+        single trees that are trained first, each used on several grids.
     slope : float, default=1.5
-        How fast the variance falls with the width of the cells for init="even"; learned further.
+        For init="even": initial exponent with which the remaining variance falls with the width of
+        the cells. Training changes it.
     scaling : {"minmax", "ecdf", "both"}, default="both"
         How features are mapped onto [0, 1], as in `BitEncoder`; "both" alternates between trees.
     precision : "auto", "paper", int or array-like (n_features,), default=8
         Bits per feature, as in `BitEncoder`.
     max_iter : int, default=40
-        Steps of the optimiser, and a quarter of that on more rows; 0 learns the scale only.
+        Optimiser steps on `train_rows` rows. If there are more rows, a quarter as many steps on up
+        to 4 `train_rows` rows follow. 0 learns only the scale.
     train_rows : int, default=5000
-        Rows that training uses first, drawn at random; at most four times as many in the end. The
-        model is always conditioned on all rows.
+        Number of random rows for the first stage of training. The model is always conditioned on
+        all rows.
     variance : {"auto", "exact", "samples", "cheap"}, default="auto"
-        How variances are computed: by one solve per row, from samples, by whichever of the two
-        costs less, or in one pass from the single trees, calibrated on leave-one-out. Used by
-        `fit`: a change afterwards has no effect.
+        How variances are computed. "exact": by one solve per row. "samples": from posterior
+        samples. "auto": by the cheaper of these two. "cheap": without solves, from the variances of
+        the single trees, calibrated by leave-one-out. Fixed by `fit`; later changes have no effect.
     variance_error : float, default=0.2
-        Relative standard error of variances from samples, the same at every row: 2 / error^2
-        samples are drawn.
+        Relative standard error of variances from samples, the same at each row; 2 / error^2 samples
+        are drawn.
     calibrated : bool, default=True
-        Whether the tails of new observations are learned by leave-one-out; otherwise they are
-        Gaussian.
+        Whether the tails of the predictive distribution are learned by leave-one-out; otherwise it
+        is Gaussian.
     outside : {"clip", "unrelated", "error"}, default="clip"
         Treatment of rows outside the training box: moved to its border, unrelated to all training
         rows, or a ValueError.
     time_budget : float, optional
         Seconds after which training ends with the best found so far and a ConvergenceWarning; no
-        limit by default. The solve on all rows is not counted.
+        limit by default. The solve on all rows comes after that and is not limited.
     on_interrupt : {"raise", "keep"}, default="raise"
-        Whether Ctrl-C ends `fit` with KeyboardInterrupt, or keeps the best found so far.
+        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding. A fitted model lives in the host's memory and predicts on
+        result is the same to rounding. A fitted model lies in the host's memory and predicts on
         the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
         1 shows progress bars.
     random_state : int, RandomState, Generator or None, default=None
-        Draws grids, orders, rows and probes.
+        Source of random numbers, for grids, orders, rows and probes.
 
     Attributes
     ----------
     forests_ : tuple of FittedForest
         One per target.
     encoders_ : tuple of BitEncoder
-        The box, its percentiles and precision, without shift: one per scaling.
+        Box, percentiles and precision, without shift; one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
-        How targets are standardised.
+        Mean and standard deviation by which targets are standardised.
     log_marginal_likelihood_ : float or float64 (n_targets,)
         Log marginal likelihood of the training targets in their own units: exact up to 2,000 rows,
         otherwise estimated.
@@ -103,16 +105,16 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     loo_variance_error_ : float
         Relative standard error of leave-one-out variances; 0 if they are exact.
     one_dimensional_ : bool
-        Whether y came as one vector.
+        Whether y was passed as a vector.
     stopped_early_ : bool
-        Whether time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training.
     diverged_ : bool
-        Whether training was given up because the likelihood fell or solves failed (with a
-        ConvergenceWarning); the best state before is kept.
+        Whether training stopped because the likelihood fell or solves failed. `fit` then issues a
+        ConvergenceWarning and keeps the best parameters found before.
     n_evaluations_ : int
         Evaluations of the likelihood's gradient, over all targets.
     n_iter_ : int
-        Steps of the optimiser, for the target that took most.
+        Optimiser steps of the target that took most.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -130,12 +132,13 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     Notes
     -----
-    Every product with the kernel is O(n T); `fit` takes some hundreds of them on few rows and some
-    tens on all. Means are O(T log n) per row. Leave-one-out is exact up to 2,000 rows; beyond, its
-    variances have a relative standard error of 18 % (27 % from 10,000 rows on, 41 % from 60,000).
-    A deviation from samples depends on which rows are asked together, within its error. Tails scale
-    observations, not the function (`latent=True`). Each target has its own forest. 25,600 rows of 8
-    features took 380 MiB at the peak, prediction included.
+    A product with the kernel matrix is O(n T). `fit` takes some hundreds of them on the training
+    rows of the stages and some tens on all rows. Means are O(T log n) per row. Leave-one-out is
+    exact up to 2,000 rows; beyond, its variances have a relative standard error of 18 % (27 % from
+    10,000 rows on, 41 % from 60,000). Variances from samples depend, within their error, on which
+    rows are predicted together. Tails apply to observations, not to the function (`latent=True`).
+    Each target has its own forest. Peak memory for 25,600 rows of 8 features was 380 MiB,
+    prediction included.
     """
 
     _format = PartFormat("forest", pack_forest, unpack_forest)
@@ -183,18 +186,18 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     @property
     def forests_(self) -> tuple[FittedForest, ...]:
-        """One per target; rows that wait are inserted first."""
+        """One per target; waiting rows are inserted first."""
         return cast(tuple[FittedForest, ...], self._inserted().fitted)
 
     @property
     def diverged_(self) -> bool:
-        """Whether training was given up, and the best state before kept."""
+        """Whether training stopped because the likelihood fell or solves failed."""
         check_is_fitted(self)
         return any(part.diverged for part in cast(tuple[FittedForest, ...], self._stream.fitted))
 
     @property
     def n_iter_(self) -> int:
-        """Steps of the optimiser, for the target that took most; at least 1."""
+        """Optimiser steps of the target that took most; at least 1."""
         check_is_fitted(self)
         forests = cast(tuple[FittedForest, ...], self._stream.fitted)
         return max(1, *(part.n_steps for part in forests))
@@ -254,8 +257,8 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         fitted = cast(FittedForest, trained.fitted)
         if fitted.diverged:
             warnings.warn(
-                f"training was given up after {fitted.n_steps} steps, since the likelihood fell or "
-                "solves failed; the best state is kept",
+                f"training stopped after {fitted.n_steps} steps because the likelihood fell or "
+                "solves failed; the best parameters found are kept",
                 ConvergenceWarning,
                 stacklevel=5,
             )

@@ -1,4 +1,4 @@
-"""Which features, and which bits of them, carry the variance."""
+"""Feature importances: shares of variance by feature and by bit."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Importances:
     Attributes
     ----------
     prior : float64 (n_features,)
-        Share of the function's prior variance, nugget left out: what the weights say.
+        Share of the prior variance of the function, nugget not included.
     explained : float64 (n_features,)
-        Share of the variance of the posterior mean over the training rows: what the data say. Parts
-        of a sum that are not independent can have small negative shares.
+        Share of the variance of the posterior mean over the training rows. Shares can be slightly
+        negative, because the contributions of features are not independent.
     prior_by_bit, explained_by_bit : float64 (n_features, n_depths)
-        The same by bit, most significant first; a shifted grid's first bit is the coarsest.
+        The same by bit, most significant first. A shifted grid has one more bit, its coarsest.
     """
 
     prior: Floats
@@ -41,7 +41,7 @@ class Importances:
 
 
 class ImportancesMixin:
-    """Importances as a fitted estimator tells them; `_importances` gives one a target."""
+    """Public attributes of importances; subclasses implement `_importances`, one per target."""
 
     one_dimensional_: bool
     _importances: Callable[[], list[Importances]]
@@ -49,12 +49,12 @@ class ImportancesMixin:
 
     @property
     def feature_importances_(self) -> Floats:
-        """Share of explained variance by feature, (n_features,) or (n_features, n_targets)."""
+        """Share of explained variance per feature, (n_features,) or (n_features, n_targets)."""
         return self._shape([part.explained for part in self._importances()])
 
     @property
     def importances_(self) -> Importances | list[Importances]:
-        """Shares of prior and explained variance, by feature and by bit; one a target."""
+        """Shares of prior and explained variance, by feature and by bit; a list if y was 2-d."""
         parts = self._importances()
         return parts[0] if self.one_dimensional_ else parts
 
@@ -74,7 +74,7 @@ def importances(ensemble: Ensemble, target: int) -> Importances:
 
 
 def forest_importances(model: ForestModel) -> Importances:
-    """Importances of a forest: shares of its prior, and of its posterior mean. O(n T)."""
+    """Importances of a forest. O(n T)."""
     f = model.rows.y - model.variance * model.alpha  # K alpha, the posterior mean
     weight = model.rows.weight
     count = np.ones_like(f) if weight is None else weight
@@ -92,9 +92,9 @@ def forest_importances(model: ForestModel) -> Importances:
 
 
 def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
-    """Shares by feature and bit, (n_features, largest precision) each.
+    """Prior and explained shares of a member, (n_features, largest precision) each.
 
-    f = sum over levels of w_l K_l alpha, so level l explains w_l f' K_l alpha of f'f.
+    The posterior mean is f = sum_l w_l K_l alpha, so level l explains w_l f' K_l alpha of f' f.
     """
     posterior = member.posteriors[target]
     order, rows = member.order, posterior.rows
@@ -114,7 +114,7 @@ def _by_feature(by_level: Floats, member: Member) -> Floats:
 
 
 def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
-    """What belongs to each feature and each of its bits, (n_features, largest precision)."""
+    """Values by level, arranged by feature and bit, (n_features, largest precision)."""
     out = np.zeros((encoder.n_features_in_, int(encoder.precision_.max())))
     bits = order.key_bits
     np.add.at(out, (features_of(encoder)[bits], depths_of(encoder)[bits]), by_level)
@@ -122,6 +122,6 @@ def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> F
 
 
 def _share(parts: Floats) -> Floats:
-    """Of their sum; equal shares where it is not positive."""
+    """Parts divided by their sum; equal shares if the sum is not positive."""
     total = float(parts.sum())
     return parts / total if total > 0 else np.full_like(parts, 1.0 / parts.size)

@@ -1,4 +1,4 @@
-"""Rows as users pass them: targets, weights and known noise, checked; equal rows folded."""
+"""Checks of targets, weights and known noise; merging of equal rows; standardisation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Ints = npt.NDArray[np.int64]
 def read_rows(
     X: npt.NDArray[Any], y: Any, sample_weight: Any, known_noise: Any, *, all_zero: bool = False
 ) -> Rows:
-    """Rows with y (n, k), checked; X as `real_array` returns it.
+    """Check the arguments and return them as Rows with y (n, k).
 
-    all_zero: whether all weights may be 0.
+    X: as `real_array` returns it. all_zero: whether all weights may be 0.
     """
     n_rows = X.shape[0]
     targets = check_targets(y)
     if n_rows != targets.shape[0]:
         raise ValueError(
-            f"X and y must have the same number of rows, got {n_rows}, {targets.shape[0]}"
+            f"X and y must have the same number of rows, got {n_rows} and {targets.shape[0]}"
         )
     weight = check_weight(sample_weight, n_rows)
     known = None
@@ -41,7 +41,7 @@ def read_rows(
 
 
 def check_targets(y: Any) -> Floats:
-    """Targets as columns (n, k)."""
+    """Targets as columns (n, k); raises ValueError unless they are finite numbers."""
     if y is None:
         raise ValueError("y must be given: this estimator requires y to be passed, got None")
     array = np.asarray(y)
@@ -58,7 +58,7 @@ def check_targets(y: Any) -> Floats:
 
 
 def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
-    """Sample weights as a vector (n,), or None; a single number counts for all rows."""
+    """Sample weights as a vector (n,), or None; a single number applies to all rows."""
     if sample_weight is None:
         return None
     weight = np.asarray(sample_weight)
@@ -68,7 +68,7 @@ def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
 
 
 def copy_rows(rows: Rows) -> Rows:
-    """Copies that nobody else can change; features stay float32 if they came as float32."""
+    """Copy the rows, so that the caller cannot change them; float32 features stay float32."""
     X = np.array(rows.X)
     if X.dtype != np.float32:
         X = X.astype(np.float64)
@@ -77,10 +77,10 @@ def copy_rows(rows: Rows) -> Rows:
 
 
 def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
-    """Fold equal rows into one, whose weight is the sum of theirs; drop rows of weight 0.
+    """Merge equal rows into one whose weight is their sum; drop rows of weight 0.
 
-    Training then depends neither on the order of weighted rows nor on whether a row came twice or
-    with weight 2. Rows that are all different and have no weights are returned as they are.
+    Training then does not depend on the order of weighted rows, and a row that appears twice equals
+    a row of weight 2. Rows that are all different and have no weights are returned unchanged.
 
     Parameters
     ----------
@@ -90,13 +90,14 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
     Returns
     -------
     rows : Rows
-        In lexicographic order of features, targets and known noise, if anything was folded.
+        In lexicographic order of features, targets and known noise, if anything was merged.
     index : int64 (n,) or None
-        Row that each row became, -1 if its weight is 0; None if nothing was folded.
+        For each input row its index in the output, -1 if its weight is 0; None if the rows are
+        returned unchanged.
 
     Notes
     -----
-    O(n d) to look for equal rows by their hashes, O(n log n (d + k)) to fold them.
+    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to merge them.
     """
     weight = rows.weight
     if weight is not None and (weight == 1.0).all():
@@ -120,7 +121,10 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
 
 
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
-    """Mean and deviation of each target; repeating a row equals weighing it. 1 for constants."""
+    """Weighted mean and standard deviation of each target, (k,) each.
+
+    A row of weight c equals c rows. The deviation of a constant target is set to 1.
+    """
     count = np.ones(targets.shape[0]) if weight is None else weight
     total = count.sum()
     size = np.abs(targets[count > 0]).max(axis=0)

@@ -1,4 +1,4 @@
-"""Parameters that both estimators have: their checks, and what a fit makes of them."""
+"""Parameters that both estimators share: their checks, and what `fit` derives from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ ON_INTERRUPT = ("raise", "keep")
 
 
 def check_common(parameters: dict[str, Any]) -> None:
-    """Raise an error for parameters, common to both estimators, that make no sense."""
+    """Raise ValueError if a parameter that both estimators share is invalid.
+
+    Raises RuntimeError if engine="cuda" cannot run here.
+    """
     one_of("outside", parameters["outside"], OUTSIDE)
     boolean("keep_rows", parameters["keep_rows"])
     one_of("multi_target", parameters.get("multi_target", "own"), MULTI_TARGETS)
@@ -29,13 +32,13 @@ def check_common(parameters: dict[str, Any]) -> None:
         positive_number("time_budget", parameters["time_budget"])
     verbose = parameters["verbose"]
     if not hasattr(verbose, "__index__") or verbose < 0:
-        raise ValueError(f"verbose must be an integer, 0 or more, got {verbose!r}")
+        raise ValueError(f"verbose must be an integer >= 0, got {verbose!r}")
     count_threads(parameters["n_jobs"])
     check_engine(parameters["engine"])
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Threads for scikit-learn's n_jobs."""
+    """Number of threads for n_jobs, with the meaning it has in scikit-learn."""
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
@@ -52,7 +55,7 @@ def fit_encoders(
     outside: str,
     margin: float = 0.0,
 ) -> tuple[BitEncoder, ...]:
-    """One encoder per scaling, without shift; "both" is two of them. As in `BitEncoder`."""
+    """One fitted `BitEncoder` per scaling, without shift; two of them for "both"."""
     scalings = ("minmax", "ecdf") if scaling == "both" else (scaling,)
     return tuple(
         BitEncoder(scaling=one, precision=precision, outside=outside, margin=margin).fit(
@@ -63,14 +66,14 @@ def fit_encoders(
 
 
 def group_targets(n_targets: int, multi_target: str) -> list[list[int]]:
-    """Targets that are trained together."""
+    """Groups of targets that are trained together."""
     if multi_target == "shared":
         return [list(range(n_targets))]
     return [[t] for t in range(n_targets)]
 
 
 def share_budget(time_budget: float | None, began: float, n_left: int) -> float | None:
-    """Seconds for the next of n_left equal parts of what is left of a budget."""
+    """Seconds for the next group of targets: an equal share of the rest of the budget."""
     if time_budget is None:
         return None
     return max(0.0, time_budget - (time.monotonic() - began)) / n_left

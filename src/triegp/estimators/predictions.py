@@ -1,4 +1,4 @@
-"""Predictions of a fitted estimator, as scikit-learn asks for them."""
+"""Prediction methods of the estimators."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ Floats = npt.NDArray[np.float64]
 class Predictor:
     """Predictions, densities, samples and leave-one-out of a fitted estimator.
 
-    Rows may lie on a device (CuPy, PyTorch, anything with DLPack or CUDA's array interface): they
-    are copied to the host, and predictions are returned as the same kind of array on that device.
+    X may be an array on a device (CuPy, PyTorch, or any type with DLPack or CUDA's array
+    interface). It is copied to the host, and predictions are returned as the same kind of array on
+    that device.
 
     Attributes
     ----------
     encoders_ : tuple of BitEncoder
-        The box, its percentiles and precision, without shift: one per scaling.
+        Box, percentiles and precision, without shift; one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
-        How targets are standardised.
+        Mean and standard deviation by which targets are standardised.
     one_dimensional_ : bool
-        Whether y came as one vector.
+        Whether y was passed as a vector.
     """
 
     encoders_: tuple[BitEncoder, ...]
@@ -61,21 +62,24 @@ class Predictor:
         ----------
         X : array-like (m, n_features)
             New rows.
-        return_std, return_cov : bool
-            Whether to return deviations (m,) or the matrix (m, m) too; with several targets
-            (m, n_targets) and (m, m, n_targets).
-        latent : bool
-            Whether to describe the function instead of a new observation of it.
+        return_std, return_cov : bool, default=False
+            Whether to return standard deviations or the covariance matrix too; not both.
+        latent : bool, default=False
+            Whether to predict the function instead of a new observation, which includes noise.
 
         Returns
         -------
         mean : float64 (m,) or (m, n_targets)
-        std or cov, if asked for
+            Mean.
+        std : float64 (m,) or (m, n_targets)
+            Standard deviation, if return_std.
+        cov : float64 (m, m) or (m, m, n_targets)
+            Covariance, if return_cov.
 
         Notes
         -----
-        The mean alone is O(m) per tree and does no work for variances. Memory is O(m), except for
-        the covariance matrix.
+        The mean alone costs O(m) per tree; variances are then not computed. Memory is O(m), except
+        for the covariance matrix.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
@@ -90,24 +94,24 @@ class Predictor:
     def predict_distribution(
         self, X: Any, *, latent: bool = False
     ) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """The predictive distribution, one per target if y has several.
+        """Predictive distribution at new rows; a list with one per target if y was 2-dimensional.
 
         Parameters
         ----------
         X : array-like (m, n_features)
             New rows.
         latent : bool, default=False
-            Whether to describe the function instead of a new observation of it.
+            Whether to predict the function instead of a new observation, which includes noise.
 
         Returns
         -------
-        PredictiveDistribution
-            A mixture of Gaussians at every row, with methods `mean`, `std`, `quantile`, `interval`,
+        PredictiveDistribution or list of PredictiveDistribution
+            A mixture of Gaussians at each row, with methods `mean`, `std`, `quantile`, `interval`,
             `cdf`, `pdf`, `log_prob` and `sample`. Its arrays lie in the host's memory.
 
         Notes
         -----
-        O(K m) memory for K components; the other methods work in blocks of rows.
+        Takes O(K m) memory for K components. The other methods work in blocks of rows.
         """
         data = self._read_features(X)
         found = [units.predict_distribution(t, data, latent=latent) for t in self._targets()]
@@ -116,7 +120,22 @@ class Predictor:
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, latent: bool = False
     ) -> Any:
-        """Quantiles of new observations, (m, q) or (m, q, n_targets) for q numbers in (0, 1)."""
+        """Quantiles of new observations.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        quantiles : float or array-like (k,), default=(0.05, 0.5, 0.95)
+            Probabilities, strictly between 0 and 1.
+        latent : bool, default=False
+            Whether to predict the function instead of a new observation, which includes noise.
+
+        Returns
+        -------
+        float64 (m, k) or (m, k, n_targets)
+            Quantiles; k is 1 for a single number.
+        """
         q = check_quantiles(quantiles)
         data = self._read_features(X)
         work = units.predict_quantiles
@@ -124,11 +143,26 @@ class Predictor:
         return like(self._shape(found), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
-        """Central interval that holds a new observation with probability `coverage`, (m, 2)."""
+        """Central interval that contains a new observation with probability `coverage`.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        coverage : float, default=0.9
+            Probability, strictly between 0 and 1.
+        latent : bool, default=False
+            Whether to predict the function instead of a new observation, which includes noise.
+
+        Returns
+        -------
+        float64 (m, 2) or (m, 2, n_targets)
+            Lower and upper end.
+        """
         return self.predict_quantiles(X, interval_quantiles(coverage), latent=latent)
 
     def log_density(self, X: Any, y: Any) -> Any:
-        """Log density of new observations, (m,) or (m, n_targets)."""
+        """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X."""
         data = self._read_features(X)
         targets = self._read_targets(y, data.shape[0])
         columns = zip(self._targets(), targets.T, strict=True)
@@ -138,10 +172,24 @@ class Predictor:
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, *, latent: bool = False
     ) -> Any:
-        """Joint samples of new observations, (m, n_samples) or (m, n_targets, n_samples).
+        """Joint samples of new observations.
 
-        A sample is one function, drawn at all rows together. Noise and outliers are drawn
-        independently for each row.
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        n_samples : int, default=1
+            Number of samples.
+        random_state : int, RandomState, Generator or None, default=0
+            Source of random numbers.
+        latent : bool, default=False
+            Whether to sample the function instead of new observations, which include noise.
+
+        Returns
+        -------
+        float64 (m, n_samples) or (m, n_targets, n_samples)
+            Each sample is one function, evaluated at all rows. Noise and outliers are drawn
+            independently for each row.
         """
         data = self._read_features(X)
         n_samples = whole_number("n_samples", n_samples)
@@ -150,9 +198,10 @@ class Predictor:
         return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
     def loo_predict(self) -> tuple[Any, Any]:
-        """Mean and deviation of each training target, given all other rows; no refit.
+        """Leave-one-out mean and standard deviation of each training target, without refitting.
 
-        Rows of weight 0 have NaN.
+        Returns two arrays (n,) or (n, n_targets), with NaN for rows of weight 0. Each target is
+        predicted given all other rows, noise included.
         """
         check_is_fitted(self)
         targets = self._targets()
@@ -160,18 +209,24 @@ class Predictor:
         return self._shape(self._each_row(mean)), self._shape(self._each_row(std))
 
     def loo_log_density(self) -> Any:
-        """Log density of each training target, given all other rows; NaN for rows of weight 0."""
+        """Leave-one-out log density of each training target, (n,) or (n, n_targets).
+
+        NaN for rows of weight 0.
+        """
         check_is_fitted(self)
         return self._shape(self._each_row([units.loo_log_density(t) for t in self._targets()]))
 
     @property
     def rows_(self) -> Rows | None:
-        """The training rows as they came, or None if they were not kept."""
+        """The training rows as they were passed, or None if they are not kept."""
         return self._inserted().kept
 
     @property
     def log_marginal_likelihood_(self) -> Any:
-        """Of the training targets in their own units, (n_targets,) if y came as columns."""
+        """Log marginal likelihood of the training targets in their own units.
+
+        A float, or float64 (n_targets,) if y was 2-dimensional.
+        """
         return self._summarise()[0]
 
     @property
@@ -179,10 +234,10 @@ class Predictor:
         """Mean leave-one-out log density of the training targets in their own units."""
         return self._summarise()[1]
 
-    # How it is done
+    # Internal
 
     def _read_features(self, X: Any) -> npt.NDArray[Any]:
-        """New rows as an array; names and number of columns checked."""
+        """New rows as an array on the host; checks names and number of columns."""
         check_is_fitted(self)
         X = to_host(X)
         data = real_array(X, self)
@@ -200,7 +255,7 @@ class Predictor:
         return targets
 
     def _inserted(self) -> Stream:
-        """The models, after inserting the rows that wait."""
+        """The stream after inserting all waiting rows."""
         check_is_fitted(self)
         if self._stream.waiting:
             with self._lock:
@@ -209,7 +264,7 @@ class Predictor:
         return self._stream
 
     def _each_row(self, values: Sequence[Floats]) -> list[Floats]:
-        """Values of the models' rows, one array per target, for the rows as they came."""
+        """Convert values per row of the models, one array per target, to the rows as passed."""
         stream = self._inserted()
         _, weight = stream.fitted[0].observed(0)
         out = []
@@ -221,7 +276,7 @@ class Predictor:
         return out
 
     def _targets(self) -> list[Target]:
-        """Every target with its model, its column there and its units."""
+        """One entry per target: its model, its column in that model, and its units."""
         fitted = self._inserted().fitted
         shared = len(fitted) == 1
         return [
@@ -238,7 +293,7 @@ class Predictor:
             evidence = [units.log_marginal_likelihood(t) for t in self._targets()]
             density = np.sum([units.loo_log_density(t) for t in self._targets()], axis=0)
             _, weight = fitted[0].observed(0)
-            if weight is not None:  # rows of weight 0 have no prediction
+            if weight is not None:  # leave-one-out is NaN for rows of weight 0
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
             value = evidence[0] if self.one_dimensional_ else np.array(evidence)
@@ -246,5 +301,5 @@ class Predictor:
         return self._summary[1:]
 
     def _shape(self, values: Sequence[Floats]) -> Floats:
-        """One array per target as the targets came: alone, or stacked along the last axis."""
+        """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)

@@ -1,8 +1,8 @@
-"""Rows that come later: checked when they come, inserted before the next question is answered.
+"""Rows added by `partial_fit`: checked at once, inserted before the next prediction.
 
-Inserting rows is a merge of sorted keys and a sweep over every trie, O(n) for any number of rows.
-Batches therefore wait, and all that wait are inserted together: k new rows cost O(k), and each
-question O(n) if rows wait.
+Inserting rows merges sorted keys and sweeps over every trie, which is O(n) for any number of rows.
+So batches wait, and all waiting batches are inserted together. `partial_fit` then costs O(k) for k
+rows, and the next prediction costs O(n) more.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from triegp.tree.rows import Rows, join_rows
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MAX_BATCHES = 256  # that wait one by one; then they are joined
+MAX_BATCHES = 256  # waiting batches beyond this number are joined into one
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Trained models, the rows they have seen if they are kept, and rows that wait.
+    """Trained models, their training rows if they are kept, and batches that wait.
 
-    An estimator holds one at a time and replaces it as a whole while it holds its lock: readers see
-    all of a change or none.
+    An estimator replaces its stream as a whole, while it holds its lock. So readers in other
+    threads see all of a change or none.
 
     Attributes
     ----------
     fitted : tuple of Fitted
         One for all targets, or one for each.
     kept : Rows or None
-        All rows seen, as they came, without those that wait.
+        All rows inserted so far, as they were passed; None if they are not kept.
     index : int64 (n,) or None
-        Row of the models that each row seen became, -1 for none; None if they are the same.
+        For each of these rows, its row in the models, -1 if it has weight 0; None if they are the
+        same.
     waiting : tuple of Rows
-        Batches as they came, checked.
+        Batches that are checked but not inserted yet, as they were passed.
     """
 
     fitted: tuple[Fitted, ...]
@@ -50,12 +51,12 @@ class Stream:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows seen, without those that wait."""
+        """Number of rows passed, without those that wait."""
         return self.fitted[0].n_rows if self.index is None else int(self.index.size)
 
 
 def queue_rows(stream: Stream, batch: Rows) -> Stream:
-    """The stream with one more batch that waits."""
+    """The stream with one more waiting batch."""
     waiting = (*stream.waiting, batch)
     if len(waiting) > MAX_BATCHES:
         waiting = (join_rows(waiting),)
@@ -63,7 +64,7 @@ def queue_rows(stream: Stream, batch: Rows) -> Stream:
 
 
 def insert_waiting(stream: Stream, mean: Floats, scale: Floats) -> Stream:
-    """Insert the rows that wait. O(n + k log k) per tree for k rows in all.
+    """Insert all waiting rows. O(n + k log k) per tree for k rows in all.
 
     mean, scale: float64 (n_targets,), how targets are standardised.
     """
@@ -91,17 +92,17 @@ def check_batch(
 
     mean, scale: float64 (n_targets,), how targets are standardised.
     """
-    codes = encoders[0].encode_array(batch.features)  # a row is outside for all encoders, or none
+    codes = encoders[0].encode_array(batch.features)  # all encoders have the same box
     if codes.unrelated is not None and codes.unrelated.any():
         row = int(np.argmax(codes.unrelated))
-        raise ValueError(f"X of added rows must lie inside the box, row {row} does not")
+        raise ValueError(f"X of added rows must lie inside the box, got row {row} outside")
     rows = standardise(batch, mean, scale)
     for part, group in zip(fitted, _groups(fitted), strict=True):
         part.check(rows.targets(group))
 
 
 def _groups(fitted: Sequence[Fitted]) -> list[list[int]]:
-    """Targets of each model: one each, or all in one."""
+    """Targets of each model: one target per model, or all targets in one model."""
     if len(fitted) == 1:
         return [list(range(fitted[0].n_targets))]
     return [[k] for k in range(len(fitted))]

@@ -1,7 +1,7 @@
 """Predictions of one target in the units of y.
 
-The model itself works on standardised targets. Units are applied last, so that no square of a scale
-appears unless it is asked for: targets of size 1e-300 or 1e300 are predicted like any others.
+Models work on standardised targets. Units are applied last, so that the square of the scale is
+computed only if the result is a variance. So targets of size 1e-300 or 1e300 can be predicted, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCK_ROWS = 1 << 16  # rows predicted at a time
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One target of an estimator: the model that holds it, its column there, and its units.
+    """One target of an estimator: its model, its column in that model, and its units.
 
     y = mean + scale * standardised y.
     """
@@ -33,7 +33,7 @@ class Target:
 
 
 def predict_mean(target: Target, X: Array, *, latent: bool) -> Floats:
-    """Mean, (m,); no work for variances."""
+    """Mean, (m,); variances are not computed."""
     parts = [part.mean() for _, part in _blocks(target, X, latent=latent, var=False)]
     return target.mean + target.scale * np.concatenate(parts)
 
@@ -68,7 +68,7 @@ def predict_log_density(target: Target, X: Array, y: Floats) -> Floats:
 
 
 def predict_distribution(target: Target, X: Array, *, latent: bool) -> PredictiveDistribution:
-    """The distribution itself, in the units of y."""
+    """Predictive distribution, in the units of y."""
     found = target.fitted.predict(X, target.column, var=True, latent=latent)
     means = target.mean + target.scale * found.means
     return PredictiveDistribution(found.weights, means, squared_scale(target) * found.variances)
@@ -83,7 +83,7 @@ def sample(
 
 
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
-    """Leave-one-out mean and deviation of the training targets, (n,) each."""
+    """Leave-one-out mean and standard deviation of the training targets, (n,) each."""
     return _moments(target, target.fitted.leave_one_out(target.column))
 
 
@@ -94,20 +94,20 @@ def loo_log_density(target: Target) -> Floats:
 
 
 def log_marginal_likelihood(target: Target) -> float:
-    """Of the training targets."""
+    """Log marginal likelihood of the training targets."""
     y, weight = target.fitted.observed(target.column)
     count = y.size if weight is None else float(weight.sum())
     return target.fitted.log_evidence(target.column) - count * float(np.log(target.scale))
 
 
 def squared_scale(target: Target) -> float:
-    """Square of the scale; ValueError if float64 cannot hold it."""
+    """Square of the scale; raises ValueError if it is outside the range of float64."""
     with np.errstate(over="ignore", under="ignore"):
         unit = float(np.square(target.scale))
     if not np.finfo(np.float64).tiny <= unit <= 1e300:
         raise ValueError(
             "variances of y must lie within float64, got a standard deviation of "
-            f"{target.scale:.3g}: rescale y, or ask for return_std"
+            f"{target.scale:.3g}: rescale y, or use return_std=True"
         )
     return unit
 
@@ -115,7 +115,7 @@ def squared_scale(target: Target) -> float:
 def _blocks(
     target: Target, X: Array, *, latent: bool, var: bool = True
 ) -> Iterator[tuple[slice, PredictiveDistribution]]:
-    """Predictions in blocks of rows, so that memory is O(K) per block, not O(K m)."""
+    """Predictions in blocks of 65,536 rows, so that memory for components is not O(K m)."""
     for start in range(0, max(X.shape[0], 1), BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
         yield rows, target.fitted.predict(X[rows], target.column, var=var, latent=latent)

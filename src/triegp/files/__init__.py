@@ -1,1 +1,1 @@
-"""Model files."""
+"""Reading and writing of model files."""

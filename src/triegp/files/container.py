@@ -1,8 +1,8 @@
 """Model files: one safetensors file with a JSON header. Nothing in it is ever executed.
 
-The header says what the arrays are; a digest over header and arrays tells an edited or truncated
-file. A file holds all that prediction, leave-one-out and `partial_fit` need, without the training
-rows; messages are swept anew on loading, to the same bits.
+The header describes the arrays. A digest over header and arrays detects edited or truncated files.
+A file holds everything that prediction, leave-one-out and `partial_fit` need, but not the training
+rows. Messages are computed again on loading, to the same bits.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ModelFileError(ValueError):
-    """A file that is not a whole, unedited model file that this version can read."""
+    """Raised for a file that is truncated, edited, not a model file, or from a newer version."""
 
 
 def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write header and arrays to a file, whole or not at all; one that is there is replaced."""
+    """Write header and arrays to a file, completely or not at all; replaces an existing file."""
     text = json.dumps({"version": VERSION, **header}, sort_keys=True)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    # One entry: safetensors writes several in any order, and the same model is the same file.
+    # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
     path = Path(path)
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with name.open("xb") as file:  # as readable as any new file, unlike what tempfile makes
+        with name.open("xb") as file:  # with default permissions, unlike tempfile
             file.write(save(arrays, metadata))
             file.flush()
             os.fsync(file.fileno())
@@ -55,9 +55,9 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        If there is no such file.
     ModelFileError
-        If it is truncated, edited, foreign, or newer than this version of triegp.
+        If it is truncated, edited, not a model file, or from a newer version of triegp.
     """
     path = Path(path)
     if not path.is_file():
@@ -67,16 +67,16 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
             metadata = file.metadata() or {}
             text = metadata.get(FORMAT)
             if text is None:
-                raise ModelFileError(f"{path} is a safetensors file, but not one of triegp")
+                raise ModelFileError(f"{path} is a safetensors file, but not a triegp model")
             header = _read_header(path, text)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except ModelFileError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelFileError(f"{path} is no model file, or is truncated: {error}") from error
+        raise ModelFileError(f"{path} is not a model file, or is truncated: {error}") from error
     signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
     if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
-        raise ModelFileError(f"{path} was changed after it was written: its digest does not fit")
+        raise ModelFileError(f"{path} was changed after it was written: its digest does not match")
     return header, arrays
 
 
@@ -91,7 +91,7 @@ def _read_header(path: Path, text: str) -> dict[str, Any]:
     if version > VERSION:
         raise ModelFileError(
             f"{path} has format version {version}; this triegp reads up to {VERSION}: "
-            "install a newer one"
+            "install a newer triegp"
         )
     return header
 

@@ -1,4 +1,4 @@
-"""Checks of what a model file holds: a file may say anything, and the engines check nothing."""
+"""Checks of the contents of a model file, which may be anything; engines do not check them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Item = TypeVar("Item")
 def check_array(
     arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
-    """The array of a name, of a dtype and shape (None is any length but 0); floats finite."""
+    """Return arrays[name]; raises ValueError for a wrong dtype or shape, or if it is not finite.
+
+    None in shape stands for any length > 0.
+    """
     array = arrays[name]
     fits = array.ndim == len(shape) and all(
         have == want if want is not None else have > 0
@@ -33,30 +36,30 @@ def check_array(
             f"{name} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} {array.shape}"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite")
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
 
 
 def check_index(name: str, index: Any, items: Sequence[Item]) -> Item:
-    """The item of an index, 0 or more."""
+    """Return items[index]; raises ValueError unless index is an int from 0 to len(items) - 1."""
     if type(index) is not int or not 0 <= index < len(items):
-        raise ValueError(f"{name} must be a number from 0 to {len(items) - 1}, got {index!r:.40}")
+        raise ValueError(f"{name} must be an int from 0 to {len(items) - 1}, got {index!r:.40}")
     return items[index]
 
 
 def check_order(arrays: Arrays, name: str, n_bits: int, nugget: Any) -> BitOrder:
-    """A member's order: a permutation of the encoder's bits, and variance that only falls to 0."""
+    """Order of a tree: bits must be a permutation, the remaining variance must decrease to 0."""
     bits = check_array(arrays, f"{name}.bits", np.int64, (n_bits,))
     remaining = check_array(arrays, f"{name}.remaining", np.float64, (n_bits + 1,))
     if not _is_permutation(bits):
         raise ValueError(f"{name}.bits must be a permutation of 0..{n_bits - 1}")
     if not (remaining[0] > 0 and remaining[-1] == 0 and (np.diff(remaining) <= 0).all()):
-        raise ValueError(f"{name}.remaining must fall from a positive number to 0")
+        raise ValueError(f"{name}.remaining must decrease from a positive number to 0")
     return BitOrder(bits, remaining, one_of("nugget", nugget, NUGGETS))
 
 
 def check_rows(arrays: Arrays, name: str, n_rows: int, n_levels: int) -> tuple[Ids, Ids, Words]:
-    """A member's rows in key order, the lcp of neighbours, and keys: one must follow from another.
+    """Row indices in key order, lcp of neighbours and keys of a tree; they must be consistent.
 
     O(n q / 64).
     """
@@ -68,27 +71,30 @@ def check_rows(arrays: Arrays, name: str, n_rows: int, n_levels: int) -> tuple[I
         raise ValueError(f"{name}.row_idx must be a permutation of 0..{n_rows - 1}")
     unused = 64 * n_words - n_levels
     if unused and (keys[:, -1] & np.uint64((1 << unused) - 1)).any():
-        raise ValueError(f"{name}.keys must have {n_levels} bits")
+        raise ValueError(f"{name}.keys must be 0 after the first {n_levels} bits")
     shared, rises = _neighbours(keys, n_levels)
     if not rises.all():
         raise ValueError(f"{name}.keys must be sorted")
     if lcp[0] != -1 or not np.array_equal(lcp[1:], shared):
-        raise ValueError(f"{name}.lcp must be what neighbouring keys share")
+        raise ValueError(f"{name}.lcp must be the common prefix lengths of neighbouring keys")
     if (np.diff(row_idx)[shared == n_levels] < 0).any():
-        raise ValueError(f"{name}.row_idx must rise among rows with the same key")
+        raise ValueError(f"{name}.row_idx must increase among rows with the same key")
     return row_idx, lcp, keys
 
 
 def check_noisy_rows(
     y: Floats, arrays: Arrays, name: str, weight: Floats | None, dtype: np.dtype[Any]
 ) -> Rows:
-    """Targets (finite already), noise and weights in the ranges that messages can hold."""
+    """Rows of targets, noise and weights; raises ValueError outside the range of `dtype`.
+
+    y and weight must be known to be finite.
+    """
     smallest, largest, furthest = RANGES[dtype]
     noise = check_array(arrays, name, np.float64, (None,))
     if noise.size not in (1, y.size):
         raise ValueError(f"{name} must have 1 or {y.size} entries, got {noise.size}")
     if np.abs(y).max() > furthest or noise.min() < smallest or noise.max() > largest:
-        raise ValueError(f"{name} and the targets must lie in the range of {dtype}")
+        raise ValueError(f"{name} and the targets must lie in the range of messages in {dtype}")
     if weight is not None and weight.min() < 0:
         raise ValueError("row_weight must not be negative")
     rows = Rows(y, noise, weight)
@@ -97,18 +103,21 @@ def check_noisy_rows(
 
 
 def check_mixing(weight: Floats, tempering: Floats) -> None:
-    """Weights of the members, (n_targets, K): of sum 1; and the rest of each target's mixing."""
+    """Raise ValueError for invalid weights (n_targets, K) or tempering (n_targets, 4).
+
+    tempering: shrink, scale, outlier and outlier_var of `Calibration`.
+    """
     if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
-        raise ValueError("weight of the members must not be negative and must sum to 1")
+        raise ValueError("weight of the members must be non-negative and sum to 1")
     shrink, scale, outlier, outlier_var = tempering.T
     if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():
-        raise ValueError("tempering must have shrink between 0 and 1, and scale > 0")
+        raise ValueError("tempering must have 0 <= shrink <= 1 and scale > 0")
     if not ((outlier >= 0) & (outlier < 1) & (outlier_var > 0)).all():
-        raise ValueError("tempering must have outlier from 0 to less than 1, and outlier_var > 0")
+        raise ValueError("tempering must have 0 <= outlier < 1 and outlier_var > 0")
 
 
 def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:
-    """The rows for `refresh`, as many as the trees hold."""
+    """Raise ValueError for invalid training rows, which `refresh` uses."""
     kind = np.float32 if arrays["rows.X"].dtype == np.float32 else np.float64
     check_array(arrays, "rows.X", kind, (n_rows, n_features))
     check_array(arrays, "rows.targets", np.float64, (n_rows, n_targets))
@@ -124,16 +133,16 @@ def _is_permutation(numbers: npt.NDArray[Any]) -> bool:
 
 
 def _neighbours(keys: Words, n_levels: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
-    """Leading bits that each key shares with the one before, (n - 1,), and whether it is not less.
+    """Bits that each key shares with the one before, and whether it is not less, (n - 1,) each.
 
-    keys: uint64 (n, w), first bit on top.
+    keys: uint64 (n, w), the first bit is the most significant bit of the first word.
     """
     shared = np.full(max(keys.shape[0] - 1, 0), n_levels, dtype=np.int32)
     rises = np.ones(shared.size, dtype=np.bool_)
     for w in reversed(range(keys.shape[1])):
         before, after = keys[:-1, w], keys[1:, w]
         differ = before ^ after
-        upper = (differ >> np.uint64(32)).astype(np.float64)  # exact, unlike all 64 bits
+        upper = (differ >> np.uint64(32)).astype(np.float64)  # exact, as 64 bits would not be
         lower = (differ & np.uint64(0xFFFFFFFF)).astype(np.float64)
         length = np.where(upper > 0, np.frexp(upper)[1] + 32, np.frexp(lower)[1])
         here = differ != 0

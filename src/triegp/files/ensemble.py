@@ -1,4 +1,4 @@
-"""An ensemble as a header and flat arrays, and back: its part of a model file."""
+"""Conversion of a mixture to a header and flat arrays, its part of a model file, and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def pack_ensemble(
     ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
 ) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of an ensemble, names beginning with prefix."""
+    """Header and arrays of an ensemble; names of arrays begin with prefix."""
     arrays: Arrays = {
         f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
         f"{prefix}.tempering": np.array(
@@ -74,9 +74,9 @@ def pack_ensemble(
 def unpack_ensemble(
     header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
 ) -> Ensemble:
-    """The ensemble of a header and arrays, its messages swept anew.
+    """Restore an ensemble from header and arrays; messages are computed again.
 
-    All that the engines rely on is checked first: a file may say anything.
+    Everything that the engines rely on is checked first, since a file may contain anything.
     """
     targets = check_array(arrays, f"{prefix}.targets", np.float64, (None, None))
     weight = None

@@ -1,4 +1,4 @@
-"""A forest as a header and flat arrays, and back: its part of a model file."""
+"""Conversion of a forest to a header and flat arrays, its part of a model file, and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def pack_forest(
     fitted: FittedForest, prefix: str, encoders: Sequence[BitEncoder]
 ) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of a forest, names beginning with prefix."""
+    """Header and arrays of a forest; names of arrays begin with prefix."""
     model = fitted.model
     arrays: Arrays = {
         "y": model.rows.y,
@@ -65,7 +65,7 @@ def pack_forest(
 def unpack_forest(
     facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
 ) -> FittedForest:
-    """The forest of a header and arrays; all that the engines rely on is checked first."""
+    """Restore a forest from header and arrays; all that the engines rely on is checked first."""
     y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
     n = y.size
     noise = check_array(arrays, f"{prefix}.noise", np.float64, (n,))
@@ -79,10 +79,10 @@ def unpack_forest(
             raise ValueError(f"{prefix}.{name} must lie between 1e-30 and 1e30")
     present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
     if int(present.sum()) != n:
-        raise ValueError(f"{prefix}.present must count {n} rows, got {int(present.sum())}")
+        raise ValueError(f"{prefix}.present must be True for {n} rows, got {int(present.sum())}")
     tails = check_array(arrays, f"{prefix}.tails", np.float64, (2, None))
     if tails.min() < 0 or abs(tails[0].sum() - 1.0) > 1e-6 or tails[1].min() <= 0:
-        raise ValueError(f"{prefix}.tails must be weights of sum 1 and positive factors")
+        raise ValueError(f"{prefix}.tails must be weights that sum to 1 and positive factors")
     own, orders, tries, keys = [], [], [], []
     for t, which in enumerate(facts["encoders"]):
         encoder = check_index("encoder", which, encoders)

@@ -1,4 +1,4 @@
-"""A model as a header and flat arrays, and back: what a model file holds."""
+"""Conversion of a fitted estimator to a header and flat arrays, and back."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PartFormat:
-    """How one kind of trained model lies in a file; a model holds one, or one a target.
+    """File format of one kind of trained model; a file holds one per target, or one for all.
 
     Attributes
     ----------
     name : str
-        Of the kind: the k-th is entry k of `name`s in the header, its arrays begin with `name.k`.
+        Name of the kind. The header entry is the plural, `name` + "s", a list of facts. The arrays
+        of model k are named `name.k` + "." + their own name.
     pack : callable (fitted, prefix, encoders) -> (facts, arrays)
-        What of it goes into the header, as JSON holds it, and its arrays, named prefix.something.
+        Converts a model to facts that JSON can hold, and to arrays whose names begin with prefix.
     unpack : callable (facts, arrays, prefix, encoders) -> fitted
-        The same bits again, or an error: it checks all that it relies on, a file may say anything.
+        Restores the model to the same bits. It checks everything that it relies on and raises an
+        error otherwise, since a file may contain anything.
     """
 
     name: str
@@ -43,7 +45,7 @@ class PartFormat:
 
 @dataclass(frozen=True, eq=False)
 class ModelState:
-    """All that a fitted estimator is, beside its parameters.
+    """State of a fitted estimator, except for its parameters.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class ModelState:
     one_dimensional : bool
         Whether y came as one vector.
     stopped_early : bool
-        Whether time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training.
     n_evaluations : int
         Evaluations of the likelihood with gradient.
     feature_names : list of str or None
@@ -62,9 +64,10 @@ class ModelState:
     fitted : tuple of Fitted
         One for all targets, or one for each.
     kept : Rows or None
-        All rows seen, as they came.
+        All rows passed to `fit` and `partial_fit`, unchanged; None if they are not kept.
     index : int64 (n,) or None
-        Row of the models that each row seen became, -1 for none; None if they are the same.
+        For each row passed, its row in the models, -1 if it has weight 0; None if they are the
+        same.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -82,7 +85,7 @@ class ModelState:
 def pack_model(
     state: ModelState, kind: PartFormat, training_data: bool
 ) -> tuple[dict[str, Any], Arrays]:
-    """A header for JSON, and arrays."""
+    """Convert a fitted estimator to a header that JSON can hold, and arrays."""
     header: dict[str, Any] = {
         "one_dimensional": state.one_dimensional,
         "stopped_early": state.stopped_early,
@@ -109,7 +112,7 @@ def pack_model(
         arrays["rows.index"] = state.index
     if training_data:
         if state.kept is None:
-            raise ValueError("training_data=True needs a model fitted with keep_rows=True")
+            raise ValueError("training_data=True requires a model fitted with keep_rows=True")
         header["has_rows"] = True
         kept = state.kept
         parts = {"X": kept.X, "targets": kept.y, "weight": kept.weight, "known_noise": kept.noise}
@@ -118,7 +121,7 @@ def pack_model(
 
 
 def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> ModelState:
-    """The fitted model of a header and arrays; everything is checked, a file may say anything."""
+    """Restore a fitted estimator from header and arrays; raises ValueError for invalid contents."""
     encoders = tuple(_unpack_encoder(header, arrays, k) for k in range(len(header["scalings"])))
     n_features = encoders[0].n_features_in_
     if any(encoder.n_features_in_ != n_features for encoder in encoders):
@@ -127,7 +130,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     n_targets = target_mean.size
     target_scale = check_array(arrays, "target_scale", np.float64, (n_targets,))
     if not (target_scale > 0).all():
-        raise ValueError("target_scale must be positive")
+        raise ValueError("target_scale must be > 0 for every target")
     one_dimensional = bool(header["one_dimensional"])
     parts = tuple(
         kind.unpack(facts, arrays, f"{kind.name}.{k}", encoders)
@@ -135,7 +138,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     )
     n_rows = _count_rows(parts, n_targets, kind.name)
     if one_dimensional and n_targets != 1:
-        raise ValueError(f"one_dimensional must come with one target, got {n_targets}")
+        raise ValueError(f"one_dimensional requires one target, got {n_targets}")
     index = None
     if "rows.index" in arrays:
         index = check_array(arrays, "rows.index", np.int64, (None,))
@@ -171,12 +174,12 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncode
     n_features = encoder.n_features_in_ = encoder.low_.size
     encoder.high_ = check_array(arrays, f"encoder.{k}.high", np.float64, (n_features,))
     if not (np.isfinite(margin) and margin >= 0 and (encoder.low_ <= encoder.high_).all()):
-        raise ValueError("the box must have a margin that is not negative, and low <= high")
+        raise ValueError("encoder must have margin >= 0 and low <= high, all finite")
     encoder.knots_ = encoder.shift_ = None
     if scaling == "ecdf":
         knots = check_array(arrays, f"encoder.{k}.knots", np.float64, (n_features, N_STEPS + 1))
         if (np.diff(knots) < 0).any():
-            raise ValueError("knots must not fall")
+            raise ValueError("knots must not decrease")
         encoder.knots_ = knots
     encoder.precision_ = check_precision(arrays[f"encoder.{k}.precision"], n_features)
     encoder.n_bits_ = int(encoder.precision_.sum())
@@ -189,10 +192,10 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncode
 
 
 def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
-    """Number of rows of all parts, which must hold all targets: one each, or one for all."""
+    """Number of rows of the parts, which must be one per target, or one for all targets."""
     held = [part.n_targets for part in parts]
     if held not in ([n_targets], [1] * n_targets):
-        raise ValueError(f"{name}s must hold {n_targets} targets, got {held}")
+        raise ValueError(f"{name}s must hold {n_targets} targets in all, got {held}")
     counts = {part.n_rows for part in parts}
     if len(counts) != 1:
         raise ValueError(f"{name}s must have the same number of rows, got {sorted(counts)}")
@@ -200,7 +203,7 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
 
 
 def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON holds them."""
+    """Parameters as values that JSON can hold; a random_state that is not an int becomes None."""
     return {
         name: None if name == "random_state" and not _is_seed(value) else _plain_value(value)
         for name, value in parameters.items()
@@ -212,6 +215,6 @@ def _is_seed(value: Any) -> bool:
 
 
 def _plain_value(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # arrays, their scalars, columns of tables
+    if hasattr(value, "tolist"):  # arrays, numpy scalars, pandas columns
         value = value.tolist()
     return [_plain_value(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -1,1 +1,1 @@
-"""Many trees averaged: each is a Gaussian process of its own, their predictions are mixed."""
+"""Mixture of trees: each is a separate Gaussian process, and their predictions are mixed."""

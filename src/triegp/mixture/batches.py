@@ -1,4 +1,4 @@
-"""Training on an engine that works on many orders at once: candidates and orders in batches."""
+"""Training on an engine that evaluates many orders at once: candidates and orders in batches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from triegp.tree.likelihood import Case, Likelihood, evaluate_cases
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, hold_rows
 
-BATCH_ROWS = 1 << 26  # rows times orders times targets of one batch; at least one order
+BATCH_ROWS = 1 << 26  # largest rows * orders * targets of a batch with more than one order
 
-Start = tuple[int, BitOrder]  # number of a grid, and an order on it
+Start = tuple[int, BitOrder]  # index of a grid, and an order on it
 
 
 class Batches:
     """Likelihoods of many orders at once, over the same rows on several grids.
 
-    Codes are copied into the engine's memory when a grid is first used, targets once.
+    Codes are copied into the engine's memory when their grid is first used; targets are copied
+    once.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Batches:
         self.n_terms = problems[0].n_terms
 
     def hold(self, grid: int) -> Problem:
-        """The rows on a grid, in the engine's memory from now on."""
+        """The problem on a grid, in the engine's memory; copied there on first use."""
         if grid not in self._held:
             codes, targets = self._problems[grid]
             if self._targets is None:
@@ -50,14 +51,14 @@ class Batches:
         return self._held[grid]
 
     def split(self, starts: Sequence[Start]) -> Iterator[slice]:
-        """Parts of the orders that are small enough to be evaluated together."""
+        """Slices of the orders, each small enough for one batch."""
         codes, targets = self._problems[0]
         step = max(1, BATCH_ROWS // (codes.n_rows * len(targets)))
         for first in range(0, len(starts), step):
             yield slice(first, first + step)
 
     def evaluate(self, starts: Sequence[Start], *, gradient: bool) -> list[list[Likelihood]]:
-        """Likelihoods of the orders, one per target, in one batch."""
+        """Likelihoods of the orders, one per order and target, in one batch."""
         cases = [
             Case(self.hold(grid).codes, order, rows)
             for grid, order in starts
@@ -76,7 +77,8 @@ def evaluate_candidates(
 ) -> list[float | None]:
     """Nll per row of all candidates; None for those not reached before the watch stopped.
 
-    Ctrl-C stops the watch and is remembered there. `progress` is called after every batch.
+    Ctrl-C stops the watch and sets `watch.interrupted`. `progress` is called after each batch with
+    the number of candidates done.
     """
     values: list[float | None] = [None] * len(candidates)
     try:
@@ -98,9 +100,9 @@ def train_in_step(
     watch: Stopwatch,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[TrainedOrder | None]:
-    """`train_order` from every start, one evaluation of all orders at a time.
+    """`train_order` from every start in parallel; each evaluation is a batch of all orders.
 
-    An order that was not begun when the watch stopped is None, as in `run_jobs`.
+    The result is None for orders that had not begun when the watch stopped, as in `run_jobs`.
     """
 
     def train(start: Start, ask: Callable[[Start], list[Likelihood]]) -> TrainedOrder:

@@ -1,4 +1,4 @@
-"""From members to a calibrated mixture: weights, shrinkage, scale and outliers."""
+"""Calibration of a mixture: weights, shrinkage, scale and outlier component."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 
 Floats = npt.NDArray[np.float64]
 
-CALIBRATION_ROWS = 10_000
-BLOCK_ROWS = 512  # rows whose arrays stay in the cache while a step is taken
-SCALE_RANGE = (0.1, 10.0)  # targets that repeat would otherwise be met by ever narrower spikes
-STEPS = {"ftol": 1e-6, "gtol": 1e-4, "maxcor": 20}  # far below what so many rows can tell
+CALIBRATION_ROWS = 10_000  # at most
+BLOCK_ROWS = 512  # arrays of this many rows fit in the cache
+SCALE_RANGE = (0.1, 10.0)  # without it, repeated targets would drive the variances to 0
+STEPS = {"ftol": 1e-6, "gtol": 1e-4, "maxcor": 20}  # far below the sampling error of 10,000 rows
 MOST_OUTLIERS = 0.5
-OUTLIER_VAR_RANGE = (0.01, 1e4)  # from a tenth to a hundred deviations of y
-SMALLEST_WEIGHT = 1e-3  # members with less are left out
+OUTLIER_VAR_RANGE = (0.01, 1e4)  # 0.1 to 100 standard deviations of y
+SMALLEST_WEIGHT = 1e-3  # members of smaller weight are left out
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """How members become a mixture.
+    """How the members are combined into a mixture.
 
     Attributes
     ----------
     weight : float64 (K,)
-        Sum 1.
+        Weights of the members, sum 1.
     shrink : float
-        How far the members' means stay from their average: 1 leaves them, 0 puts all on it.
+        Factor of the difference between each member's mean and their weighted average: 1 leaves
+        the means as they are, 0 replaces them by the average. 1 by default.
     scale : float
-        Factor of the members' variances.
+        Factor of the members' variances; 1 by default.
     outlier : float
-        Probability that an observation comes from the outlier component, which shares nothing with
-        the members except the average of their means.
+        Probability that an observation comes from the outlier component, whose mean is the weighted
+        average of the members' means; 0 by default.
     outlier_var : float
-        Variance of the outlier component around that average, beyond the members' (scaled) own.
+        Variance of the outlier component, in addition to the weighted average of the members'
+        scaled variances; 1 by default.
     """
 
     weight: Floats
@@ -53,9 +55,10 @@ class Calibration:
 def temper(
     calibration: Calibration, mean: Floats, var: Floats, *, latent: bool = False
 ) -> PredictiveDistribution:
-    """The calibrated mixture of members' means and variances, (K, m) each.
+    """The calibrated mixture of the members' means and variances, (K, m) each.
 
-    Outliers, if there are any, are one more component. The latent function has none.
+    The outlier component, if its probability is not 0, is the last one. With `latent` there is
+    none.
     """
     average = calibration.weight @ mean
     around = average + calibration.shrink * (mean - average)
@@ -72,31 +75,33 @@ def temper(
 def calibrate(
     mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = None
 ) -> Calibration:
-    """Weights, shrinkage, scale and outliers that maximise the mean log density of held-out rows.
+    """Find the calibration that maximises the mean log density of held-out rows.
 
-    A mixture of weak members is too wide: the average of their means is better than any one of
-    them, but the mixture's variance still counts how far they lie apart. Shrinking the means
-    towards their average and scaling the variances, both by leave-one-out, corrects that. Targets
-    that have nothing in common with their neighbours come from an outlier component, with a
-    probability of at least 1 / (n + 2). Its variance is the smallest whose log likelihood is within
-    1 nat of the optimum, so that outliers that were never seen do not widen the deviations.
+    A mixture of weak members is too wide. The average of their means is better than any single
+    mean, but the variance of the mixture includes the differences between the means. Shrinking the
+    means towards their average and scaling the variances corrects that.
+
+    The outlier component covers targets that differ from those of their neighbours. Its probability
+    is at least 1 / (n + 2). Its variance is the smallest whose log likelihood is within 1 nat of
+    the optimum, so that outliers that were never observed do not widen the predicted deviations.
 
     Parameters
     ----------
     mean, var : float64 (K, n)
-        Leave-one-out predictions of the rows by every member, noise included.
+        Leave-one-out predictions of the rows by each member, noise included.
     y : float64 (n,)
-        What was observed, standardised.
+        Standardised targets.
     row_weight : float64 (n,), optional
-        How often each row counts.
+        How often each row counts; 1 by default.
 
     Notes
     -----
-    O(K n) a step, on at most 10,000 rows, evenly spaced where a row of weight c stands for c rows.
+    O(K n) per step, on at most 10,000 evenly spaced rows. For the spacing, a row of weight c counts
+    as c rows.
     """
     n_members, n_rows = mean.shape
     count = np.ones(n_rows) if row_weight is None else row_weight
-    if count.sum() < 2:  # leaving one out leaves nothing
+    if count.sum() < 2:  # without the left-out row there are no data
         return Calibration(np.full(n_members, 1.0 / n_members))
     fewest = 1.0 / (float(count.sum()) + 2.0)
     rows, count = _evenly(count, CALIBRATION_ROWS)
@@ -142,7 +147,7 @@ def calibrate(
 
 
 def _evenly(count: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """At most so many rows, evenly spaced among rows that count as often as given; their counts."""
+    """At most `most` rows, evenly spaced if row i is repeated count[i] times, and their counts."""
     rows = np.flatnonzero(count)
     total = np.cumsum(count[rows])
     if max(rows.size, total[-1]) <= most:
@@ -153,7 +158,7 @@ def _evenly(count: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
 
 
 class _Block(NamedTuple):
-    """Rows whose arrays stay in the cache: (K, m) each but for target and share, (m,)."""
+    """Some of the rows: arrays (K, m), except for target and share, (m,)."""
 
     mean: Floats
     var: Floats
@@ -169,10 +174,11 @@ def _block(mean: Floats, var: Floats, y: Floats, share: Floats, rows: slice) -> 
 
 
 def _terms(block: _Block, mixed: Calibration) -> Floats:
-    """What a block adds to the mean log density, and to its derivatives.
+    """Contribution of a block to the mean log density and its derivatives, one vector (5 + 2 K,).
 
-    In turn: the value; its derivatives by shrink, log scale, logit of stray and log stray_var; by
-    the weights, (K,); by the logarithms of the weights where they are shares, (K,).
+    In this order: the value; its derivatives by shrink, log scale, logit of outlier and log
+    outlier_var; by the weights in the averages of means and variances, (K,); by the logarithms of
+    the weights of the mixture components, (K,).
     """
     share = block.share
     base = (np.log((1.0 - mixed.outlier) * mixed.weight) - 0.5 * (LOG_2PI + np.log(mixed.scale)))[
@@ -191,7 +197,7 @@ def _terms(block: _Block, mixed: Calibration) -> Floats:
     outlier_pull = off / far
     outlier_term = np.log(mixed.outlier) - 0.5 * (LOG_2PI + np.log(far) + outlier_pull * off)
     top = np.maximum(terms.max(axis=0), outlier_term)
-    duty = np.exp(terms - top)  # times a factor: what each member answers for of the row
+    duty = np.exp(terms - top)  # responsibilities of the members, not normalised yet
     outliers = np.exp(outlier_term - top)
     total = duty.sum(axis=0) + outliers
     value = share @ (top + np.log(total))
@@ -216,7 +222,10 @@ def _terms(block: _Block, mixed: Calibration) -> Floats:
 
 
 def _least(good: Callable[[float], bool], low: float, high: float) -> float:
-    """Smallest number in [low, high] that is good, to a hundredth, if all above it are."""
+    """Smallest number in [low, high] that is good, to 0.01, by bisection.
+
+    Assumes that all numbers between it and high are good.
+    """
     if good(low):
         return low
     while high - low > 0.01:
@@ -226,7 +235,7 @@ def _least(good: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def _unpack(z: Floats) -> Calibration:
-    """The calibration at a point of the optimiser's."""
+    """The calibration at a point z (K + 4,): logits of the weights, then the other parameters."""
     weight = np.exp(z[:-4] - z[:-4].max())
     weight = np.maximum(weight / weight.sum(), 1e-12)
     shrink, log_scale, logit, log_outlier_var = z[-4:].tolist()

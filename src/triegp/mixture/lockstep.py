@@ -1,8 +1,8 @@
-"""Jobs in step: each runs on a thread of its own, and what they ask is answered together.
+"""Jobs in lockstep: each runs on its own thread, and their function evaluations are batched.
 
-An engine that takes many candidates at once wants one call with the orders of all fits, not many
-calls with one each; an optimiser wants to call its objective. Here every optimiser keeps a thread
-to itself, and when all of them wait for a likelihood, the calling thread answers them all.
+An engine that evaluates many orders at once needs one call with the orders of all optimisers. An
+optimiser such as scipy's calls its objective with one order. So each optimiser runs on its own
+thread. When all of them wait for a likelihood, the calling thread evaluates one batch for all.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ Result = TypeVar("Result")
 
 
 class Abandoned(BaseException):
-    """Raised in a job whose question will not be answered any more."""
+    """Raised in a job whose question will not be answered."""
 
 
 class Rendezvous(Generic[Question, Answer]):
-    """Where jobs meet: each asks and waits, and when all that have not left wait, all go on.
+    """Collects one question from each job, and returns the answers to all of them.
 
-    Jobs call `ask` and `leave` from threads of their own; one other thread calls the rest. Ctrl-C
-    may come anywhere in that one: a question not marked as answered is answered again, and nobody
-    looks at a second answer.
+    Jobs call `ask` and `leave` from their own threads. One coordinating thread calls the other
+    methods. KeyboardInterrupt may be raised anywhere in the coordinating thread. A question that is
+    not marked as answered is then answered again, and the second answer is ignored.
 
     Parameters
     ----------
     n_jobs : int
-        Jobs, named 0..n_jobs-1; all are waited for until they leave.
+        Number of jobs, with indices 0..n_jobs-1. Every job is waited for until it leaves.
     """
 
     def __init__(self, n_jobs: int) -> None:
         self._calls: list[_Call[Question, Answer] | None] = [None] * n_jobs
         self._left = [False] * n_jobs
         self._abandoned = False
-        # To put into these queues, and to take, is one step for the interpreter.
+        # `put` and `get` of SimpleQueue are atomic.
         self._bell: SimpleQueue[None] = SimpleQueue()
 
     def ask(self, job: int, question: Question) -> Answer:
-        """Wait until all others ask, too, or have left; and return the answer.
+        """Wait until every other job asks or has left, and return the answer.
 
-        Raises Abandoned where there will be none.
+        Raises Abandoned if there will be no answer.
         """
         call: _Call[Question, Answer] = _Call(question)
         self._calls[job] = call
-        if self._abandoned:  # looked at after the call is there: `abandon` sees it, or we see that
+        if self._abandoned:  # read after storing the call, so `abandon` cannot miss it
             raise Abandoned
         self._bell.put(None)
         answer = call.box.get()
@@ -60,19 +60,19 @@ class Rendezvous(Generic[Question, Answer]):
         return answer[0]
 
     def leave(self, job: int) -> None:
-        """A job asks no more: the others need not wait for it. May be said twice."""
+        """End a job: the others no longer wait for it. May be called twice."""
         self._left[job] = True
         self._bell.put(None)
 
     @property
     def empty(self) -> bool:
-        """Whether all have left."""
+        """Whether all jobs have left."""
         return all(self._left)
 
     def wait(self, seconds: float) -> list[int]:
-        """Jobs that ask, in their order, as soon as all do that have not left.
+        """Wait until all jobs that have not left ask; return their indices in ascending order.
 
-        None of them where that does not happen for so many seconds.
+        Returns an empty list if nothing happens for `seconds`.
         """
         while not self._all_here():
             try:
@@ -82,10 +82,10 @@ class Rendezvous(Generic[Question, Answer]):
         return [job for job, left in enumerate(self._left) if not left]
 
     def answer(self, jobs: Sequence[int], work: Callable[[list[Question]], list[Answer]]) -> None:
-        """Give these jobs, found by `wait`, what work(questions) says; and let them go on.
+        """Compute work(questions) for the jobs that `wait` returned, and resume them.
 
-        One at a time, up to its next question: threads that all wake at once would spend more on
-        waiting for the interpreter than on their work.
+        Jobs are resumed one at a time, each up to its next question. Threads that all wake at once
+        would spend most of their time waiting for the interpreter lock.
         """
         calls = [(job, call) for job in jobs if (call := self._calls[job]) is not None]
         answers = work([call.question for _, call in calls])
@@ -96,7 +96,7 @@ class Rendezvous(Generic[Question, Answer]):
                 self._bell.get()
 
     def abandon(self) -> None:
-        """Let all that wait, and all that ask from now on, raise Abandoned. May be said twice."""
+        """Raise Abandoned in all jobs that wait or ask from now on. May be called twice."""
         self._abandoned = True
         for call in self._calls:
             if call is not None and not call.answered:
@@ -104,7 +104,7 @@ class Rendezvous(Generic[Question, Answer]):
                 call.answered = True
 
     def _all_here(self) -> bool:
-        """Whether all ask that have not left."""
+        """Whether all jobs that have not left wait for an answer."""
         return all(
             left or (call is not None and not call.answered)
             for left, call in zip(self._left, self._calls, strict=True)
@@ -112,7 +112,7 @@ class Rendezvous(Generic[Question, Answer]):
 
 
 class _Call(Generic[Question, Answer]):
-    """A question, and where the answer is put: (answer,), or () if there is none."""
+    """A question, and a queue for the answer: (answer,), or () if there will be none."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -127,18 +127,18 @@ def run_in_step(
     watch: Stopwatch,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Result | None]:
-    """work(item, ask) for all items at once, results in the order of the items.
+    """Compute work(item, ask) for all items in parallel; results are in the order of the items.
 
-    Jobs call ask(question) as often as they like. When all that have not ended wait, their
-    questions, in the order of the items, are answered by one call of `answer` in the calling
-    thread, and all go on: who is asked what, and together with whom, does not depend on timing.
+    Jobs may call ask(question) any number of times. When all jobs that have not ended wait, their
+    questions are answered by one call of `answer` in the calling thread, in the order of the items.
+    So the batches do not depend on timing.
 
-    As in `run_jobs`, items give None where the watch says stop before they begin, and jobs that run
-    are expected to look at the watch themselves. Ctrl-C stops the watch and is remembered there;
-    what was being answered is answered again, so that no job is left without. An error of a job, of
-    `answer` or of `progress` stops the watch, too, and is raised when all jobs have ended; after
-    one of the last two no question is answered any more. `progress` is called with the number of
-    jobs done, in the calling thread.
+    As in `run_jobs`, the result is None for items that had not begun when the watch stopped, and
+    running jobs have to check the watch themselves. Ctrl-C stops the watch and sets
+    `watch.interrupted`; a batch that was interrupted is answered again. An exception in a job, in
+    `answer` or in `progress` stops the watch too, and is raised once all jobs have ended. After an
+    exception in `answer` or `progress`, no more questions are answered. `progress` is called in the
+    calling thread with the number of finished jobs.
     """
     n_jobs = len(items)
     results: list[Result | None] = [None] * n_jobs
@@ -155,16 +155,16 @@ def run_in_step(
                 results[job] = work(items[job], lambda question: meeting.ask(job, question))
                 done.append(job)
         except Abandoned:
-            pass  # what it was abandoned for is known
+            pass  # the error that caused it is in `errors`
         except BaseException as error:
             errors.append(error)
             watch.halt()
         finally:
             meeting.leave(job)
 
-    # As in `run_jobs`, Ctrl-C may come anywhere in this loop, also while a thread is being started:
-    # then nobody knows whether it was. A job not begun when the watch has stopped is given up here
-    # or gives up itself, or both.
+    # As in `run_jobs`, KeyboardInterrupt may be raised anywhere in this loop. If that happens while
+    # a thread is being started, it is unknown whether the thread runs. So a job that has not begun
+    # when the watch stops is removed here, and also returns at once if its thread does run.
     waiting = [threading.Thread(target=run, args=(job,), daemon=True) for job in range(n_jobs)]
     finished = not waiting
     while not finished:

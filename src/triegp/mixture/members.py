@@ -1,4 +1,4 @@
-"""Trained trees and their mixture: predictions, leave-one-out, samples, more rows."""
+"""Trained trees and their mixture: predictions, leave-one-out, samples, adding rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One trained tree, with the posterior of each target."""
+    """One trained tree, with one posterior per target."""
 
     encoder: BitEncoder
     trained: TrainedOrder
@@ -40,9 +40,9 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Members, and for each target how they are mixed; a `Fitted`.
+    """Members, and one calibration of their mixture per target; implements `Fitted`.
 
-    The members' posteriors are conditioned on the same rows.
+    All members are conditioned on the same rows.
     """
 
     members: tuple[Member, ...]
@@ -55,15 +55,15 @@ class Ensemble:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows that every member is conditioned on."""
+        """Number of training rows."""
         return self.members[0].posteriors[0].n_rows
 
     def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
-        """Predictive distribution at m new rows; variances are 0 without `var`. O(K m)."""
+        """Predictive distribution at m new rows; variances are 0 if `var` is False. O(K m)."""
         return self._predict_codes(self._encode(X), column, var=var, latent=latent)
 
     def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m): the members' own, and that of their means.
+        """Mean (m,) and covariance (m, m) of the mixture, by the law of total covariance.
 
         O(K (n + m^2)).
         """
@@ -89,9 +89,10 @@ class Ensemble:
     def sample(
         self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
-        """Joint samples, (m, n_samples), each from one member drawn by weight; outliers by row.
+        """Joint samples, (m, n_samples). O(K (n + m) + m n_samples).
 
-        O(K (n + m) + m n_samples).
+        Each sample comes from one member, drawn by weight. Outliers are drawn independently for
+        each row.
         """
         codes = self._encode(X)
         joints, noise = self._joints(codes, column)
@@ -116,7 +117,7 @@ class Ensemble:
         return out
 
     def leave_one_out(self, column: int) -> PredictiveDistribution:
-        """Predictions of all training rows, each given the others; noise included. O(K n)."""
+        """Prediction of each training target given all other rows; noise included. O(K n)."""
         return temper(self.calibrations[column], *loo_members(self.members, column))
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
@@ -130,14 +131,14 @@ class Ensemble:
         return float(self.calibrations[column].weight @ values)
 
     def check(self, rows: Rows) -> None:
-        """Raise ValueError if these rows cannot be added; O(K k) for k rows."""
+        """Raise ValueError if these rows cannot be added. O(K k) for k rows."""
         check_range(rows)
         for j in range(rows.n_targets):
             for member in self.members:
                 add_noise(rows.target(j), member.order, member.posteriors[0].noise)
 
     def insert(self, rows: Rows) -> Ensemble:
-        """The mixture with more rows; orders, weights and calibration stay.
+        """The mixture conditioned on more rows, with the same orders, weights and calibration.
 
         O(n + k log k) per member for k rows.
         """
@@ -181,7 +182,7 @@ def loo_members(members: tuple[Member, ...], target: int) -> tuple[Floats, Float
 
 
 def _insert(member: Member, codes: Codes, targets: list[Rows]) -> Member:
-    """A member with more rows; all targets go on sharing one trie."""
+    """A member conditioned on more rows; all targets still share one trie."""
     first = member.posteriors[0]
     trie, keys = insert_rows(first.trie, first.keys, codes)
     pairs = zip(member.posteriors, targets, strict=True)

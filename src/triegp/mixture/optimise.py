@@ -1,4 +1,4 @@
-"""Training of one tree: random candidates, a pick among them, and an optimiser of phi."""
+"""Training of one tree: random candidates, the choice among them, and optimisation of phi."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from triegp.tree.rows import Rows
 from triegp.tree.trie import Trie, build_trie, rebuild_trie
 
 LOG_SCALE_BOUNDS = (-20.0, 20.0)
-MAX_DENSE_BITS = 5_000  # BFGS keeps a q x q matrix
+MAX_DENSE_BITS = 5_000  # for BFGS, which keeps a q x q matrix
 
 Floats = npt.NDArray[np.float64]
 Ask = Callable[[BitOrder], list[Likelihood]]  # likelihoods with gradient, one per target
 
 
 class Problem(NamedTuple):
-    """What a member is trained on.
+    """Training data of a member.
 
     Attributes
     ----------
     codes : Codes
-        The rows on the member's own grid.
+        Codes of the rows on the member's grid.
     targets : tuple of Rows
         One per target, checked; the nll is summed over them.
     """
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
     @property
     def n_terms(self) -> float:
-        """Number of observations, weights counted."""
+        """Number of observations over all targets; a row of weight c counts as c."""
         return self.targets[0].count * len(self.targets)
 
 
@@ -61,7 +61,7 @@ class TrainedOrder:
     n_evaluations : int
         Evaluations of the likelihood with gradient.
     converged : bool
-        Whether the optimiser converged, instead of being stopped.
+        Whether the optimiser converged; False if it was stopped before.
     """
 
     order: BitOrder
@@ -72,11 +72,11 @@ class TrainedOrder:
 
 
 class _Stop(Exception):  # noqa: N818
-    """Ends an optimiser from inside its objective."""
+    """Raised by the objective to end the optimiser."""
 
 
 class Follower:
-    """Likelihoods of one order after another, on one trie that is sorted again as they change."""
+    """Likelihoods of successive orders; each trie is built from the one before."""
 
     def __init__(self, problem: Problem, noise: float, engine: Engine) -> None:
         self._problem, self._noise, self._engine = problem, noise, engine
@@ -96,7 +96,11 @@ class Follower:
 
 
 class Objective:
-    """Nll per row as a function of (phi, log scale); `ask` returns the likelihoods of an order."""
+    """Nll per row as a function of (phi, log scale).
+
+    ask: returns the likelihoods of an order with their gradients, one per target. n_terms: number
+    of observations, by which the nll is divided.
+    """
 
     def __init__(self, n_terms: float, settings: Settings, watch: Stopwatch, ask: Ask) -> None:
         self.n_terms, self.settings, self.watch = n_terms, settings, watch
@@ -105,19 +109,19 @@ class Objective:
         self.best: tuple[float, BitOrder] | None = None
 
     def order(self, z: Floats) -> BitOrder:
-        """The order at a point."""
+        """The order at a point z."""
         phi, scale = z, 1.0
         if self.settings.learn_scale:
             phi, scale = z[:-1], float(np.exp(z[-1]))
         return BitOrder.from_phi(phi, scale=scale, nugget=self.settings.nugget)
 
     def start(self, order: BitOrder) -> Floats:
-        """The point of an order."""
+        """The point z of an order."""
         phi = order.phi
         return np.append(phi, np.log(order.scale)) if self.settings.learn_scale else phi
 
     def count_step(self, _: Any) -> None:
-        """Called by the optimiser after every step."""
+        """Callback of the optimiser, called after every step."""
         self.n_iter += 1
 
     def __call__(self, z: Floats) -> tuple[float, Floats]:
@@ -143,7 +147,7 @@ class Objective:
 def draw_candidates(
     precision: npt.NDArray[np.int64], settings: Settings, rng: np.random.Generator
 ) -> list[BitOrder]:
-    """Random orders with uniform weights, except for the last weight, which takes turns."""
+    """Random orders with uniform weights, except that the last weight cycles through a list."""
     n_bits = int(precision.sum())
     weights = [
         uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
@@ -159,12 +163,12 @@ def draw_candidates(
 def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generator) -> list[int]:
     """Draw candidates without replacement, with probability proportional to exp(z).
 
-    z is the standardised log likelihood; the best candidate is always among them, and first.
+    z is the standardised log likelihood. The best candidate is always drawn, and comes first.
     """
     best = int(np.argmax(log_likelihood))
     spread = float(np.std(log_likelihood))
     z = (log_likelihood - np.mean(log_likelihood)) / (spread if spread > 0 else 1.0)
-    # The order of z + Gumbel noise is the order of drawing without replacement.
+    # Sorting by z + Gumbel noise is drawing without replacement.
     drawn = np.argsort(-(z + rng.gumbel(size=z.size)))
     others = [int(i) for i in drawn if i != best]
     return [best, *others[: n_picks - 1]]
@@ -173,10 +177,10 @@ def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generato
 def train_order(
     start: BitOrder, n_terms: float, settings: Settings, watch: Stopwatch, ask: Ask
 ) -> TrainedOrder:
-    """Minimise the nll over phi (and the scale), beginning with an order.
+    """Minimise the nll over phi, and over the scale if it is learned, from a start order.
 
-    If it is stopped early, it returns the best order seen. O(n) per evaluation, O(q) per step of
-    "lbfgs" and O(q^2) per step of "bfgs". n_terms and ask as in `Objective`.
+    Returns the best order evaluated, also if the watch stops it early. O(n) per evaluation, O(q)
+    per step of "lbfgs" and O(q^2) per step of "bfgs". n_terms and ask as in `Objective`.
     """
     objective = Objective(n_terms, settings, watch, ask)
     options: dict[str, float] = {"maxiter": settings.max_iter, "gtol": settings.tol}
@@ -197,7 +201,7 @@ def train_order(
             callback=objective.count_step,
             options=options,
         )
-        converged = found.status in (0, 2)  # 2: no step gains anything, to rounding
+        converged = found.status in (0, 2)  # 2: no step improves beyond rounding error
     except _Stop:
         pass
     assert objective.best is not None

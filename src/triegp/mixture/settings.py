@@ -1,7 +1,7 @@
-"""Settings of a mixture of trees, and the presets they come from.
+"""Settings of a mixture of trees, and its presets.
 
-The default preset was chosen by measurement on training and validation parts (`docs/training.md`);
-the paper's two presets reproduce its experiments.
+The default preset was chosen by its results on validation data (`docs/training.md`). The paper's
+two presets reproduce its experiments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Settings:
     Attributes
     ----------
     final_noise : float or None
-        Noise floor of the trained members; None is 1 / n, as in the paper.
+        Noise floor of the trained members; None means 1 / n, as in the paper.
     last_weights : tuple of float or None
-        Last weights of the candidates, in turns; None is uniform weights.
+        Last weights of the candidates, which cycle through them; None means uniform weights.
     box_margin : float
-        Added to the width of the box before a feature is scaled.
+        Added to the width of the box before features are scaled.
     """
 
     n_members: int
@@ -52,16 +52,16 @@ class Settings:
 
     @property
     def n_grids(self) -> int:
-        """Number of grids: one per member if they are shifted, otherwise one."""
+        """Number of grids: one per member if grids are shifted, otherwise one in all."""
         return self.n_members if self.shift else 1
 
     @property
     def all_candidates(self) -> int:
-        """Number of random orders on all grids."""
+        """Number of random orders over all grids."""
         return self.n_candidates * self.n_grids
 
     def floor(self, n_rows: float) -> float:
-        """Noise floor of the trained members for n rows, weights counted."""
+        """Noise floor of the trained members; n_rows is the sum of the sample weights."""
         return 1.0 / n_rows if self.final_noise is None else self.final_noise
 
 
@@ -125,7 +125,7 @@ TUNABLE = (
 
 
 def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
-    """Settings of a preset, replaced by the values given; None keeps the preset's. Checked."""
+    """Settings of a preset with the given values, checked; None keeps the preset's value."""
     settings = PRESETS[one_of("preset", preset, tuple(PRESETS))]
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
     if given.get("noise") is not None:

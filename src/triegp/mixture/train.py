@@ -1,4 +1,4 @@
-"""Training a mixture: each tree on its own grid with its own order, then the weights."""
+"""Training a mixture: the order of each tree on its grid, then the mixture weights."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def train_ensemble(
 ) -> Trained:
     """Train a mixture; the result does not depend on the number of threads.
 
-    An engine that works on many orders at once evaluates the candidates in batches and trains all
-    members in step; otherwise they run side by side on threads. Members are always conditioned on
-    the CPU: a fitted model lives in the host's memory.
+    On an engine that evaluates many orders at once, candidates are evaluated in batches and all
+    members are trained in lockstep. On other engines they run in parallel on threads. Members are
+    always conditioned on the CPU, since a fitted model lies in the host's memory.
 
-    If the watch stops training, members that were not begun are left out, and members that were
-    begun keep the best order they have seen. There is always at least one member.
+    If the watch stops training, members that had not begun are left out, and the others keep the
+    best order evaluated. There is always at least one member.
 
     Parameters
     ----------
     encoders : sequence of BitEncoder
-        Fitted, without shift; members with grids of their own take them in turns.
+        Fitted, without shift; assigned to the grids in turn.
     rows : Rows
         Standardised targets, y (n, k), with their features.
     settings : Settings
@@ -80,7 +80,7 @@ def train_ensemble(
 def card_bytes(
     encoders: Sequence[BitEncoder], settings: Settings, n_rows: int, n_targets: int
 ) -> int:
-    """Estimate of the GPU memory that training takes: the codes of all grids stay there."""
+    """Estimate of the GPU memory for training, in bytes; it holds the codes of all grids."""
     extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit per feature
     widths = [-(-(encoder.n_bits_ + extra) // 8) for encoder in encoders]
     codes = sum(widths[k % len(widths)] for k in range(settings.n_grids))
@@ -88,18 +88,18 @@ def card_bytes(
 
 
 def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:
-    """Raise ValueError for more bits than the optimiser can take."""
+    """Raise ValueError if there are more bits than the optimiser allows."""
     extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit per feature
     n_bits = extra + max(encoder.n_bits_ for encoder in encoders)
     if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
         raise ValueError(
-            f"optimizer 'bfgs' keeps a q x q matrix and must have at most {MAX_DENSE_BITS} "
-            f"bits, got {n_bits}: use 'lbfgs' or less precision"
+            f"optimizer 'bfgs' keeps a q x q matrix and allows at most {MAX_DENSE_BITS} "
+            f"bits, got {n_bits}: use 'lbfgs' or a lower precision"
         )
 
 
 def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemble:
-    """The mixture of the members; members of weight 0 are left out."""
+    """Mix the members by the method settings.mixture; members of weight 0 are left out."""
     nll = np.array([member.trained.nll_per_row for member in members])
     if settings.mixture == "best":
         best = members[int(np.argmin(nll))]
@@ -136,7 +136,7 @@ def _train(
     found = _train_orders(starts, problems, settings, run, batches)
     run.raise_interrupt()
     stopped = run.watch.stop and any(one is None or not one.converged for one in found)
-    if found[0] is None:  # no time to train any member: the best candidate as it is
+    if found[0] is None:  # stopped before any member began: keep the best candidate
         grid, order = starts[0]
         value = _nll_per_row(problems[grid], order, settings.noise)
         found[0] = TrainedOrder(order, value, 0, 1, False)
@@ -171,7 +171,7 @@ def _train_orders(
         run.progress("fits", done, len(starts))
 
     with warnings.catch_warnings():
-        # A line search that ends at rounding error is where an optimiser ends: not worth a warning.
+        # An optimiser whose line search ends at rounding error has converged.
         warnings.filterwarnings("ignore", r".*line search", RuntimeWarning)
         if batches is not None:
             return train_in_step(starts, batches, settings, run.watch, tell)
@@ -186,7 +186,7 @@ def _choose_starts(
     run: Run,
     batches: Batches | None,
 ) -> list[Start]:
-    """Evaluate the candidates of every grid, and choose those to train."""
+    """Evaluate the candidates of every grid, and choose the orders to train."""
     candidates = [
         (grid, order)
         for grid, encoder in enumerate(grids)
@@ -224,7 +224,7 @@ def _finish(
     run: Run,
     progress: Callable[[int], None],
 ) -> list[Result]:
-    """Do all jobs, also after the watch has stopped; Ctrl-C meanwhile is remembered there."""
+    """Run all jobs to the end, even if the watch has stopped; Ctrl-C sets `watch.interrupted`."""
     last = Stopwatch()
     results = run_jobs(work, items, run.n_threads, last, progress)
     if last.interrupted:

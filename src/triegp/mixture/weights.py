@@ -1,4 +1,4 @@
-"""Weights of a mixture's members: by stacking, or by the softmax of their nll."""
+"""Weights of the members of a mixture: by stacking, or by a softmax of their nll."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from scipy.optimize import nnls
 
 Floats = npt.NDArray[np.float64]
 
-STACK_TOLERANCE = 1e-9  # of the mean log density that stacking reaches
+STACK_TOLERANCE = 1e-9  # of the mean log density
 MAX_STACK_STEPS = 500
 
 
 def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     """Mixture weights that maximise the mean log density of held-out rows.
 
-    The maximum of mean log density - sum of weights over all weights >= 0, by Newton steps (a small
-    non-negative least-squares problem each) that must gain, and steps of EM where they do not. It
-    is concave, and its maximum is at most the largest derivative - 1 away, which says when to stop.
-    Rows of weight 0, and rows that no member gives any density, do not count.
+    Maximises (mean log density - sum of weights) over all weights >= 0, which is concave and has
+    the same solution. Each iteration is a Newton step, a small non-negative least-squares problem;
+    if it does not improve the objective, an EM step is taken instead. The objective is at most
+    (largest derivative of the mean log density) - 1 below its maximum, which gives the stopping
+    rule. Rows of weight 0, and rows with density 0 under all members, do not count.
 
     Parameters
     ----------
     log_densities : float64 (K, n)
-        Of every row under every member, the row held out (leave-one-out).
+        Leave-one-out log density of each row under each member.
     row_weight : float64 (n,), optional
-        How often each row counts.
+        How often each row counts; 1 by default.
 
     Returns
     -------
     float64 (K,)
-        Sum 1; members that do not help have weight 0. O(K^2 n) a step, seldom more than ten.
+        Weights, sum 1; members that do not help have weight 0.
+
+    Notes
+    -----
+    O(K^2 n) per step, seldom more than ten steps.
     """
     n_members, n_rows = log_densities.shape
     top = log_densities.max(axis=0)
@@ -39,7 +44,7 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     weight = np.full(n_members, 1.0 / n_members)
     if not counts.any():
         return weight
-    relative = np.exp(log_densities[:, counts] - top[counts])  # (K, n), a column's largest is 1
+    relative = np.exp(log_densities[:, counts] - top[counts])  # (K, n), each column's largest is 1
     share = share[counts] / share[counts].sum()
     total = weight @ relative
     for _ in range(MAX_STACK_STEPS):
@@ -57,22 +62,23 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
 
 
 def _newton_weight(root: Floats, slope: Floats) -> Floats:
-    """Where the second-order model of the objective is largest, on the simplex.
+    """Weights >= 0 that maximise the second-order model of the objective, scaled to sum 1.
 
-    root: float64 (K, n), minus its Hessian is root root'; slope: float64 (K,), its derivatives.
+    root: float64 (K, n), the Hessian is -root root'. slope: float64 (K,), derivatives of the mean
+    log density.
     """
     curvature = root @ root.T
-    curvature[np.diag_indices_from(curvature)] *= 1.0 + 1e-10  # members may be copies
+    curvature[np.diag_indices_from(curvature)] *= 1.0 + 1e-10  # nonsingular if members are equal
     try:
         lower = np.linalg.cholesky(curvature)
         weight, _ = nnls(lower.T, np.linalg.solve(lower, 2.0 * slope - 1.0))
-    except (np.linalg.LinAlgError, RuntimeError):  # the caller takes a step of EM
+    except (np.linalg.LinAlgError, RuntimeError):  # the caller takes an EM step
         return np.zeros(slope.size)
     return np.asarray(weight / max(weight.sum(), np.finfo(float).tiny))
 
 
 def soften(nll_per_row: Floats, temperature: float) -> Floats:
-    """Softmax of minus the nll a row over a temperature: the paper's mixture weights."""
+    """Softmax of -nll_per_row / temperature, the paper's mixture weights, (K,)."""
     z = -np.asarray(nll_per_row) / temperature
     weight = np.exp(z - z.max())
     return np.asarray(weight / weight.sum())

@@ -1,6 +1,6 @@
-"""The contract between the models and the estimators: what a trained model answers.
+"""The interface between models and estimators.
 
-All of it is in standardised units; the estimators convert to the units of y.
+Models work in standardised units. The estimators convert to the units of y.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Floats = npt.NDArray[np.float64]
 class Fitted(Protocol):
     """A model trained on n rows for one or several targets; immutable.
 
-    X is float (m, n_features), as `real_array` returns it, and `column` one of the targets, counted
-    from 0.
+    X is a float array (m, n_features), as `real_array` returns it. `column` is the index of a
+    target, from 0.
     """
 
     @property
@@ -37,13 +37,13 @@ class Fitted(Protocol):
     def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
         """Predictive distribution at each row.
 
-        Without `var` no work is done for variances, and they are 0. `latent` describes the
-        function; otherwise the distribution is that of new observations, noise included.
+        If `var` is False, variances are not computed and are 0. If `latent`, the distribution is
+        that of the function; otherwise that of new observations, noise included.
         """
         ...
 
     def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
-        """Joint mean (m,) and covariance (m, m) of the rows."""
+        """Mean (m,) and covariance (m, m) of the joint distribution at the rows."""
         ...
 
     def sample(
@@ -65,11 +65,11 @@ class Fitted(Protocol):
         ...
 
     def check(self, rows: Rows) -> None:
-        """Raise ValueError if `insert` could not add these rows; they lie inside the box."""
+        """Raise ValueError if `insert` cannot add these rows; they must lie inside the box."""
         ...
 
     def insert(self, rows: Rows) -> Self:
-        """The model conditioned on more rows, with the same parameters; rows carry X."""
+        """The model conditioned on more rows, with the same parameters; rows must have X."""
         ...
 
 
@@ -81,9 +81,9 @@ class Trained(NamedTuple):
     fitted : Fitted
         The model.
     stopped : bool
-        Whether time budget or Ctrl-C ended training early.
+        Whether the time budget or Ctrl-C ended training early.
     n_evaluations : int
-        Evaluations of the likelihood with gradient, also for parts that are not kept.
+        Evaluations of the likelihood with gradient, members that are not kept included.
     """
 
     fitted: Fitted

@@ -1,7 +1,7 @@
 """The predictive distribution: a mixture of Gaussians at every row.
 
-Its density is the log-sum-exp of its components', its variance follows from the law of total
-variance, its quantiles invert its own distribution function.
+The log density is a log-sum-exp over the components, the variance follows from the law of total
+variance, and quantiles are found by inverting the distribution function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from triegp.checks import (
 Floats = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-LEVEL_TOLERANCE = 1e-14  # of a quantile's probability, relative
+LEVEL_TOLERANCE = 1e-14  # relative, of the probability of a quantile
 MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
 
 
@@ -32,8 +32,9 @@ MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
 class PredictiveDistribution:
     """K Gaussians at each of m rows, independent of those at other rows.
 
-    Make one with `predict_distribution` of an estimator. The mixture has one component per member
-    and, if it is calibrated, a last one for outliers; the sum of trees has one per tail factor.
+    Returned by `predict_distribution` of an estimator. `BinaryTreeGPRegressor` gives one component
+    per member and, if calibrated, a last one for outliers. `ForestGPRegressor` gives one component
+    per tail factor.
 
     Attributes
     ----------
@@ -84,7 +85,7 @@ class PredictiveDistribution:
         return np.exp(self.log_prob(y))
 
     def cdf(self, y: Any) -> Floats:
-        """Probability of at most y (m,), one value per row, (m,). O(K m)."""
+        """Probability that a new value is at most y (m,), one value per row, (m,). O(K m)."""
         y = finite_vector("y", y, self.n_rows)
         z = _standard(y - self.means, np.sqrt(self.variances))
         return np.asarray(self.weights @ ndtr(z))
@@ -98,7 +99,7 @@ class PredictiveDistribution:
         return found[:, 0] if np.ndim(q) == 0 else found
 
     def interval(self, coverage: float = 0.9) -> Floats:
-        """Central interval that holds y with probability `coverage`, (m, 2)."""
+        """Central interval that contains y with probability `coverage`, 0.9 by default, (m, 2)."""
         return quantiles(self, interval_quantiles(coverage))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
@@ -115,17 +116,17 @@ class PredictiveDistribution:
 
 
 def check_quantiles(q: Any) -> Floats:
-    """Probabilities of quantiles as a vector of numbers in (0, 1)."""
+    """Probabilities as a vector (k,); raises ValueError unless all lie in (0, 1)."""
     checked = float_array("quantiles", q).ravel()
     if not (checked.size and ((checked > 0) & (checked < 1)).all()):
-        raise ValueError(f"quantiles must lie between 0 and 1, got {checked}")
+        raise ValueError(f"quantiles must lie strictly between 0 and 1, got {checked}")
     return checked
 
 
 def interval_quantiles(coverage: float) -> Floats:
-    """Probabilities of the two ends of a central interval."""
+    """Probabilities below the two ends of a central interval, (2,)."""
     if not 0 < positive_number("coverage", coverage) < 1:
-        raise ValueError(f"coverage must lie between 0 and 1, got {coverage}")
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}")
     tail = 0.5 * (1.0 - coverage)
     return np.array([tail, 1.0 - tail])
 
@@ -139,7 +140,7 @@ def log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
 
 def component_log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
     """Log density of y (m,) under each component, (K, m)."""
-    with np.errstate(over="ignore"):  # further than float64 can hold: -inf
+    with np.errstate(over="ignore"):  # a square beyond float64 gives -inf
         square: Floats = ((y - mixture.means) / np.sqrt(mixture.variances)) ** 2
     return -0.5 * (LOG_2PI + np.log(mixture.variances) + square)
 
@@ -147,13 +148,14 @@ def component_log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
 def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
     """Quantiles of the mixture, (m, len(q)), for q in (0, 1).
 
-    Newton's method on the logarithm of the distribution function, kept inside a bracket that is
-    halved if a step leaves it or does not shrink: the quantile lies between the smallest and the
-    largest of the components' own. All rows at once. Variances of 0 are point masses.
+    Newton's method on the logarithm of the distribution function, for all rows at once. The
+    quantile lies between the smallest and the largest quantile of the components, which gives a
+    bracket. If a Newton step leaves the bracket or does not shrink, the bracket is halved instead.
+    Variances of 0 are point masses.
     """
     out = np.empty((mixture.means.shape[1], q.size))
     mirrored = PredictiveDistribution(mixture.weights, -mixture.means, mixture.variances)
-    for j, level in enumerate(q.tolist()):  # always from the side of the thinner tail
+    for j, level in enumerate(q.tolist()):  # by the lower tail, for accuracy
         out[:, j] = _quantile(mixture, level) if level <= 0.5 else -_quantile(mirrored, 1.0 - level)
     return out
 
@@ -165,7 +167,7 @@ def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
     low, high = of_members.min(axis=0), of_members.max(axis=0)
     x = np.clip(weight @ of_members, low, high)
     out = x.copy()
-    rows = np.arange(x.size)  # those not done
+    rows = np.arange(x.size)  # rows not done
     move = high - low
     for _ in range(MAX_STEPS):
         z = _standard(x - mean, sd)
@@ -189,7 +191,7 @@ def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
 
 
 def _standard(distance: Floats, sd: Floats) -> Floats:
-    """Distance in deviations, without complaint of 0 or overflow: what is 0 / 0 counts as +inf."""
+    """distance / sd without floating-point warnings; 0 / 0 is +inf."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         z: Floats = distance / sd
     z[(distance == 0) & (sd == 0)] = np.inf

@@ -1,4 +1,4 @@
-"""Jobs side by side on threads, that can be stopped and lose nothing."""
+"""Parallel jobs on threads that can be stopped early without losing finished results."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1  # longest wait between calls of `progress`
 
 
 class Stopwatch:
-    """Says when to stop: after a time budget, or because someone asked.
+    """Signals jobs to stop: after a time budget, or on request.
 
     Attributes
     ----------
     interrupted : bool
-        Whether someone pressed Ctrl-C.
+        Whether the reason was Ctrl-C.
     """
 
     def __init__(self, time_budget: float | None = None) -> None:
@@ -30,12 +30,12 @@ class Stopwatch:
         self.interrupted = False
 
     def interrupt(self) -> None:
-        """Ask all jobs to stop, because of Ctrl-C."""
+        """Request that all jobs stop, because of Ctrl-C."""
         self.interrupted = True
         self._asked.set()
 
     def halt(self) -> None:
-        """Ask all jobs to stop, for any other reason: one has failed, a callback said so."""
+        """Request that all jobs stop for another reason, such as an error in one of them."""
         self._asked.set()
 
     @property
@@ -45,7 +45,7 @@ class Stopwatch:
 
     @property
     def stop(self) -> bool:
-        """Whether jobs should end now with what they have."""
+        """Whether jobs should end now and return their best result so far."""
         return self._asked.is_set() or self.out_of_time
 
 
@@ -56,12 +56,12 @@ def run_jobs(
     watch: Stopwatch,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Result | None]:
-    """work(item) for all items on n_jobs threads, results in the order of the items.
+    """Compute work(item) for all items on n_jobs threads; results are in the order of the items.
 
-    Items not begun when the watch says stop give None; jobs that run are expected to look at the
-    watch themselves. Ctrl-C stops the watch and is remembered there. An error of a job stops the
-    watch, too, and is raised when the jobs that run have ended. `progress` is called with the
-    number of jobs done, in the calling thread.
+    The result is None for items that had not begun when the watch stopped. Running jobs have to
+    check the watch themselves. Ctrl-C stops the watch and sets `watch.interrupted`. An exception in
+    a job stops the watch too; it is raised once all running jobs have ended. `progress` is called
+    in the calling thread with the number of finished jobs.
     """
     results: list[Result | None] = [None] * len(items)
     turns = itertools.count()
@@ -84,8 +84,9 @@ def run_jobs(
             ended.append(True)
             bell.release()
 
-    # Ctrl-C may come anywhere in this loop. Neither pools nor Thread.join keep count then: a thread
-    # is done when it says so, and one that was only just started finds the watch stopped.
+    # KeyboardInterrupt may be raised anywhere in this loop. Thread pools and Thread.join can lose
+    # track of threads then, so each thread records its own end in `ended`. A thread whose start was
+    # interrupted finds the watch stopped and ends.
     n_workers = min(n_jobs, len(items))
     waiting = [threading.Thread(target=take_turns, daemon=True) for _ in range(n_workers)]
     n_started = 0

@@ -1,4 +1,4 @@
-"""One run of training: its random numbers, threads, clock, progress and engine."""
+"""Context of one training: random numbers, threads, clock, progress and engine."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Progress = Callable[[str, int, int], None]  # (stage, done, total)
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Progress that is shown to nobody."""
+    """Progress callback that shows nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one training has to itself.
+    """Context of one training.
 
     Attributes
     ----------
     rng : Generator
         Source of random numbers.
     n_threads : int
-        Threads, 1 or more; the result does not depend on it.
+        Number of threads, >= 1; the result does not depend on it.
     watch : Stopwatch
-        Says when to end with the best found so far, and remembers Ctrl-C.
+        When it stops, training ends with the best result so far. It also records Ctrl-C.
     progress : callable (stage, done, total)
-        Called from the thread that trains.
+        Called in the thread that trains.
     keep : bool
         Whether Ctrl-C keeps the best found so far; otherwise KeyboardInterrupt is raised.
     engine : {"auto", "cpu", "cuda"}
-        Where to train, for `choose`.
+        Where to train, as `triegp.engines.choose` takes it.
     """
 
     rng: np.random.Generator
@@ -45,7 +45,7 @@ class Run:
     engine: str = "cpu"
 
     def raise_interrupt(self) -> None:
-        """Raise KeyboardInterrupt after Ctrl-C, unless the best found so far is kept."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed and `keep` is False."""
         if self.watch.interrupted and not self.keep:
             raise KeyboardInterrupt
 
