@@ -18,15 +18,15 @@ REST = ("cover50", "cover99", "width50", "width99")
 
 
 def command(*names):
-    """What regenerates a table."""
-    return ["", ", ".join(f"`python -m bench {name}`" for name in names), ""]
+    """The commands that run the cells of a table."""
+    return ["", "Run: " + ", ".join(f"`python -m bench {name}`" for name in names), ""]
 
 
 def least(metric):
-    """Says so under a table of least values."""
+    """A note under tables that show the minimum over the seeds."""
     if metric not in tables.LEAST:
         return []
-    return ["", "The least of the seeds; `-`: not kept."]
+    return ["", "Minimum over the seeds. `-` means: not stored."]
 
 
 def sections():
@@ -39,23 +39,31 @@ def sections():
     yield [
         "# Results",
         "",
-        "Written by `python -m bench page` from one JSON a (data, method, seed) in `bench/results/cells`; the command "
-        "under a table runs its cells (those that are there are kept: `--again` runs them anew), and "
-        "`python -m bench run DATA --methods METHOD --seeds SEED --again` any single one.",
+        "`python -m bench page` writes this page from `bench/results/cells`, which has one JSON file per",
+        "**cell**, that is, per data set, method and seed. The command under a table runs its cells. Cells",
+        "that exist are kept; `--again` runs them again.",
+        "`python -m bench run DATA --methods METHOD --seeds SEED --again` runs a single cell.",
         "",
-        "Splits, seeds (0, 1, 2) and scores are the paper's: 64 % of the rows to train, 16 % to validate (early stopping "
-        "of the methods that have it), 20 % to test; NLL, RMSE, CRPS and widths on the standardised target. Means over "
-        "the seeds ± two standard errors; of times and memory the least, as the machines are shared. A cell may take ten minutes. "
-        f"Times: {where['cpu']}, {where['cores']} cores, unless a row says GPU ({gpu}): compare times only within one machine.",
+        "* Splits, seeds (0, 1, 2) and scores are those of the paper. 64 % of the rows are for training, 16 %",
+        "  for validation (used for early stopping by the methods that have it) and 20 % for testing.",
+        "* NLL, RMSE, CRPS and interval widths are on the standardised target. For NLL, RMSE and CRPS, lower",
+        "  is better.",
+        "* Tables show means over the seeds ± two standard errors. For times and memory they show the minimum",
+        "  over the seeds, because the machines are shared with other work.",
+        "* A cell may take at most ten minutes.",
+        f"* Times are for {where['cpu']}, {where['cores']} cores, unless the method is marked GPU ({gpu}).",
+        "  Compare times only within one machine.",
         "",
     ]
     yield [*READING.read_text().rstrip().splitlines(), ""]
     yield ["## The methods", "", *tables.methods_table(peers), *command("methods")]
     yield [
-        "## Against what people use",
+        "## Comparison with other methods",
         "",
-        "The seven sets of the paper that are at hand. The best of a column is bold. Quantile methods have no density and "
-        "so no NLL; their CRPS is a sum over the levels they have, which flatters seven levels by about 5 % and those of the forest by 0.3 %.",
+        "The tables cover the seven data sets of the paper that were available. The best value of a column is",
+        "bold. Quantile methods have no density and therefore no NLL. Their CRPS is a sum over the quantile",
+        "levels that they predict. It is too low by about 5 % for seven levels, and by 0.3 % for the levels",
+        "of the quantile forest.",
         "",
     ]
     for metric in SHOWN:
@@ -67,19 +75,19 @@ def sections():
             *least(metric),
             *command("peers", "table1"),
         ]
-    yield ["### More of the intervals", ""]
+    yield ["### More on the intervals", ""]
     for metric in REST:
         title = tables.METRICS[metric][0]
         yield [f"{title}:", "", *tables.peers_table(metric, SEVEN, peers), ""]
     yield command("peers", "table1")[1:]
-    yield ["## Large sets", "", "One seed where no error is given.", ""]
+    yield ["## Large data sets", "", "Entries without a standard error are for one seed.", ""]
     for metric in ("nll", "rmse", "crps", "cover90", "fit", "predict", "memory"):
         rows = tables.peers_table(metric, plan.LARGE, plan.ON_LARGE)
-        yield [f"### {tables.METRICS[metric][0]} ", "", *rows, *least(metric), *command("large")]
+        yield [f"### {tables.METRICS[metric][0]}", "", *rows, *least(metric), *command("large")]
     yield ["## The paper's Table 1", ""]
     for metric, title in (("nll", "NLL"), ("rmse", "RMSE"), ("minutes", "Minutes")):
         note = (
-            " (paper: one V100; here: two CPU cores, the least of the seeds)"
+            " (paper: one V100; here: two CPU cores, minimum over the seeds)"
             if metric == "minutes"
             else ""
         )
@@ -88,7 +96,7 @@ def sections():
     yield [
         "## Run time against n",
         "",
-        "The paper's figure, with its trend lines, and our times for the same protocol.",
+        "The paper's figure with its trend lines, and the times of this package for the same protocol.",
         "",
         "![Run time of the paper's protocol against n](figures/runtime.svg)",
         *command("table1"),
@@ -97,7 +105,7 @@ def sections():
     yield [
         "## Unique bit strings",
         "",
-        "Of the training rows, seed 0; the paper's figures in brackets.",
+        "Percentages are of the training rows, seed 0. The paper's figures are in brackets.",
         "",
         *tables.unique_table(json.loads(unique.PATH.read_text())),
         *command("unique"),
@@ -105,8 +113,9 @@ def sections():
     yield [
         "## ECDF",
         "",
-        "The paper used it, with more bits, on 3DRoad, Song and Buzz, which are not at hand; the two stand-ins where "
-        "min-max loses most rows. NLL of the paper's mixture:",
+        "The paper used ECDF scaling, with more bits, on 3DRoad, Song and Buzz, which were not available. The",
+        "table uses two other data sets instead: those on which min-max scaling leaves the most rows with",
+        "equal bit strings. NLL of the paper's mixture:",
         "",
         *tables.ecdf_table("nll"),
         "",
@@ -118,7 +127,8 @@ def sections():
     yield [
         "## Simplex-GP",
         "",
-        "The paper's table, its figures, and ours on the same splits (Simplex-GP itself was not run).",
+        "The figures of the paper's table, and those of this package on the same splits. Simplex-GP itself",
+        "was not run.",
         "",
         *tables.simplex_table(),
         *command("table1"),
@@ -126,7 +136,8 @@ def sections():
     yield [
         "## Scaling",
         "",
-        "Synthetic rows of 8 features, fit in seconds, one run; a method stops where a fit takes more than its time or memory; blank: not tried.",
+        "Fit times in seconds, one run, on synthetic rows with 8 features. A method stops at the size at",
+        "which a fit exceeds its limit of time or memory. Blank entries were not tried.",
         "",
         "![Fit time against n](figures/scaling.svg)",
         "",
@@ -137,13 +148,14 @@ def sections():
     yield [
         "## Ablation",
         "",
-        "NLL of the validation part with one choice changed, less that of the defaults (positive: the default is better).",
+        "Validation NLL with one setting changed, minus that of the defaults. Positive means that the default",
+        "is better.",
         "",
         *tables.ablation_table(),
         *command("ablation"),
     ]
     yield [
-        "## The paper's drawings",
+        "## The paper's schematic figures",
         "",
         "![A small tree and its kernel values](figures/tree.svg)",
         "![Functions drawn from the kernel at depths 0 to 4](figures/draws.svg)",
@@ -154,7 +166,7 @@ def sections():
 
 
 def times_section():
-    """Against LightGBM side by side, growth, and what is not likelihood."""
+    """Times next to LightGBM's, growth, and overhead beyond the likelihood."""
     if not TIMES.exists():
         return ["Not run."]
     found = json.loads(TIMES.read_text())
@@ -168,7 +180,7 @@ def times_section():
     ]
     overhead = ", ".join(f"{row['ratio']:.2f} at {row['n']:,} rows" for row in found["overhead"])
     return [
-        "Median of three fits in turns with LightGBM's (settings as above):",
+        "Median of three fits, alternating with LightGBM (settings as above):",
         "",
         *tables.table(["data", "triegp, s", "LightGBM, s", "ratio"], ratios),
         "",
@@ -176,9 +188,10 @@ def times_section():
         "",
         *tables.table(["rows", "fit, s", "evaluations"], rows),
         "",
-        f"Fit time over (evaluations x time of one evaluation with all cores busy / cores): {overhead}.",
+        "Fit time divided by (evaluations x time of one evaluation with all cores busy / cores):",
+        f"{overhead}.",
         "",
-        "`python -m bench.times`",
+        "Run: `python -m bench.times`",
     ]
 
 
@@ -190,12 +203,13 @@ def forest_times():
     found = json.loads(path.read_text())
     rows = [[f"{row['n']:,}", f"{row['fit']:.0f}"] for row in found["growth"]["rows"]]
     return [
-        f"The forest of {found['n_trees']} trees on a part of houseelectric_2007h1, and on all of it; growth n^{found['growth']['slope']:.2f}. "
-        f"10,000 rows of kin40k take {found['kin40k_10000_fit']:.0f} s, means at 100,000 new rows {found['means_100000']:.2f} s.",
+        f"The sum of {found['n_trees']} trees on parts of houseelectric_2007h1 and on all of it:",
+        f"growth n^{found['growth']['slope']:.2f}. A fit on 10,000 rows of kin40k takes",
+        f"{found['kin40k_10000_fit']:.0f} s. Means at 100,000 new rows take {found['means_100000']:.2f} s.",
         "",
         *tables.table(["rows", "fit, s"], rows),
         "",
-        "`python -m bench.forest_times`",
+        "Run: `python -m bench.forest_times`",
         "",
     ]
 
@@ -233,12 +247,12 @@ def scaling_table():
             ]
         )
     head = ["", *(f"{n:,}" for n in scaling.SIZES), "growth from 10^4"]
-    more = ("predict a million, s", "peak MiB (GPU: of the card)")
+    more = ("predict a million rows, s", "peak MiB (GPU: of the GPU)")
     return tables.table([*head, *more], rows)
 
 
 def ended(row):
-    """How a measurement that did not go well ended."""
+    """Text for a measurement that did not succeed."""
     if row["status"] == "time-out":
         return f"> {row['limit_s']:.0f}"
     return "no memory" if "memory" in row.get("note", "").lower() else "failed"

@@ -16,14 +16,18 @@ def main():
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench` and `python -m bench.report` from `bench/results/likelihood.json`. "
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, shared; {packages}. "
-        "Times are medians in seconds, on one core where nothing else is said. "
+        "`make bench` measures and writes `bench/results/likelihood.json`. "
+        "`python -m bench.report` writes this page from it.",
+        "",
+        f"Machine: {machine['cpu']}, {machine['cores']} cores, shared with other work; {packages}.",
+        "Times are medians in seconds, on one core unless stated otherwise.",
         "Likelihood + gradient always includes new keys and a new sort.",
+        "[Notation](notation.md) and [engine](engine.md) define keys, sort, lcp, trie, up and down.",
+        "(d, p) means d features of p bits.",
         "",
-        "## Against the SROS route",
+        "## Compared with the paper's algebra",
         "",
-        "The paper's algebra (`triegp.sros`, vectorised numpy) and the trie, one run, one core, "
+        "The paper's algebra ([`triegp.sros`](sros.md), vectorised numpy) and the trie in one run, "
         "likelihood + gradient:",
         "",
         "| n | (d, p) | SROS | trie | ratio | gradients differ by |",
@@ -38,21 +42,21 @@ def main():
         "",
         "## One large evaluation",
         "",
-        f"n = {house['n']:,}, (d, p) = (11, 8), the size of the paper's HouseElec:",
+        f"n = {house['n']:,} and (d, p) = (11, 8), the size of the paper's HouseElec data:",
         "",
         "| keys, sort, lcp | trie | up | down | likelihood + gradient | numpy.sort of n keys |",
         "|---|---|---|---|---|---|",
         f"| {house['keys_and_sort']:.4f} | {house['link']:.4f} | {house['up']:.4f} "
         f"| {house['down']:.4f} | {house['total']:.4f} | {house['numpy_sort']:.4f} |",
         "",
-        f"Two threads: {result['threads']['one']:.4f} becomes {result['threads']['two']:.4f}, "
+        f"Two threads take {result['threads']['two']:.4f} s and one thread {result['threads']['one']:.4f} s, "
         f"a factor of {result['threads']['speedup']:.2f}.",
         "",
         "## After training",
         "",
-        f"{after['n']:,} training rows, {after['m']:,} new rows, (11, 8), one core:",
+        f"{after['n']:,} training rows, {after['m']:,} new rows, (d, p) = (11, 8):",
         "",
-        "| what | seconds |",
+        "| step | seconds |",
         "|---|---|",
     ]
     for name, value in after.items():
@@ -62,29 +66,23 @@ def main():
         "",
         "## Memory",
         "",
-        "Peak of one evaluation in a fresh process, beside packed codes and targets:",
+        "Peak memory of one evaluation in a fresh process, besides packed codes and targets:",
         "",
-        "| n | (d, p) | data | bytes a row |",
-        "|---|---|---|---|",
+        *memory_table(result["memory"]),
     ]
-    for row in result["memory"]:
-        lines.append(
-            f"| {row['n']:,} | ({row['d']}, {row['p']}) | {row['kind']} "
-            f"| {row['bytes_per_row']:.0f} |"
-        )
     first = result["compile"]
     lines += [
         "",
         "## First call",
         "",
-        "Everything that training, prediction, leave-one-out and insertion use, first call in a "
-        f"fresh process: {first['cold']:.1f} s with an empty numba cache, "
-        f"{first['cached']:.2f} s with a full one, "
-        f"after an import of {first['import']:.2f} s.",
+        f"Importing triegp takes {first['import']:.2f} s. After that, the first call of everything that training, "
+        "prediction,",
+        f"leave-one-out and insertion use takes {first['cold']:.1f} s with an empty numba cache and "
+        f"{first['cached']:.2f} s with a full one.",
         "",
         "## Growth",
         "",
-        "Least-squares slope of log time over log n, 10^4 to 10^7 rows:",
+        "Least-squares slope of log time against log n, for 10^4 to 10^7 rows:",
         "",
         "| (d, p) | data | slope |",
         "|---|---|---|",
@@ -95,8 +93,10 @@ def main():
         "",
         "## All sizes",
         "",
-        "| (d, p) | data | n | distinct keys | keys, sort | trie | up | down | total | ns a row "
-        "| to numpy.sort |",
+        '"up" and "down" are the sweeps. The last column is the total time divided by that of numpy.sort.',
+        "",
+        "| (d, p) | data | n | distinct keys | keys, sort | trie | up | down | total | ns per row "
+        "| total / numpy.sort |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in result["stages"]:
@@ -109,6 +109,17 @@ def main():
         )
     PAGE.write_text("\n".join(lines) + "\n")
     print(PAGE)
+
+
+def memory_table(rows):
+    """Bytes per row; by kind of data if that was stored."""
+    kinds = ["kind"] if all("kind" in row for row in rows) else []
+    head = ["n", "(d, p)", *("data" for _ in kinds), "bytes per row"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        texts = [f"{row['n']:,}", f"({row['d']}, {row['p']})", *(row[kind] for kind in kinds)]
+        lines.append("| " + " | ".join([*texts, f"{row['bytes_per_row']:.0f}"]) + " |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from bench.methods.trees import ABLATIONS, PRECISIONS, RAISED
 
 
 def _part(of, level, scale=1):
-    """Picks a coverage or a width, which a cell may not have kept."""
+    """Picks a coverage or a width, if the cell has stored it."""
 
     def pick(cell):
         value = cell[of][level]
@@ -20,7 +20,7 @@ def _part(of, level, scale=1):
 
 
 def _mebibytes(cell):
-    """Peak of the process or, where the work was on a GPU, of the card."""
+    """Peak memory of the process, or of the GPU if the work ran there."""
     found = cell["gpu_memory_peak" if cell["machine"].get("gpu") else "memory_peak"]
     return None if found is None else found / 2**20
 
@@ -38,14 +38,19 @@ METRICS = {
     "width99": ("Mean width of the 99 % interval", _part("width", "99"), 3, None),
     "fit": ("Fit, seconds", lambda c: c["fit_seconds"], 1, None),
     "predict": (
-        "Prediction, seconds for a million rows",
+        "Prediction, seconds per million rows",
         lambda c: c["predict_seconds_per_million"],
         1,
         None,
     ),
-    "memory": ("Peak memory of the process (GPU: of the card), MiB", _mebibytes, 0, None),
+    "memory": (
+        "Peak memory of the process (of the GPU, for rows marked GPU), MiB",
+        _mebibytes,
+        0,
+        None,
+    ),
 }
-LEAST = ("fit", "predict", "memory")  # other work on the machine only adds to these
+LEAST = ("fit", "predict", "memory")  # shown as minimum: other work only adds to these
 
 
 def table(head, rows):
@@ -68,20 +73,20 @@ def with_error(found, digits=3):
 
 
 def state(cells):
-    """What to write where there is no number."""
+    """Text for a table entry without a number."""
     if not cells:
         return "not run"
     return {"time-out": "time-out", "error": "failed"}.get(cells[0]["status"], "-")
 
 
 def values(cells, pick):
-    """One number a cell that went well and has it."""
+    """One number per cell that succeeded and has it."""
     found = (pick(cell) for cell in cells if cell["status"] == "ok")
     return [value for value in found if value is not None]
 
 
 def summary(cells, metric, scale=1.0):
-    """What a table says of the cells: the mean and two standard errors, or the least."""
+    """Entry of a table: mean and two standard errors, or the minimum."""
     found = [value / scale for value in values(cells, METRICS[metric][1])]
     if metric in LEAST:
         return (min(found), None) if found else None
@@ -89,18 +94,18 @@ def summary(cells, metric, scale=1.0):
 
 
 def failures(cells):
-    """What became of the cells that did not go well, in brackets."""
+    """How many cells failed, and how, in brackets."""
     bad = [cell["status"] for cell in cells if cell["status"] != "ok"]
     counts = [f"{bad.count(status)} {status}" for status in sorted(set(bad))]
     return f" ({', '.join(counts)})" if counts else ""
 
 
 def fewer(cells, metric):
-    """How many seeds a mean is over, in brackets, where some have not been run or not kept it."""
+    """Number of seeds of a mean, in brackets, if some were not run or did not store the metric."""
     known = len(values(cells, METRICS[metric][1]))
     bad = sum(cell["status"] != "ok" for cell in cells)
     if metric in LEAST or known == 1 or known + bad >= len(plan.SEEDS):
-        return ""  # one seed has no error beside it, failures are told
+        return ""  # one seed has no standard error, and failures have their own brackets
     return f" ({known} seeds)"
 
 
@@ -108,7 +113,7 @@ def peers_table(metric, data, methods, part="test"):
     """Methods by data sets, one metric; the best of each column in bold."""
     _, _, digits, less = METRICS[metric]
     grid = {m: {d: summary(read(part, d, m), metric) for d in data} for m in methods}
-    coarse = ("lightgbm-quantiles",) if metric == "crps" else ()  # seven levels flatter it
+    coarse = ("lightgbm-quantiles",) if metric == "crps" else ()  # too low: only seven levels
     best = {}
     for d in data:
         known = [grid[m][d][0] for m in methods if grid[m][d] is not None and m not in coarse]
@@ -131,7 +136,7 @@ def peers_table(metric, data, methods, part="test"):
 
 
 def _mark(cells, method):
-    """The method's name, with a mark where it ran on a GPU."""
+    """The method's name, marked if it ran on a GPU."""
     gpu = [bool(cell["machine"].get("gpu")) for cell in cells if cell["status"] == "ok"]
     if not any(gpu):
         return method
@@ -162,8 +167,8 @@ def precision_table():
 
 
 def ecdf_table(metric):
-    """The paper's mixture by scaling, with as many bits and with more."""
-    head = ["", "min-max", "ECDF", "ECDF, more bits", "bits a feature"]
+    """The paper's mixture by scaling, with the same bits and with more."""
+    head = ["", "min-max", "ECDF", "ECDF, more bits", "bits per feature"]
     rows = []
     for d, raised in plan.ECDF_RAISED.items():
         texts = []
@@ -215,13 +220,13 @@ def unique_table(rows):
 
 
 def ablation_table():
-    """Validation NLL with one thing changed, less that of the defaults."""
+    """Validation NLL with one setting changed, minus that of the defaults."""
     pick = METRICS["nll"][1]
     base = {
         d: {c["seed"]: c for c in read("valid", d, "triegp") if c["status"] == "ok"} for d in SEVEN
     }
     defaults = [_short([pick(c) for c in base[d].values()]) for d in SEVEN]
-    rows = [["the defaults", *defaults, "", _span([len(base[d]) for d in SEVEN])]]
+    rows = [["defaults", *defaults, "", _span([len(base[d]) for d in SEVEN])]]
     for name in ABLATIONS:
         gains, counts = [], []
         for d in SEVEN:
@@ -241,7 +246,7 @@ def _short(numbers):
 
 
 def _span(counts):
-    """Least and most of the numbers of seeds, of the data sets that have any."""
+    """Smallest and largest number of seeds, over the data sets that have any."""
     counts = sorted({count for count in counts if count})
     return " to ".join(str(count) for count in dict.fromkeys(counts[:1] + counts[-1:]))
 

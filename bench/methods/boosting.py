@@ -107,7 +107,7 @@ METHODS = (
         "lightgbm-quantiles",
         ("lightgbm",),
         fit_lightgbm_quantiles,
-        "the same, one model for each of seven quantiles; the median is its mean",
+        "the same, one model for each of seven quantiles; the median serves as mean",
     ),
     Method(
         "ngboost",

@@ -26,6 +26,6 @@ METHODS = (
         "quantile-forest",
         ("quantile_forest",),
         fit_quantile_forest,
-        "200 trees, at least 5 rows a leaf",
+        "200 trees, at least 5 rows per leaf",
     ),
 )

@@ -296,17 +296,17 @@ def fit_svgp(task, steps=2000, n_points=1024):
 
 NEEDS = ("torch", "gpytorch")
 COMMON = (
-    "Matern-3/2 with one lengthscale, standardised, trained on logarithms from sqrt(d), scale 1, "
-    "noise 0.1;"
+    "Matern-3/2 with one lengthscale, standardised, logarithms of the parameters trained from "
+    "lengthscale sqrt(d), scale 1, noise 0.1;"
 )
 METHODS = (
     Method(
         "gpytorch-exact",
         NEEDS,
         fit_exact,
-        "ARD Matern-3/2, standardised, trained on logarithms from sqrt(d), scale 1, noise 0.1; "
-        "Cholesky in float64; Adam of 0.1, 100 steps on 10,000 random rows, then 3 on all; where "
-        "six n by n matrices fit the memory",
+        "ARD Matern-3/2, standardised, logarithms of the parameters trained from lengthscale "
+        "sqrt(d), scale 1, noise 0.1; Cholesky in float64; Adam with rate 0.1, 100 steps on 10,000 "
+        "random rows, then 3 on all; run if six n by n matrices fit into memory",
         True,
     ),
     Method(
@@ -314,8 +314,8 @@ METHODS = (
         NEEDS,
         fit_bbmm,
         f"{COMMON} conjugate gradients in float32, preconditioner of rank 100, tolerance 1, "
-        "and 0.01 after training; Adam of 0.1, 60 steps on 10,000 random rows and 5 on all; "
-        "variances from Lanczos of rank 2,000 (GPyTorch's 100 makes them too wide where there is "
+        "and 0.01 after training; Adam with rate 0.1, 60 steps on 10,000 random rows and 5 on all; "
+        "variances from Lanczos of rank 2,000 (GPyTorch's 100 makes them too wide if there is "
         "little noise)",
         True,
     ),
@@ -323,15 +323,15 @@ METHODS = (
         "gpytorch-sgpr",
         NEEDS,
         fit_sgpr,
-        f"{COMMON} 512 inducing points, 100 steps of Adam of 0.1; float64",
+        f"{COMMON} 512 inducing points, 100 steps of Adam with rate 0.1; float64",
         True,
     ),
     Method(
         "gpytorch-svgp",
         NEEDS,
         fit_svgp,
-        f"{COMMON} 1,024 inducing points, Adam of 0.01; float32, 2,000 steps with minibatches of "
-        "1,024 or a twentieth of the rows",
+        f"{COMMON} 1,024 inducing points, Adam with rate 0.01; float32, 2,000 steps with "
+        "minibatches of 1,024 rows or a twentieth of the rows",
         True,
     ),
 )

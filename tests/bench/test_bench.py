@@ -329,7 +329,7 @@ def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
     assert "1.500 ± 1.155" in text
     assert "python -m bench peers" in text
     assert "| sklearn-gp | no memory |" in text
-    assert text.count("The least of the seeds") == 2 * len(tables.LEAST)
+    assert text.count("Minimum over the seeds") == 2 * len(tables.LEAST)
     assert (folder / "figures" / "runtime.svg").read_text().startswith("<?xml")
     once = (folder / "figures" / "scaling.svg").read_bytes()
     page.main(folder)

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from triegp.additive.forest import Forest, multiply
 from triegp.checks import non_negative_vector, whole_number
 from triegp.devices import to_host
-from triegp.engines import Engine, Woodbury
-from triegp.engines.cpu.threads import one_blas_thread
+from triegp.engines import Engine, Woodbury, one_blas_thread
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]

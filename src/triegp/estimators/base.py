@@ -126,7 +126,7 @@ class TreeGPRegressor(
         Notes
         -----
         Arrays on a device are copied to the host. Before training, equal rows (same features,
-        targets and known noise) are merged into one whose weight is their sum. So integer weights
+        targets and known noise) are folded into one whose weight is their sum. So integer weights
         and repeated rows give the same result to the last bit.
         """
         if y is None:

@@ -77,7 +77,7 @@ def copy_rows(rows: Rows) -> Rows:
 
 
 def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
-    """Merge equal rows into one whose weight is their sum; drop rows of weight 0.
+    """Fold equal rows into one whose weight is their sum; drop rows of weight 0.
 
     Training then does not depend on the order of weighted rows, and a row that appears twice equals
     a row of weight 2. Rows that are all different and have no weights are returned unchanged.
@@ -90,14 +90,14 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
     Returns
     -------
     rows : Rows
-        In lexicographic order of features, targets and known noise, if anything was merged.
+        In lexicographic order of features, targets and known noise, if anything was folded.
     index : int64 (n,) or None
         For each input row its index in the output, -1 if its weight is 0; None if the rows are
         returned unchanged.
 
     Notes
     -----
-    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to merge them.
+    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to fold them.
     """
     weight = rows.weight
     if weight is not None and (weight == 1.0).all():

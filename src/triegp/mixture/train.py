@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
-from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
+from triegp.engines import CpuEngine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.batches import Batches, Start, evaluate_candidates, train_in_step
 from triegp.mixture.calibration import Calibration, calibrate
@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 Floats = npt.NDArray[np.float64]
 
 
+@one_blas_thread()
 def train_ensemble(
     encoders: Sequence[BitEncoder], rows: Rows, settings: Settings, run: Run
 ) -> Trained:
@@ -73,8 +74,33 @@ def train_ensemble(
     work = rows.n_rows * rows.n_targets * settings.all_candidates
     room = card_bytes(encoders, settings, rows.n_rows, rows.n_targets)
     engine = choose(run.engine, work, run.n_threads, room)
-    with one_blas_thread():
-        return _train(encoders, rows, settings, run, engine)
+    streams = run.rng.spawn(settings.n_grids + 1)
+    grids = [
+        _grid(encoders[k % len(encoders)], settings, streams[k]) for k in range(settings.n_grids)
+    ]
+    targets = tuple(replace(rows.target(j), X=None) for j in range(rows.n_targets))
+    codes = encode_grids(grids, rows.features, CpuEngine(n_threads=run.n_threads))
+    problems = [Problem(own, targets) for own in codes]
+    batches = Batches(problems, settings.noise, engine) if engine.batches else None
+    starts = _choose_starts(settings, grids, problems, streams, run, batches)
+    found = _train_orders(starts, problems, settings, run, batches)
+    run.raise_interrupt()
+    stopped = run.watch.stop and any(one is None or not one.converged for one in found)
+    if found[0] is None:  # stopped before any member began: keep the best candidate
+        grid, order = starts[0]
+        value = _nll_per_row(problems[grid], order, settings.noise)
+        found[0] = TrainedOrder(order, value, 0, 1, False)
+    done = [(grid, one) for (grid, _), one in zip(starts, found, strict=True) if one is not None]
+    floor = settings.floor(rows.count)
+    members = _finish(
+        lambda item: _member(grids[item[0]], problems[item[0]], item[1], floor),
+        done,
+        run,
+        lambda count: run.progress("posteriors", count, len(done)),
+    )
+    run.raise_interrupt()
+    n_evaluations = sum(one.n_evaluations for _, one in done)
+    return Trained(weigh(tuple(members), rows, settings), stopped, n_evaluations)
 
 
 def card_bytes(
@@ -119,38 +145,6 @@ def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemb
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     return Ensemble(tuple(members[k] for k in used), kept)
-
-
-def _train(
-    encoders: Sequence[BitEncoder], rows: Rows, settings: Settings, run: Run, engine: Engine
-) -> Trained:
-    streams = run.rng.spawn(settings.n_grids + 1)
-    grids = [
-        _grid(encoders[k % len(encoders)], settings, streams[k]) for k in range(settings.n_grids)
-    ]
-    targets = tuple(replace(rows.target(j), X=None) for j in range(rows.n_targets))
-    codes = encode_grids(grids, rows.features, CpuEngine(n_threads=run.n_threads))
-    problems = [Problem(own, targets) for own in codes]
-    batches = Batches(problems, settings.noise, engine) if engine.batches else None
-    starts = _choose_starts(settings, grids, problems, streams, run, batches)
-    found = _train_orders(starts, problems, settings, run, batches)
-    run.raise_interrupt()
-    stopped = run.watch.stop and any(one is None or not one.converged for one in found)
-    if found[0] is None:  # stopped before any member began: keep the best candidate
-        grid, order = starts[0]
-        value = _nll_per_row(problems[grid], order, settings.noise)
-        found[0] = TrainedOrder(order, value, 0, 1, False)
-    done = [(grid, one) for (grid, _), one in zip(starts, found, strict=True) if one is not None]
-    floor = settings.floor(rows.count)
-    members = _finish(
-        lambda item: _member(grids[item[0]], problems[item[0]], item[1], floor),
-        done,
-        run,
-        lambda count: run.progress("posteriors", count, len(done)),
-    )
-    run.raise_interrupt()
-    n_evaluations = sum(one.n_evaluations for _, one in done)
-    return Trained(weigh(tuple(members), rows, settings), stopped, n_evaluations)
 
 
 def _train_orders(
