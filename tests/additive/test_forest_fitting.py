@@ -5,7 +5,6 @@ import pytest
 
 import oracle
 from forest_problems import (
-    SOLVED,
     assert_sampled,
     dense_left_out,
     dense_posterior,
@@ -13,7 +12,7 @@ from forest_problems import (
     own_kernel,
     solve_tightly,
 )
-from tolerances import VALUE
+from tolerances import SOLVED, USUAL_SOLVE, VALUE
 from triegp.additive import train as fitting
 from triegp.additive.model import Manner, forest_mean
 from triegp.additive.tails import FACTORS
@@ -65,7 +64,7 @@ def test_a_fitted_forest_predicts_what_its_kernel_says(start):
     found = grown.model
     assert [stage.n_steps for stage in grown.stages] == [4, 4]
     mean, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(forest_mean(found, problem.new), mean, atol=1e-4)
+    np.testing.assert_allclose(forest_mean(found, problem.new), mean, atol=USUAL_SOLVE)
     assert_sampled(forest_variance(found, problem.new), np.diag(cov), found.manner.n_samples)
     assert found.tails.weight.size == FACTORS.size
 

@@ -5,14 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forest_problems import (
-    SOLVED,
-    assert_sampled,
-    copies_of,
-    dense_posterior,
-    make_problem,
-    solve_tightly,
-)
+from forest_problems import assert_sampled, copies_of, dense_posterior, make_problem, solve_tightly
+from tolerances import FITTED, SOLVED
 from triegp.additive.model import Manner, forest_mean
 from triegp.additive.start import rescale
 from triegp.additive.variance import draw_forest, forest_covariance, forest_variance, leave_out
@@ -42,7 +36,7 @@ def test_the_mean_is_the_dense_one(weighted, known):
     np.testing.assert_allclose(forest_mean(found, problem.X), problem.kernel() @ alpha, **SOLVED)
     np.testing.assert_allclose(found.alpha, alpha / factor, **SOLVED)
     np.testing.assert_allclose(found.variance, factor * variance, **SOLVED)
-    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=1e-7)
+    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=SOLVED["rtol"])
     assert found.new_noise == pytest.approx(
         factor * row_noise(problem.orders, problem.parameters.noise, replace_known(problem.rows))[0]
     )
@@ -75,7 +69,7 @@ def test_an_integer_weight_is_that_many_copies():
     np.testing.assert_allclose(
         forest_mean(one, problem.new), forest_mean(two, problem.new), **SOLVED
     )
-    assert one.noise == pytest.approx(two.noise, rel=1e-6)
+    assert one.noise == pytest.approx(two.noise, rel=FITTED)
     np.testing.assert_allclose(
         forest_variance(one, problem.new), forest_variance(two, problem.new), **SOLVED
     )

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SAMPLED,
-    SOLVED,
     assert_sampled,
     dense_posterior,
     make_problem,
     quiet_problem,
     solve_tightly,
 )
-from tolerances import VALUE
+from tolerances import SAMPLED, SOLVED, VALUE, VARIANCE_OF_SOLVES
 from triegp.additive import model
 from triegp.additive import variance as spread
 from triegp.additive.model import Manner
@@ -51,9 +49,11 @@ def test_variances_by_solves_are_good_enough_as_they_are(noise, monkeypatch):
     problem = quiet_problem(noise)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(forest_variance(found, problem.new), np.diag(cov), rtol=1e-2)
     np.testing.assert_allclose(
-        np.diag(forest_covariance(found, problem.new)), np.diag(cov), rtol=1e-2
+        forest_variance(found, problem.new), np.diag(cov), rtol=VARIANCE_OF_SOLVES
+    )
+    np.testing.assert_allclose(
+        np.diag(forest_covariance(found, problem.new)), np.diag(cov), rtol=VARIANCE_OF_SOLVES
     )
 
 

@@ -5,6 +5,14 @@ import pytest
 from scipy.special import ndtri
 
 from forest_problems import dense_left_out, make_problem
+from tolerances import (
+    STATIONARY,
+    TAIL_COPIES,
+    TAIL_OF_FEW,
+    TAIL_OF_SOLVES,
+    TAIL_QUANTILE,
+    TAIL_SCALE,
+)
 from triegp.additive.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
 from triegp.additive.train import calibrate_forest
 from triegp.models.distribution import log_density, mixture_mean, mixture_var, quantiles
@@ -19,7 +27,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
     tails = learn_tails(score)
     levels = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99])
     found = quantiles(around_zero(tails), levels)[0]
-    np.testing.assert_allclose(found, ndtri(levels), atol=0.1)
+    np.testing.assert_allclose(found, ndtri(levels), atol=TAIL_QUANTILE)
     assert tails.weight.sum() == pytest.approx(1.0)
 
 
@@ -27,7 +35,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
 def test_a_wrong_scale_is_put_right(factor):
     score = factor * np.random.default_rng(0).standard_normal(5000)
     found = quantiles(around_zero(learn_tails(score)), [0.05, 0.25, 0.75, 0.95])[0]
-    np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=0.08)
+    np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=TAIL_SCALE)
 
 
 def test_heavy_tails_get_weight():
@@ -47,7 +55,7 @@ def test_heavy_tails_get_weight():
     assert mean_log_density(tails) > mean_log_density(GAUSSIAN) + 0.3
     best = np.quantile(score, [0.05, 0.25, 0.75, 0.95])
     found = quantiles(around_zero(tails), [0.05, 0.25, 0.75, 0.95])[0]
-    np.testing.assert_allclose(found, best, rtol=0.15)
+    np.testing.assert_allclose(found, best, rtol=TAIL_OF_FEW)
 
 
 def test_the_tails_are_the_most_likely_ones():
@@ -59,7 +67,7 @@ def test_the_tails_are_the_most_likely_ones():
     density = np.exp(-0.5 * np.square(score / FACTORS[:, None])) / FACTORS[:, None]
     slope = np.mean(density / (weight @ density), axis=1)
     assert slope.max() < 1.0 + 1e-6
-    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
+    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=STATIONARY)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,9 @@ def test_weights_count_as_copies_in_the_tails():
     weighted = learn_tails(score, counts.astype(float))
     copied = learn_tails(np.repeat(score, counts))
     np.testing.assert_allclose(
-        quantiles(around_zero(weighted), levels), quantiles(around_zero(copied), levels), rtol=1e-4
+        quantiles(around_zero(weighted), levels),
+        quantiles(around_zero(copied), levels),
+        rtol=TAIL_COPIES,
     )
 
 
@@ -109,7 +119,7 @@ def test_many_residuals_are_thinned_evenly(monkeypatch):
     monkeypatch.setattr("triegp.additive.tails.CALIBRATION_ROWS", 500)
     score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
     found = quantiles(around_zero(learn_tails(score)), [0.05, 0.95])[0]
-    np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=0.15)
+    np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=TAIL_OF_FEW)
 
 
 def test_calibrating_uses_the_residuals_of_left_out_rows():
@@ -121,6 +131,6 @@ def test_calibrating_uses_the_residuals_of_left_out_rows():
     np.testing.assert_allclose(
         quantiles(around_zero(calibrated.tails), [0.05, 0.95]),
         quantiles(around_zero(expected), [0.05, 0.95]),
-        rtol=1e-3,
+        rtol=TAIL_OF_SOLVES,
     )
     assert calibrated.known_diagonal is not None
