@@ -3,14 +3,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= auto
+SECONDS ?= 300
 
-.PHONY: demo test check lint types arrows bounds bench clean
+.PHONY: demo test fuzz check lint types arrows bounds bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Property tests with new seeds, for so many seconds; or one run with a seed that failed.
+fuzz: $(VENV)/.ready
+	$(BIN)/python tools/fuzz.py $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
 
 check: lint types arrows test bounds
 
@@ -27,7 +33,7 @@ arrows: $(VENV)/.ready-dev
 # The lower bounds of pyproject.toml, installed as exact versions (they have wheels for Python 3.11
 # and 3.12; set PYTHON to one of these).
 bounds: .venv-bounds/.ready
-	.venv-bounds/bin/python -m pytest -q
+	.venv-bounds/bin/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench.likelihood

@@ -41,6 +41,9 @@ if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
 )
+hypothesis.settings.register_profile(  # tools/fuzz.py asks for it, with a new seed every time
+    "fuzz", deadline=None, derandomize=False, print_blob=True, max_examples=500
+)
 hypothesis.settings.load_profile("triegp")
 
 

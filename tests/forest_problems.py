@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import oracle
+from tolerances import SAMPLED
 from triegp import BitEncoder
 from triegp.additive import conditioning, variance
 from triegp.additive.conditioning import condition_forest
@@ -15,8 +16,6 @@ from triegp.additive.variance import cheap_of, draw_forest, forest_covariance, f
 from triegp.engines import CpuEngine
 from triegp.tree.rows import Rows
 
-SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
-SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
 EXACT = Settings(variance="exact", variance_error=0.1)
 
 

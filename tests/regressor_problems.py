@@ -5,8 +5,6 @@ import numpy as np
 import oracle
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 10, "noise": 0.05, "random_state": 0}
-LOOSE = {"rtol": 1e-7, "atol": 1e-7}  # optimisers' steps on sums in another order
-EXACT_QUANTILE = 1e-9
 
 
 def make_data(n=40, seed=0, n_features=2):

@@ -1,4 +1,18 @@
-"""One table of tolerances. Loosening one is a commit of its own that names the measured error."""
+"""One table of tolerances. Loosening one is a commit of its own that names the measured error.
+
+Pairs are for numpy's `assert_allclose`; single numbers are relative or absolute, as the test says.
+"""
+
+# Two routes to the same number, in float64.
+LAST_BIT = 1e-15  # sums of a few numbers of size 1
+HANDFUL = 1e-14  # a handful of roundings
+REORDERED = 1e-13  # sums of the same terms in another order
+ROUNDING = 1e-12  # one formula written in two ways, tens of roundings
+DENSE = 1e-10  # values against dense algebra, condition < 1e4
+CHAINED = 1e-9  # values that went through logarithms, searches or solves to 1e-12
+SUMMED = 1e-8  # sums over all rows, integrals, log determinants against dense algebra
+STEPPED = 1e-7  # optimisers' steps on sums in another order
+FITTED = 1e-6  # predictions after optimisers whose steps differ by rounding
 
 VALUE = {"rtol": 1e-10, "atol": 1e-10}  # float64 values against dense algebra, condition < 1e4
 GRADIENT = {"rtol": 1e-8, "atol": 1e-8}  # gradients against the dense closed form
@@ -7,3 +21,47 @@ SHARDS = {"rtol": 1e-13, "atol": 1e-13}  # sums of the same terms in another ord
 SINGLE = {"rtol": 1e-4, "atol": 1e-4}  # float32 messages against float64
 EXTENDED = 1e-12  # relative error of the nll against 80-digit arithmetic, any noise
 FITS = {"rtol": 1e-6, "atol": 1e-6}  # predictions after optimisers whose steps differ by rounding
+LOOSE = {"rtol": 1e-7, "atol": 1e-7}  # optimisers' steps on sums in another order
+HALF_DIFFERENCE = {"rtol": 1e-5, "atol": 1e-4}  # central differences in the noise, steps of 1e-6
+EXACT_QUANTILE = 1e-9  # quantiles against a bracketed search of the distribution
+EXPONENTIATED = 1e-7  # densities whose logarithms are in the hundreds
+EXTREME_DENSITY = 1e-4  # nats, of targets of size 1e-300 to 1e300
+OFFSET = 1e-3  # targets of size 1 after 1e9 was added: 1e-7 is what float64 leaves
+
+# Iterations that end at a tolerance of their own.
+SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
+SOLVED_DIRECTLY = 1e-6  # solves to 1e-10 or 1e-11, condition < 1e7
+USUAL_SOLVE = 1e-4  # means and deviations after solves to the tolerance that users get
+USUAL_ALPHA = 1e-5  # weighted rows' fit after such solves, of targets of size 1
+HARD_SOLVE = 1e-3  # of the targets' or the prior's size, with next to no noise
+HARD_VARIANCE = 0.02  # the same, relative
+VARIANCE_OF_SOLVES = 1e-2  # variances by solves to the tolerance that users get, little noise
+CHEAP_OF_ONE_TREE = 1e-5  # the cheap variance of one tree, which is exact
+LANCZOS = 1e-5  # nats, quadrature behind a full preconditioner
+SCIPY_CG = 1e-4  # scipy's conjugate gradients stop at 1e-5 of |b|
+SLSQP = 2e-4  # weights of the mixture against scipy's SLSQP
+STACKED = 1e-8  # weights of the mixture against a closed form
+STATIONARY = 1e-5  # slopes at the maximum over the simplex
+CALIBRATION_DIFFERENCE = 1e-5  # gradient of the calibration against central differences
+TAIL_COPIES = 1e-4  # quantiles of tails at two optima of their weights, relative
+CALIBRATED_NATS = 1e-4  # value at two optima of the calibration
+CALIBRATED_COPIES = 2e-2  # weights of the mixture at two such optima
+GPYTORCH_CG = 0.02  # GPyTorch's conjugate gradients in float32 against Cholesky in float64
+SQUARED_DISTANCES = 1e-7  # GPyTorch takes them as differences of squares: 2e-8 was seen
+QUADRATURE = 1e-6  # scipy's quad
+MANY_QUANTILES = 1e-3  # the CRPS of a thousand quantiles for that of the distribution
+
+# Samples: about three standard errors or more, for the seed that the test names.
+SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
+TAIL_QUANTILE = 0.1  # quantiles of 5,000 residuals, down to 1%
+TAIL_SCALE = 0.08  # the same from 5% on, relative
+TAIL_OF_FEW = 0.15  # quantiles of residuals with heavy tails, or of 500
+TAIL_OF_SOLVES = 1e-3  # quantiles of residuals that came of solves, relative
+WEIGHTED_TRAINING_SHARE = 0.05  # of what training gains: it draws other probes for copies
+WEIGHTED_TRAINING_NATS = 5.0  # and this many nats
+CALIBRATED_WEIGHT = 0.05  # weights of the mixture from 5,000 rows
+CALIBRATED_DEVIATION = 0.06  # deviations from 1,000 rows and more, relative
+CONSTANT_COLUMNS = 0.05  # of the targets' deviation: the mean of 60 rows
+SAME_X_MEAN = 0.2  # means at one x against averages of 40 targets, noise 0.5
+SAME_X_DEVIATION = 0.35  # their deviation, relative
+CATEGORY_LEVEL = 0.35  # levels of 8 categories, about 50 rows each, shrunk to their mean

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import oracle
-from tolerances import VALUE
+from tolerances import CHAINED, DENSE, LANCZOS, SOLVED_DIRECTLY, SUMMED, VALUE
 from triegp.additive import (
     Forest,
     NotConverged,
@@ -94,7 +94,7 @@ def test_the_order_of_the_trees_changes_nothing():
     x = np.random.default_rng(1).standard_normal(60)
     np.testing.assert_allclose(forest_product(forest, x), forest_product(other, x), **VALUE)
     a, b = (solve_forest(f, 0.1, x, tolerance=1e-12).x for f in (forest, other))
-    np.testing.assert_allclose(a, b, rtol=1e-9)
+    np.testing.assert_allclose(a, b, rtol=CHAINED)
 
 
 @pytest.mark.parametrize("rank", [1, 10, 60, 500])
@@ -105,7 +105,7 @@ def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
     noise = np.linspace(0.1, 0.5, 60)
     found = fit_nystrom(forest, noise, rank, np.random.default_rng(0))
     matrix = np.linalg.inv(apply_inverse(found, np.eye(60)))
-    assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-8)
+    assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=SUMMED)
     # Within blocks it is the kernel; elsewhere what goes through the chosen rows.
     full = dense + np.diag(noise)
     chosen = np.sort(np.random.default_rng(0).choice(60, size=min(rank, 60), replace=False))
@@ -113,7 +113,7 @@ def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
     for first in range(0, 60, block_rows):
         block = found.rows[first : first + block_rows]
         expected[np.ix_(block, block)] = full[np.ix_(block, block)]
-    np.testing.assert_allclose(matrix, expected, atol=1e-6)
+    np.testing.assert_allclose(matrix, expected, atol=SOLVED_DIRECTLY)
     draws = draw_like(found, 20_000, np.random.default_rng(1))
     error = np.abs(draws @ draws.T / 20_000 - matrix) / np.diag(matrix).max()
     assert error.max() < 0.06
@@ -128,7 +128,9 @@ def test_a_solve_is_the_dense_one(rank, noise):
     made = None if rank is None else fit_nystrom(forest, noise, rank, np.random.default_rng(0))
     found = solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-11)
     expected = np.linalg.solve(dense + noise * np.eye(60), b)
-    np.testing.assert_allclose(found.x, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        found.x, expected, rtol=SOLVED_DIRECTLY, atol=SOLVED_DIRECTLY * np.abs(expected).max()
+    )
     assert found.converged
     assert (found.residual <= 1e-11).all()
     assert not found.x[:, 1].any()
@@ -153,7 +155,10 @@ def test_duplicated_trees_and_rows():
     made = fit_nystrom(twice, 0.05, 30, np.random.default_rng(0))
     found = solve_forest(twice, 0.05, b, preconditioner=made, tolerance=1e-10)
     np.testing.assert_allclose(
-        found.x, np.linalg.solve(2 * dense + 0.05 * np.eye(40), b), rtol=1e-6, atol=1e-8
+        found.x,
+        np.linalg.solve(2 * dense + 0.05 * np.eye(40), b),
+        rtol=SOLVED_DIRECTLY,
+        atol=SUMMED,
     )
 
 
@@ -219,7 +224,7 @@ def test_the_likelihood_of_few_rows_is_exact():
     found = forest_evidence(forest, noise, y, np.random.default_rng(0))
     assert found.exact
     assert found.error == 0
-    assert found.log_likelihood == pytest.approx(dense_evidence(dense, noise, y), rel=1e-10)
+    assert found.log_likelihood == pytest.approx(dense_evidence(dense, noise, y), rel=DENSE)
 
 
 def test_the_likelihood_of_one_tree_is_the_tries():
@@ -230,7 +235,7 @@ def test_the_likelihood_of_one_tree_is_the_tries():
     )
     trie, y = build_trie(codes, order), rng.standard_normal(80)
     found = forest_evidence(Forest.of([trie], [order.levels]), 0.3, y, rng)
-    assert found.log_likelihood == pytest.approx(-likelihood(trie, order, y, 0.3).nll, rel=1e-10)
+    assert found.log_likelihood == pytest.approx(-likelihood(trie, order, y, 0.3).nll, rel=DENSE)
 
 
 @pytest.mark.parametrize("rank", [1, 40])
@@ -257,7 +262,7 @@ def test_a_full_preconditioner_leaves_no_error():
     y = np.random.default_rng(3).standard_normal(60)
     found = forest_evidence(forest, 0.1, y, np.random.default_rng(0), exact_rows=0, rank=60)
     assert found.log_likelihood == pytest.approx(
-        dense_evidence(dense, np.full(60, 0.1), y), abs=1e-5
+        dense_evidence(dense, np.full(60, 0.1), y), abs=LANCZOS
     )
     assert found.error < 1e-5
 

@@ -5,7 +5,6 @@ import pytest
 
 import oracle
 from forest_problems import (
-    SOLVED,
     dense_left_out,
     make_problem,
     mean_at,
@@ -13,7 +12,7 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import VALUE
+from tolerances import SOLVED, VALUE
 from triegp.additive.conditioning import insert_into_forest
 from triegp.additive.variance import leave_out, with_diagonal
 from triegp.tree.rows import Rows

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SOLVED,
     assert_sampled,
     dense_left_out,
     make_problem,
@@ -12,6 +11,7 @@ from forest_problems import (
     quiet_problem,
     solve_tightly,
 )
+from tolerances import SOLVED
 from triegp.additive import model, variance
 from triegp.additive.variance import diagonal_samples, leave_out, with_diagonal
 

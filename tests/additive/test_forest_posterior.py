@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SOLVED,
     assert_sampled,
     copies_of,
     covariance_at,
@@ -17,6 +16,7 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
+from tolerances import FITTED, SOLVED
 from triegp.additive.start import rescale, row_noise
 from triegp.additive.variance import leave_out
 from triegp.tree.rows import Rows
@@ -44,7 +44,7 @@ def test_the_mean_is_the_dense_one(weighted, known):
     np.testing.assert_allclose(mean_at(found, problem.X), problem.kernel() @ alpha, **SOLVED)
     np.testing.assert_allclose(found.alpha, alpha / factor, **SOLVED)
     np.testing.assert_allclose(found.variance, factor * variance, **SOLVED)
-    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=1e-7)
+    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=SOLVED["rtol"])
     unknown = replace(problem.rows, noise=None)
     shared = row_noise(unknown, problem.orders, problem.parameters.noise).noise[0]
     assert found.new_noise == pytest.approx(factor * shared)
@@ -71,7 +71,7 @@ def test_an_integer_weight_is_that_many_copies():
     other = replace(problem, X=problem.X[copies], rows=rows)
     one, two = problem.condition(), other.condition()
     np.testing.assert_allclose(mean_at(one, problem.new), mean_at(two, problem.new), **SOLVED)
-    assert one.noise == pytest.approx(two.noise, rel=1e-6)
+    assert one.noise == pytest.approx(two.noise, rel=FITTED)
     np.testing.assert_allclose(
         variance_at(one, problem.new), variance_at(two, problem.new), **SOLVED
     )

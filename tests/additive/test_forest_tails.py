@@ -5,6 +5,14 @@ import pytest
 from scipy.special import ndtri
 
 from forest_problems import dense_left_out, make_problem
+from tolerances import (
+    STATIONARY,
+    TAIL_COPIES,
+    TAIL_OF_FEW,
+    TAIL_OF_SOLVES,
+    TAIL_QUANTILE,
+    TAIL_SCALE,
+)
 from triegp.additive.conditioning import calibrate_forest
 from triegp.additive.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
 
@@ -18,7 +26,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
     tails = learn_tails(score)
     levels = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99])
     found = around_zero(tails).quantile(levels)[0]
-    np.testing.assert_allclose(found, ndtri(levels), atol=0.1)
+    np.testing.assert_allclose(found, ndtri(levels), atol=TAIL_QUANTILE)
     assert tails.weight.sum() == pytest.approx(1.0)
 
 
@@ -26,7 +34,7 @@ def test_gaussian_residuals_have_gaussian_quantiles():
 def test_a_wrong_scale_is_put_right(factor):
     score = factor * np.random.default_rng(0).standard_normal(5000)
     found = around_zero(learn_tails(score)).quantile([0.05, 0.25, 0.75, 0.95])[0]
-    np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=0.08)
+    np.testing.assert_allclose(found, factor * ndtri([0.05, 0.25, 0.75, 0.95]), rtol=TAIL_SCALE)
 
 
 def test_heavy_tails_get_weight():
@@ -46,7 +54,7 @@ def test_heavy_tails_get_weight():
     assert mean_log_density(tails) > mean_log_density(GAUSSIAN) + 0.3
     best = np.quantile(score, [0.05, 0.25, 0.75, 0.95])
     found = around_zero(tails).quantile([0.05, 0.25, 0.75, 0.95])[0]
-    np.testing.assert_allclose(found, best, rtol=0.15)
+    np.testing.assert_allclose(found, best, rtol=TAIL_OF_FEW)
 
 
 def test_the_tails_are_the_most_likely_ones():
@@ -58,7 +66,7 @@ def test_the_tails_are_the_most_likely_ones():
     density = np.exp(-0.5 * np.square(score / FACTORS[:, None])) / FACTORS[:, None]
     slope = np.mean(density / (weight @ density), axis=1)
     assert slope.max() < 1.0 + 1e-6
-    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
+    np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=STATIONARY)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,9 @@ def test_weights_count_as_copies_in_the_tails():
     weighted = learn_tails(score, counts.astype(float))
     copied = learn_tails(np.repeat(score, counts))
     np.testing.assert_allclose(
-        around_zero(weighted).quantile(levels), around_zero(copied).quantile(levels), rtol=1e-4
+        around_zero(weighted).quantile(levels),
+        around_zero(copied).quantile(levels),
+        rtol=TAIL_COPIES,
     )
 
 
@@ -108,7 +118,7 @@ def test_many_residuals_are_thinned_evenly(monkeypatch):
     monkeypatch.setattr("triegp.additive.tails.CALIBRATION_ROWS", 500)
     score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
     found = around_zero(learn_tails(score)).quantile([0.05, 0.95])[0]
-    np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=0.15)
+    np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=TAIL_OF_FEW)
 
 
 def test_calibrating_uses_the_residuals_of_left_out_rows():
@@ -120,6 +130,6 @@ def test_calibrating_uses_the_residuals_of_left_out_rows():
     np.testing.assert_allclose(
         around_zero(calibrated.tails).quantile([0.05, 0.95]),
         around_zero(expected).quantile([0.05, 0.95]),
-        rtol=1e-3,
+        rtol=TAIL_OF_SOLVES,
     )
     assert calibrated.known_diagonal is not None

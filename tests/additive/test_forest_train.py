@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SOLVED,
     assert_sampled,
     dense_posterior,
     make_problem,
     mean_at,
     variance_at,
 )
+from tolerances import SOLVED, USUAL_SOLVE
 from triegp.additive import train as train_module
 from triegp.additive.settings import Settings
 from triegp.additive.tails import FACTORS
@@ -49,7 +49,7 @@ def test_a_trained_forest_predicts_what_its_kernel_says(init, monkeypatch):
     assert trained.n_steps == 4 + 1  # on 50 rows, and on all
     assert len(trained.nll_per_row) == 2 + 2
     mean, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(mean_at(found, problem.new), mean, atol=1e-4)
+    np.testing.assert_allclose(mean_at(found, problem.new), mean, atol=USUAL_SOLVE)
     assert_sampled(variance_at(found, problem.new), np.diag(cov), found.n_samples)
     assert found.tails.weight.size == FACTORS.size
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SOLVED,
     covariance_at,
     dense_posterior,
     make_problem,
@@ -15,6 +14,7 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
+from tolerances import CHAINED, CHEAP_OF_ONE_TREE, HARD_SOLVE, HARD_VARIANCE, SOLVED
 from triegp.additive import NotConverged, model
 from triegp.additive.conditioning import calibrate_forest
 from triegp.additive.settings import Settings
@@ -62,7 +62,7 @@ def test_the_cheap_variance_of_one_tree_is_exact(weighted):
     problem = make_problem(n=100, n_trees=1, weighted=weighted, known=weighted)
     found = problem.condition(Settings(variance="cheap"))
     exact = variance_at(replace(found, variance_by="exact"), problem.new)
-    np.testing.assert_allclose(variance_at(found, problem.new), exact, rtol=1e-5)
+    np.testing.assert_allclose(variance_at(found, problem.new), exact, rtol=CHEAP_OF_ONE_TREE)
 
 
 @pytest.mark.usefixtures("tight")
@@ -126,10 +126,10 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank
         assert any(issubclass(w.category, NotConverged) for w in told)
         return
     dense, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(mean, dense, atol=1e-3 * problem.rows.y.std())
+    np.testing.assert_allclose(mean, dense, atol=HARD_SOLVE * problem.rows.y.std())
     if not told:
-        bar = 1e-3 * found.forest.prior_variance
-        np.testing.assert_allclose(var, np.diag(cov), rtol=0.02, atol=bar)
+        bar = HARD_SOLVE * found.forest.prior_variance
+        np.testing.assert_allclose(var, np.diag(cov), rtol=HARD_VARIANCE, atol=bar)
 
 
 def test_one_row():
@@ -139,6 +139,6 @@ def test_one_row():
     _, cov = dense_posterior(found, one.X, problem.new)
     np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
     mean, var = leave_out(found)
-    np.testing.assert_allclose(mean, 0.0, atol=1e-9)
-    np.testing.assert_allclose(var, found.forest.prior_variance + found.new_noise, rtol=1e-9)
+    np.testing.assert_allclose(mean, 0.0, atol=CHAINED)
+    np.testing.assert_allclose(var, found.forest.prior_variance + found.new_noise, rtol=CHAINED)
     assert calibrate_forest(found).tails is GAUSSIAN

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    SAMPLED,
-    SOLVED,
     assert_sampled,
     covariance_at,
     dense_posterior,
@@ -17,7 +15,7 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import VALUE
+from tolerances import SAMPLED, SOLVED, VALUE, VARIANCE_OF_SOLVES
 from triegp.additive import model, variance
 from triegp.additive.forest import build_forest
 from triegp.additive.sampling import draw_prior
@@ -51,8 +49,12 @@ def test_variances_by_solves_are_good_enough_as_they_are(noise, monkeypatch):
     problem = quiet_problem(noise)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
-    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), rtol=1e-2)
-    np.testing.assert_allclose(np.diag(covariance_at(found, problem.new)), np.diag(cov), rtol=1e-2)
+    np.testing.assert_allclose(
+        variance_at(found, problem.new), np.diag(cov), rtol=VARIANCE_OF_SOLVES
+    )
+    np.testing.assert_allclose(
+        np.diag(covariance_at(found, problem.new)), np.diag(cov), rtol=VARIANCE_OF_SOLVES
+    )
 
 
 @pytest.mark.parametrize(("noise", "rank"), [(0.1, 30), (1e-5, 400)])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forest_problems import copies_of, make_problem
+from tolerances import SUMMED, WEIGHTED_TRAINING_NATS, WEIGHTED_TRAINING_SHARE
 from triegp.additive import forest_level_products, walk
 from triegp.additive.forest import build_forest
 from triegp.additive.settings import Settings
@@ -36,7 +37,7 @@ def test_training_returns_the_best_it_saw(rate, known):
     problem = make_problem(n=150, known=known)
     found = train(problem, rate=rate)
     nll = problem.nll(found.parameters)
-    assert nll == pytest.approx(150 * min(found.nll_per_row), rel=1e-8)
+    assert nll == pytest.approx(150 * min(found.nll_per_row), rel=SUMMED)
     assert nll <= problem.nll() + 1e-6
     if rate == 0.1:
         assert nll < problem.nll() - 5.0
@@ -66,7 +67,9 @@ def test_training_with_weights_is_training_with_copies(noise):
     nll, copied = problem.nll(found.parameters), problem.nll(other.parameters)
     assert nll <= problem.nll() + 1e-6
     assert not found.diverged
-    assert nll == pytest.approx(copied, abs=0.05 * abs(problem.nll() - copied) + 5.0)
+    assert nll == pytest.approx(
+        copied, abs=WEIGHTED_TRAINING_SHARE * abs(problem.nll() - copied) + WEIGHTED_TRAINING_NATS
+    )
 
 
 def test_training_finds_the_feature_that_matters():
@@ -102,7 +105,7 @@ def test_training_stops_when_asked():
     assert found.n_steps == 3
     assert seen == [("steps", k, 12) for k in (1, 2, 3)]
     assert len(found.nll_per_row) == 2  # it is looked at once more
-    assert problem.nll(found.parameters) == pytest.approx(60 * min(found.nll_per_row), rel=1e-8)
+    assert problem.nll(found.parameters) == pytest.approx(60 * min(found.nll_per_row), rel=SUMMED)
 
 
 def test_training_gives_up_where_solves_fail(monkeypatch):

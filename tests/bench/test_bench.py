@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from bench import __main__ as command
 from bench import cells, page, paper, plan, scaling, tables, unique
+from tolerances import DENSE, MANY_QUANTILES, QUADRATURE, ROUNDING
 from triegp import BinaryTreeGPRegressor
 
 
@@ -57,7 +58,7 @@ def test_scores_of_a_mixture_agree_with_numerical_integrals():
         + quad(lambda x, i=i: (1 - cdf(x, i)) ** 2, y[i], 25)[0]
         for i in range(7)
     ]
-    assert found["crps"] == pytest.approx(np.mean(crps), rel=1e-6)
+    assert found["crps"] == pytest.approx(np.mean(crps), rel=QUADRATURE)
     density = [
         predicted.weight @ norm.pdf(y[i], predicted.mean[:, i], predicted.sd[:, i])
         for i in range(7)
@@ -76,7 +77,7 @@ def test_scores_of_many_quantiles_approach_those_of_the_distribution():
     found = score(Quantiles(levels, values, mean), y, unit=1.0)
     exact = score(gaussian(mean, 1.0), y, unit=1.0)
     assert found["nll"] is None
-    assert found["crps"] == pytest.approx(exact["crps"], rel=1e-3)
+    assert found["crps"] == pytest.approx(exact["crps"], rel=MANY_QUANTILES)
     assert found["coverage"] == exact["coverage"]
     assert found["width"]["99"] == pytest.approx(exact["width"]["99"])
     assert set(TAILS) <= set(LEVELS)
@@ -112,7 +113,7 @@ def test_the_papers_two_methods_come_of_one_fit():
     fitted = METHODS["paper-bte"].fit(task)
     both, best = fitted["paper-bte"](X), fitted["paper-bt"](X)
     alone = BinaryTreeGPRegressor(preset="paper-bt", random_state=0).fit(task.X, task.y)
-    np.testing.assert_allclose(best.mean[0], alone.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(best.mean[0], alone.predict(X), rtol=ROUNDING)
     assert both.weight.size == 20
 
 
@@ -122,8 +123,8 @@ def test_batches_of_new_rows_do_not_matter(monkeypatch):
     whole = predict(X)
     monkeypatch.setattr(gaussian_processes, "PREDICT_ROWS", 7)
     parts = predict(X)
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-10)
-    np.testing.assert_allclose(parts.sd, whole.sd, rtol=1e-10)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=DENSE)
+    np.testing.assert_allclose(parts.sd, whole.sd, rtol=DENSE)
 
 
 # Cells

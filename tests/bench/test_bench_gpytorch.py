@@ -8,6 +8,8 @@ from bench.methods.task import Task
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
+from tolerances import DENSE, GPYTORCH_CG, GRADIENT, SQUARED_DISTANCES
+
 torch = pytest.importorskip("torch", reason="the extra bench-gpytorch is not installed")
 pytest.importorskip("gpytorch", reason="the extra bench-gpytorch is not installed")
 
@@ -65,8 +67,8 @@ def test_batches_of_new_rows_do_not_matter(task, monkeypatch):
     whole = predict(X)
     monkeypatch.setattr(methods, "PREDICT_ROWS", 7)
     parts = predict(X)
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-10)
-    np.testing.assert_allclose(parts.sd, whole.sd, rtol=1e-10)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=DENSE)
+    np.testing.assert_allclose(parts.sd, whole.sd, rtol=DENSE)
 
 
 def test_exact_agrees_with_scikit_learn(task):
@@ -81,8 +83,8 @@ def test_exact_agrees_with_scikit_learn(task):
     other.fit((task.X - X_mean) / X_sd, (task.y - y_mean) / y_sd - 0.2)
     mean, sd = other.predict((X - X_mean) / X_sd, return_std=True)
     # GPyTorch takes squared distances as differences of squares: 2e-8 was seen.
-    np.testing.assert_allclose(found.mean[0], y_mean + y_sd * (0.2 + mean), rtol=1e-7)
-    np.testing.assert_allclose(found.sd[0], y_sd * np.sqrt(sd**2 + 0.05), rtol=1e-7)
+    np.testing.assert_allclose(found.mean[0], y_mean + y_sd * (0.2 + mean), rtol=SQUARED_DISTANCES)
+    np.testing.assert_allclose(found.sd[0], y_sd * np.sqrt(sd**2 + 0.05), rtol=SQUARED_DISTANCES)
 
 
 def test_conjugate_gradients_agree_with_cholesky(task):
@@ -91,8 +93,8 @@ def test_conjugate_gradients_agree_with_cholesky(task):
     exact = methods.predictor(model, model.likelihood, rows, *methods.CHOLESKY)(X)
     model, rows = set_up(task, torch.float32)
     found = methods.predictor(model, model.likelihood, rows, *methods.CONJUGATE_GRADIENTS)(X)
-    np.testing.assert_allclose(found.mean, exact.mean, atol=0.02 * rows.y_sd, rtol=0)
-    np.testing.assert_allclose(found.sd, exact.sd, rtol=0.02)
+    np.testing.assert_allclose(found.mean, exact.mean, atol=GPYTORCH_CG * rows.y_sd, rtol=0)
+    np.testing.assert_allclose(found.sd, exact.sd, rtol=GPYTORCH_CG)
 
 
 def test_dense_gradient_is_gpytorch_s(task):
@@ -104,7 +106,7 @@ def test_dense_gradient_is_gpytorch_s(task):
             differentiate(model, rows.X, rows.y)
         gradients.append([parameter.grad.ravel().cpu() for parameter in model.parameters()])
     automatic, dense = (torch.cat(parts).numpy() for parts in gradients)
-    np.testing.assert_allclose(dense, automatic, rtol=1e-8)
+    np.testing.assert_allclose(dense, automatic, rtol=GRADIENT["rtol"])
 
 
 def test_memory_is_checked_before_it_is_taken(task):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import oracle
+from tolerances import HANDFUL, LAST_BIT
 
 pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
 pytest.importorskip("bench", reason="bench is in the repository only")
@@ -30,9 +31,9 @@ def test_tree_is_the_kernel_by_prefixes():
     by_hand = [
         [sum(schematics.WEIGHTS[: shared(keys[a], keys[b])]) for b in in_order] for a in in_order
     ]
-    np.testing.assert_allclose(data.kernel, by_hand, atol=1e-15)
-    np.testing.assert_allclose(data.weights, schematics.WEIGHTS, rtol=1e-14)
-    np.testing.assert_allclose(data.share, [0, 0.5, 0.8, 1], atol=1e-15)
+    np.testing.assert_allclose(data.kernel, by_hand, atol=LAST_BIT)
+    np.testing.assert_allclose(data.weights, schematics.WEIGHTS, rtol=HANDFUL)
+    np.testing.assert_allclose(data.share, [0, 0.5, 0.8, 1], atol=LAST_BIT)
     assert data.depth.tolist() == [shared(a, b) for a, b in pairwise(sorted(keys))]
 
 
@@ -44,7 +45,7 @@ def test_draws_are_nested_sums_of_increments():
     assert not data.values[0].any()
     for depth, (before, after) in enumerate(pairwise(data.values), start=1):
         increments = (after - before).reshape(2**depth, -1, 3)
-        np.testing.assert_allclose(np.ptp(increments, axis=1), 0, atol=1e-15)
+        np.testing.assert_allclose(np.ptp(increments, axis=1), 0, atol=LAST_BIT)
         assert np.unique(increments[:, 0].round(12)).size == increments[:, 0].size
         blocks = after.reshape(2**depth, -1, 3)
         assert (blocks == blocks[:, :1]).all()  # constant on the cells of this depth
@@ -115,10 +116,10 @@ def test_parts_by_label_sum_to_the_matrix():
 def test_parts_by_level_sum_to_the_kernel_of_the_tree():
     tree = schematics.tree_data()
     whole, *parts = schematics.kernel_data(tree.bits, tree.weights)
-    np.testing.assert_allclose(whole, tree.kernel, atol=1e-15)
-    np.testing.assert_allclose(sum(parts), whole, atol=1e-15)
+    np.testing.assert_allclose(whole, tree.kernel, atol=LAST_BIT)
+    np.testing.assert_allclose(sum(parts), whole, atol=LAST_BIT)
     expected = tree.weights[:, None, None] * oracle.level_matrices(tree.bits)
-    np.testing.assert_allclose(parts, expected, atol=1e-15)
+    np.testing.assert_allclose(parts, expected, atol=LAST_BIT)
 
 
 def test_files_are_the_same_every_time(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_problems import ALL_FLOATS, LARGEST, SCALINGS, SMALLEST, column, ecdf_positions, fitted
+from tolerances import CHAINED, ROUNDING
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.scaling import FeatureMap, positions, weighted_percentiles
 
@@ -139,7 +140,7 @@ def test_knots_are_numpy_percentiles(n_rows):
     X = np.random.default_rng(n_rows).normal(size=(n_rows, 3))
     encoder = fitted(X, scaling="ecdf", precision=8)
     expected = np.percentile(X, range(0, 101, 10), axis=0).T
-    np.testing.assert_allclose(encoder.knots_, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(encoder.knots_, expected, rtol=ROUNDING, atol=ROUNDING)
     np.testing.assert_array_equal(encoder.low_, X.min(axis=0))
     np.testing.assert_array_equal(encoder.high_, X.max(axis=0))
 
@@ -150,7 +151,7 @@ def test_ecdf_interpolates_between_knots():
     at = np.concatenate([values, rng.uniform(values.min(), values.max(), size=500)])
     knots = np.percentile(values, range(0, 101, 10))
     expected = np.interp(at, knots, np.arange(11) / 10)
-    np.testing.assert_allclose(ecdf_positions(values, at), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ecdf_positions(values, at), expected, rtol=0, atol=ROUNDING)
     np.testing.assert_array_equal(
         ecdf_positions(values, weighted_percentiles(values)), np.arange(11) / 10
     )
@@ -177,7 +178,7 @@ def test_ecdf_spreads_rows_evenly():
 )
 def test_a_tie_becomes_a_jump(values, expected):
     at = list(expected)
-    np.testing.assert_allclose(ecdf_positions(values, at), list(expected.values()), atol=1e-12)
+    np.testing.assert_allclose(ecdf_positions(values, at), list(expected.values()), atol=ROUNDING)
 
 
 @settings(deadline=None)
@@ -189,7 +190,7 @@ def test_ecdf_is_strictly_increasing_and_symmetric(values):
     assert (np.diff(up) > 0).all()
     down = ecdf_positions(-np.array(values), -at)
     if len(set(values)) > 1:
-        np.testing.assert_allclose(down, 1 - up, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(down, 1 - up, rtol=0, atol=ROUNDING)
 
 
 @settings(deadline=None)
@@ -220,13 +221,13 @@ def test_fractional_weights(pairs, factor):
     assert (knots[0], knots[-1]) == (values.min(), values.max())
     equal = weighted_percentiles(values, np.full(values.size, factor))
     span = max(1.0, float(np.abs(values).max()))
-    np.testing.assert_allclose(equal, weighted_percentiles(values), rtol=0, atol=1e-9 * span)
+    np.testing.assert_allclose(equal, weighted_percentiles(values), rtol=0, atol=CHAINED * span)
 
 
 def test_fractional_weights_by_hand():
     # weights 0.5, 0.5, 1.5: a line of length 2.5, ramps of 0.5, read up to 2.0
     knots = weighted_percentiles(np.array([0.0, 10.0, 20.0]), np.array([0.5, 0.5, 1.5]))
-    np.testing.assert_allclose(knots, [0, 4, 8, 12, 16, 20, 20, 20, 20, 20, 20], atol=1e-12)
+    np.testing.assert_allclose(knots, [0, 4, 8, 12, 16, 20, 20, 20, 20, 20, 20], atol=ROUNDING)
 
 
 @pytest.mark.parametrize(("n_values", "weight"), [(3, 0.3), (11, 0.1), (20, 0.7), (7, 1 / 3)])

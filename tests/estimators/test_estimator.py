@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import triegp
+from tolerances import CHAINED, ROUNDING
 from triegp.estimators import base
 from triegp.estimators.base import TreeGPRegressor
 from triegp.estimators.parameters import fit_encoders
@@ -168,15 +169,15 @@ def test_every_question_is_answered_in_the_units_of_y(options):
     hand = [by_hand(y, y.mean(), y.std(ddof=1)) for y in Y.T]
     means, variances = np.array(hand).T
     mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(mean, np.tile(means, (7, 1)), rtol=1e-12)
-    np.testing.assert_allclose(std**2, np.tile(variances, (7, 1)), rtol=1e-12)
+    np.testing.assert_allclose(mean, np.tile(means, (7, 1)), rtol=ROUNDING)
+    np.testing.assert_allclose(std**2, np.tile(variances, (7, 1)), rtol=ROUNDING)
     np.testing.assert_array_equal(model.predict(NEW), mean)
     _, cov = model.predict(NEW, return_cov=True)
-    np.testing.assert_allclose(cov[0, 0], variances, rtol=1e-12)
+    np.testing.assert_allclose(cov[0, 0], variances, rtol=ROUNDING)
     low_high = model.predict_interval(NEW, 0.8)
     normal = stats.norm(means, np.sqrt(variances))
-    np.testing.assert_allclose(low_high[0], [normal.ppf(0.1), normal.ppf(0.9)], rtol=1e-9)
-    np.testing.assert_allclose(model.log_density(X, Y), normal.logpdf(Y), rtol=1e-9)
+    np.testing.assert_allclose(low_high[0], [normal.ppf(0.1), normal.ppf(0.9)], rtol=CHAINED)
+    np.testing.assert_allclose(model.log_density(X, Y), normal.logpdf(Y), rtol=CHAINED)
     samples = model.sample_y(NEW, 20_000)
     assert samples.shape == (7, 2, 20_000)
     error = np.sqrt(variances / 20_000)
@@ -190,16 +191,16 @@ def test_leave_one_out_and_evidence_in_the_units_of_y(options):
     scale, centre = Y.std(axis=0, ddof=1), Y.mean(axis=0)
     hand = [by_hand(np.delete(Y[:, t], 3), centre[t], scale[t]) for t in range(2)]
     mean, std = model.loo_predict()
-    np.testing.assert_allclose(np.stack([mean[3], std[3] ** 2], axis=1), hand, rtol=1e-12)
+    np.testing.assert_allclose(np.stack([mean[3], std[3] ** 2], axis=1), hand, rtol=ROUNDING)
     density = stats.norm(mean, std).logpdf(Y)
-    np.testing.assert_allclose(model.loo_log_density(), density, rtol=1e-9)
-    assert model.loo_score_ == pytest.approx(density.sum(axis=1).mean(), rel=1e-9)
+    np.testing.assert_allclose(model.loo_log_density(), density, rtol=CHAINED)
+    assert model.loo_score_ == pytest.approx(density.sum(axis=1).mean(), rel=CHAINED)
     cov = 1 + NOISE * np.eye(40)
     evidence = [
         stats.multivariate_normal(np.full(40, centre[t]), scale[t] ** 2 * cov).logpdf(Y[:, t])
         for t in range(2)
     ]
-    np.testing.assert_allclose(model.log_marginal_likelihood_, evidence, rtol=1e-9)
+    np.testing.assert_allclose(model.log_marginal_likelihood_, evidence, rtol=CHAINED)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
@@ -219,10 +220,10 @@ def test_rows_are_added_when_asked_for_and_checked_before(weight):
     standard = (both - model.target_mean_) / model.target_scale_
     expected = count @ standard / NOISE / (1 + count.sum() / NOISE)
     got = (model.predict(NEW[:1])[0] - model.target_mean_) / model.target_scale_
-    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(got, expected, rtol=CHAINED, atol=ROUNDING)
     model.refresh()
     again = ConstantRegressor().fit(np.concatenate([X, X[:3]]), both, count)
-    np.testing.assert_allclose(model.predict(NEW), again.predict(NEW), rtol=1e-12)
+    np.testing.assert_allclose(model.predict(NEW), again.predict(NEW), rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("options", MANY)
@@ -294,5 +295,5 @@ def test_an_ensemble_says_what_it_has_seen():
         seen = np.append(Y[kept, column], Y[:5, column])
         unit = model.target_mean_[column], model.target_scale_[column]
         where = index[np.append(kept, 40 + np.arange(5))]
-        np.testing.assert_allclose(unit[0] + unit[1] * y[where], seen, rtol=1e-12)
+        np.testing.assert_allclose(unit[0] + unit[1] * y[where], seen, rtol=ROUNDING)
         np.testing.assert_array_equal(weight[where], np.append(WEIGHT[kept], np.ones(5)))

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import triegp
+from tolerances import USUAL_ALPHA, USUAL_SOLVE
 from triegp import ForestGPRegressor
 from triegp.additive import conditioning
 from triegp.additive import variance as spread
@@ -65,7 +66,7 @@ def test_its_answers_fit_together(fitted):
     np.testing.assert_allclose(mixture.mean(), mean)
     np.testing.assert_allclose(np.sqrt(mixture.var()), std)
     cov = fitted.predict(X, return_cov=True)[1]
-    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-4)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=USUAL_SOLVE)
     assert np.linalg.eigvalsh(cov).min() > 0
     np.testing.assert_allclose(fitted.predict_quantiles(X, [0.5])[:, 0], mean)
     latent = fitted.predict(X, return_std=True, latent=True)
@@ -141,7 +142,9 @@ def test_leaving_one_out_is_a_fit_without_the_row(fitted):
         rest = np.setdiff1d(np.arange(len(y)), i)
         A = dense[np.ix_(rest, rest)] + np.diag(model.variance[rest])
         weights = np.linalg.solve(A, dense[rest, i])
-        assert mean[i] == pytest.approx(centre + scale * (weights @ model.rows.y[rest]), rel=1e-4)
+        assert mean[i] == pytest.approx(
+            centre + scale * (weights @ model.rows.y[rest]), rel=USUAL_SOLVE
+        )
     assert fitted.loo_variance_error_ == 0
     density = fitted.loo_log_density()
     assert fitted.loo_score_ == pytest.approx(density.mean())
@@ -262,7 +265,7 @@ def test_a_weight_of_two_is_two_rows_given_the_parameters():
     A = dense[np.ix_(copies, copies)] + np.diag(np.broadcast_to(one.rows.noise, 60)[copies])
     alpha = np.linalg.solve(A, one.rows.y[copies])
     mean = dense[:, copies] @ alpha
-    np.testing.assert_allclose(one.rows.y - one.variance * one.alpha, mean, atol=1e-5)
+    np.testing.assert_allclose(one.rows.y - one.variance * one.alpha, mean, atol=USUAL_ALPHA)
 
 
 def test_rows_of_weight_zero_are_left_out():

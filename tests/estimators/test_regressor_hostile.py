@@ -5,6 +5,18 @@ import pandas as pd
 import pytest
 
 import oracle
+from tolerances import (
+    CATEGORY_LEVEL,
+    CHAINED,
+    CONSTANT_COLUMNS,
+    EXTREME_DENSITY,
+    FITS,
+    FITTED,
+    OFFSET,
+    ROUNDING,
+    SAME_X_DEVIATION,
+    SAME_X_MEAN,
+)
 from triegp import BinaryTreeGPRegressor
 
 QUICK = {"n_members": 3, "n_candidates": 3, "max_iter": 20, "random_state": 0}
@@ -43,7 +55,7 @@ def check_all_finite(model, X, y):
     assert (high >= mean - 5 * std).all()
     assert np.isfinite(model.sample_y(X, 2)).all()
     assert np.isfinite(model.log_marginal_likelihood_)
-    assert model.feature_importances_.sum() == pytest.approx(1.0, abs=1e-9)
+    assert model.feature_importances_.sum() == pytest.approx(1.0, abs=CHAINED)
     return mean, std
 
 
@@ -67,7 +79,7 @@ def test_nothing_but_constant_columns_gives_the_mean(kind, n_features):
     X = np.full((60, n_features), 2.5)
     model = BinaryTreeGPRegressor(**kind).fit(X, y)
     mean, std = check_all_finite(model, X, y)
-    np.testing.assert_allclose(mean, y.mean(), atol=0.05 * y.std())
+    np.testing.assert_allclose(mean, y.mean(), atol=CONSTANT_COLUMNS * y.std())
     if "nugget" not in kind:  # else the noise is the floor, which the user sets
         assert 0.5 * y.std() < std[0] < 2 * y.std()
 
@@ -96,7 +108,7 @@ def test_targets_all_equal_are_predicted(kind, value):
     y = np.full(60, value)
     model = BinaryTreeGPRegressor(**kind).fit(X, y)
     mean, std = check_all_finite(model, X, y)
-    np.testing.assert_allclose(mean, value, rtol=1e-12)
+    np.testing.assert_allclose(mean, value, rtol=ROUNDING)
     assert std.max() < 1.1
 
 
@@ -108,11 +120,11 @@ def test_duplicates_with_different_targets_share_a_mean(kind):
     mean, std = check_all_finite(model, X, y)
     averages = y.reshape(3, 40).mean(axis=1)
     np.testing.assert_allclose(
-        mean.reshape(3, 40), np.repeat(averages, 40).reshape(3, 40), atol=0.2
+        mean.reshape(3, 40), np.repeat(averages, 40).reshape(3, 40), atol=SAME_X_MEAN
     )
     assert len(np.unique(mean)) == 3
     if "nugget" not in kind:  # else the noise is the floor, which the user sets
-        np.testing.assert_allclose(std, 0.5, rtol=0.35)
+        np.testing.assert_allclose(std, 0.5, rtol=SAME_X_DEVIATION)
 
 
 def test_a_hundred_thousand_bits():
@@ -159,7 +171,7 @@ def test_categories_as_integers_are_told_apart(kind):
     for X in (category[:, None], category[:, None].astype(np.uint8)):
         model = BinaryTreeGPRegressor(**kind).fit(X, y)
         mean, _ = check_all_finite(model, X, y)
-        np.testing.assert_allclose(mean, level[category], atol=0.35)
+        np.testing.assert_allclose(mean, level[category], atol=CATEGORY_LEVEL)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 1e300])
@@ -171,9 +183,7 @@ def test_extreme_columns_are_only_columns(kind, size):
     check_all_finite(model, X * [size, 1.0], y)
     if kind.get("preset") == "paper-bte" and size < 1:
         return  # the paper adds 1e-6 to the width of a box, which hides so small a column
-    np.testing.assert_allclose(
-        model.predict(X * [size, 1.0]), plain.predict(X), rtol=1e-6, atol=1e-6
-    )
+    np.testing.assert_allclose(model.predict(X * [size, 1.0]), plain.predict(X), **FITS)
 
 
 def test_a_column_over_all_of_float64():
@@ -194,13 +204,13 @@ def test_extreme_targets_come_back_in_their_units(kind, size):
     check_all_finite(model, X, y * size)
     mean, std = model.predict(X, return_std=True)
     expected_mean, expected_std = plain.predict(X, return_std=True)
-    np.testing.assert_allclose(mean / size, expected_mean, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(std / size, expected_std, rtol=1e-6)
+    np.testing.assert_allclose(mean / size, expected_mean, **FITS)
+    np.testing.assert_allclose(std / size, expected_std, rtol=FITTED)
     np.testing.assert_allclose(
-        model.predict_quantiles(X) / size, plain.predict_quantiles(X), rtol=1e-6, atol=1e-6
+        model.predict_quantiles(X) / size, plain.predict_quantiles(X), **FITS
     )
     np.testing.assert_allclose(
-        model.log_density(X, y * size), plain.log_density(X, y) - np.log(size), atol=1e-4
+        model.log_density(X, y * size), plain.log_density(X, y) - np.log(size), atol=EXTREME_DENSITY
     )
     for call in (lambda: model.predict(X, return_cov=True), lambda: model.predict_distribution(X)):
         with pytest.raises(ValueError, match="variances of y must lie within float64"):
@@ -215,14 +225,14 @@ def test_targets_of_both_extremes():
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
     plain = BinaryTreeGPRegressor(**QUICK).fit(X, y / 2.0**1000)
-    np.testing.assert_allclose(mean / 2.0**1000, plain.predict(X), rtol=1e-6)
+    np.testing.assert_allclose(mean / 2.0**1000, plain.predict(X), rtol=FITTED)
 
 
 def test_a_large_offset_does_not_drown_the_targets(kind):
     X, y = problem()
     shifted = BinaryTreeGPRegressor(**kind).fit(X, y + 1e9)
     plain = BinaryTreeGPRegressor(**kind).fit(X, y)
-    np.testing.assert_allclose(shifted.predict(X) - 1e9, plain.predict(X), atol=1e-3)
+    np.testing.assert_allclose(shifted.predict(X) - 1e9, plain.predict(X), atol=OFFSET)
 
 
 def test_bool_and_object_columns_are_numbers():

@@ -9,7 +9,6 @@ from scipy.stats import norm
 
 import oracle
 from regressor_problems import (
-    EXACT_QUANTILE,
     QUICK,
     by_hand,
     dense_kernel,
@@ -19,7 +18,7 @@ from regressor_problems import (
     new_rows,
     total_moments,
 )
-from tolerances import VALUE
+from tolerances import DENSE, EXACT_QUANTILE, EXPONENTIATED, ROUNDING, VALUE
 from triegp import BinaryTreeGPRegressor
 from triegp.mixture import members as ensemble_members
 
@@ -41,7 +40,7 @@ def fitted(request):
 def test_there_is_something_to_mix(fitted):
     model, _, _ = fitted
     weight = model.ensembles_[0].calibrations[0].weight
-    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weight.sum() == pytest.approx(1.0, abs=ROUNDING)
     assert (weight > 0).all()
     if model.mixture == "best":
         assert weight.size == 1
@@ -87,7 +86,9 @@ def test_log_density_matches_the_mixture_by_hand(fitted):
         w * norm.pdf(at, mean, np.sqrt(np.diag(cov)))
         for w, mean, cov in zip(weight, means, covs, strict=True)
     )
-    np.testing.assert_allclose(np.exp(model.log_density(new, at)), density, rtol=1e-7, atol=1e-30)
+    np.testing.assert_allclose(
+        np.exp(model.log_density(new, at)), density, rtol=EXPONENTIATED, atol=1e-30
+    )
 
 
 @pytest.mark.parametrize("latent", [False, True])
@@ -176,8 +177,8 @@ def test_the_log_marginal_likelihood_is_dense_and_in_units_of_y(fitted):
         cov = dense_kernel(member, X, X) + member.posteriors[0].new_noise * np.eye(len(y))
         values.append(-oracle.nll(unit**2 * cov, y - shift))
     expected = model.ensembles_[0].calibrations[0].weight @ values
-    assert model.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-10)
-    assert model.loo_score_ == pytest.approx(model.loo_log_density().mean(), rel=1e-12)
+    assert model.log_marginal_likelihood_ == pytest.approx(expected, rel=DENSE)
+    assert model.loo_score_ == pytest.approx(model.loo_log_density().mean(), rel=ROUNDING)
 
 
 def test_score_is_r_squared():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from regressor_problems import LOOSE, QUICK, make_data, new_rows
+from regressor_problems import QUICK, make_data, new_rows
+from tolerances import FITTED, LOOSE, STEPPED
 from triegp import BinaryTreeGPRegressor
 from triegp.engines.cpu.threads import one_blas_thread
 from triegp.mixture import optimise as training
@@ -20,11 +21,11 @@ def test_everything_follows_the_units_of_y(a, b, preset):
     plain = BinaryTreeGPRegressor(**options).fit(X, y)
     other = BinaryTreeGPRegressor(**options).fit(X, a * y + b)
     new, at = new_rows(), np.linspace(10, 30, 9)
-    size = {"rtol": 1e-6, "atol": 1e-6 * abs(a)}
+    size = {"rtol": FITTED, "atol": FITTED * abs(a)}
     mean, cov = plain.predict(new, return_cov=True)
     got_mean, got_cov = other.predict(new, return_cov=True)
     np.testing.assert_allclose(got_mean, a * mean + b, **size)
-    np.testing.assert_allclose(got_cov, a**2 * cov, rtol=1e-6, atol=1e-6 * a**2)
+    np.testing.assert_allclose(got_cov, a**2 * cov, rtol=FITTED, atol=FITTED * a**2)
     np.testing.assert_allclose(
         other.log_density(new, a * at + b), plain.log_density(new, at) - np.log(abs(a)), **LOOSE
     )
@@ -32,7 +33,7 @@ def test_everything_follows_the_units_of_y(a, b, preset):
     ends = a * plain.predict_interval(new) + b
     np.testing.assert_allclose(other.predict_interval(new), np.sort(ends, axis=1), **size)
     assert other.log_marginal_likelihood_ == pytest.approx(
-        plain.log_marginal_likelihood_ - 40 * np.log(abs(a)), rel=1e-7
+        plain.log_marginal_likelihood_ - 40 * np.log(abs(a)), rel=STEPPED
     )
 
 

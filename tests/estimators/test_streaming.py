@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
+from tolerances import SHARDS
 from triegp import BinaryTreeGPRegressor
 from triegp.estimators import streaming
 from triegp.estimators import units as predictive
@@ -218,4 +219,4 @@ def test_prediction_by_blocks_is_prediction(model, monkeypatch):
     whole = all_of_it()
     monkeypatch.setattr(predictive, "BLOCK_ROWS", 32)
     for a, b in zip(all_of_it(), whole, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(a, b, **SHARDS)

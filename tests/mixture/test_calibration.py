@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tolerances import VALUE
+from tolerances import (
+    CALIBRATED_COPIES,
+    CALIBRATED_DEVIATION,
+    CALIBRATED_NATS,
+    CALIBRATED_WEIGHT,
+    CALIBRATION_DIFFERENCE,
+    CHAINED,
+    FITTED,
+    VALUE,
+)
 from triegp.mixture.calibration import (
     OUTLIER_VAR_RANGE,
     SCALE_RANGE,
@@ -67,7 +76,7 @@ def test_honest_members_are_left_alone():
     var = np.stack([np.full(5_000, 0.25), np.full(5_000, 4.0)])
     y = np.where(rng.random(5_000) < 0.5, 0.5, 2.0) * rng.standard_normal(5_000)
     found = calibrate(mean, var, y)
-    np.testing.assert_allclose(found.weight, 0.5, atol=0.05)
+    np.testing.assert_allclose(found.weight, 0.5, atol=CALIBRATED_WEIGHT)
     assert abs(np.log(found.scale)) < 0.1
 
 
@@ -106,9 +115,9 @@ def test_without_outliers_deviations_are_the_members_own():
         mean = rng.standard_normal((1, n))
         y = mean[0] + sd * rng.standard_normal(n)
         found = calibrate(mean, np.full((1, n), sd**2), y)
-        assert found.outlier == pytest.approx(1 / (n + 2), rel=1e-6)
+        assert found.outlier == pytest.approx(1 / (n + 2), rel=FITTED)
         said = temper(found, mean, np.full((1, n), sd**2)).std()
-        np.testing.assert_allclose(said, sd, rtol=0.06)
+        np.testing.assert_allclose(said, sd, rtol=CALIBRATED_DEVIATION)
         # and yet a row that nothing foretold costs tens of nats, not thousands
         row = temper(found, np.zeros((1, 1)), np.full((1, 1), sd**2))
         assert log_density(row, np.ones(1))[0] > -70
@@ -141,7 +150,7 @@ def test_the_gradient_is_that_of_the_value(monkeypatch):
         step = np.zeros(z.size)
         step[k] = 1e-5
         slope = (seen["f"](z + step)[0] - seen["f"](z - step)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(slope, rel=1e-5, abs=1e-9)
+        assert gradient[k] == pytest.approx(slope, rel=CALIBRATION_DIFFERENCE, abs=CHAINED)
 
 
 def test_row_weight_is_repetition():
@@ -152,8 +161,8 @@ def test_row_weight_is_repetition():
     repeated = calibrate(mean[:, rows], var[:, rows], y[rows])
     # The optimiser stops by a rule of its own; where both stop, the value is the same.
     at = [value(part, mean[:, rows], var[:, rows], y[rows]) for part in (weighted, repeated)]
-    assert at[0] == pytest.approx(at[1], abs=1e-4)
-    np.testing.assert_allclose(weighted.weight, repeated.weight, atol=2e-2)
+    assert at[0] == pytest.approx(at[1], abs=CALIBRATED_NATS)
+    np.testing.assert_allclose(weighted.weight, repeated.weight, atol=CALIBRATED_COPIES)
 
 
 def test_repeated_targets_do_not_make_spikes():
@@ -195,8 +204,8 @@ def test_one_row_twice_is_a_row_of_weight_two():
     mean, var, y = np.array([[0.3], [0.1]]), np.array([[0.5], [2.0]]), np.array([1.0])
     twice = calibrate(np.repeat(mean, 2, axis=1), np.repeat(var, 2, axis=1), np.repeat(y, 2))
     weighted = calibrate(mean, var, y, np.array([2.0]))
-    assert weighted.scale == pytest.approx(twice.scale, rel=1e-6)
-    np.testing.assert_allclose(weighted.weight, twice.weight, rtol=1e-6)
+    assert weighted.scale == pytest.approx(twice.scale, rel=FITTED)
+    np.testing.assert_allclose(weighted.weight, twice.weight, rtol=FITTED)
     alone = calibrate(mean, var, y)
     dropped = calibrate(
         np.hstack([mean, mean]), np.hstack([var, var]), np.ones(2), np.array([1.0, 0.0])

@@ -7,7 +7,7 @@ import pytest
 
 import oracle
 from optimise_problems import PRECISION, SETTINGS, make_problem, train_alone
-from tolerances import DIFFERENCE, VALUE
+from tolerances import DIFFERENCE, ROUNDING, VALUE
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
 from triegp.estimators.inputs import location_and_scale
@@ -79,10 +79,10 @@ def test_a_point_and_its_order():
     order = BitOrder.from_phi(np.log([0.2, 1.0, 0.5]), scale=2.5)
     objective = objective_of(make_problem())
     z = objective.start(order)
-    np.testing.assert_allclose(z, [*np.log([0.2, 1.0, 0.5]), np.log(2.5)], rtol=1e-12)
+    np.testing.assert_allclose(z, [*np.log([0.2, 1.0, 0.5]), np.log(2.5)], rtol=ROUNDING)
     again = objective.order(z)
     np.testing.assert_array_equal(again.bits, order.bits)
-    np.testing.assert_allclose(again.remaining, order.remaining, rtol=1e-12)
+    np.testing.assert_allclose(again.remaining, order.remaining, rtol=ROUNDING)
 
 
 def test_the_objective_remembers_the_best():
@@ -170,7 +170,7 @@ def test_a_stopped_fit_returns_the_best_seen(optimizer, n_looks):
     assert fit.n_evaluations == len(values) == max(1, n_looks)  # one evaluation is always made
     assert fit.nll_per_row == min(values)
     if n_looks <= 1:
-        np.testing.assert_allclose(fit.order.remaining, start.remaining, rtol=1e-12)
+        np.testing.assert_allclose(fit.order.remaining, start.remaining, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "bfgs"])
@@ -220,7 +220,7 @@ def test_candidates_take_last_weights_in_turns(nugget):
     uniform = 1 / PRECISION.sum()
     last = [order.weights[-1] for order in orders]
     expected = [uniform, 0.5, 0.9, uniform, 0.5, 0.9, uniform]
-    np.testing.assert_allclose(last, expected, rtol=1e-12)
+    np.testing.assert_allclose(last, expected, rtol=ROUNDING)
     for order in orders:
         assert np.ptp(order.weights[:-1]) < 1e-12
         assert order.scale == 1.0
@@ -266,8 +266,8 @@ def test_location_and_scale(size):
     count = rng.integers(0, 3, 40)
     mean, scale = location_and_scale(y, count.astype(float))
     again = location_and_scale(np.repeat(y, count, axis=0), None)
-    np.testing.assert_allclose(mean, again[0], rtol=1e-12)
-    np.testing.assert_allclose(scale, again[1], rtol=1e-12)
+    np.testing.assert_allclose(mean, again[0], rtol=ROUNDING)
+    np.testing.assert_allclose(scale, again[1], rtol=ROUNDING)
     unit = y / size
     np.testing.assert_allclose(again[1] / size, np.repeat(unit, count, axis=0).std(axis=0, ddof=1))
     _, faint = location_and_scale(y, np.full(40, 1e-6))

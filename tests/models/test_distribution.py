@@ -8,7 +8,18 @@ from scipy.integrate import quad
 from scipy.optimize import brentq, minimize
 from scipy.stats import norm
 
-from tolerances import VALUE
+from tolerances import (
+    CHAINED,
+    DENSE,
+    FITTED,
+    LAST_BIT,
+    ROUNDING,
+    SAMPLED,
+    SLSQP,
+    STACKED,
+    SUMMED,
+    VALUE,
+)
 from triegp.mixture.weights import soften, stack
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -86,16 +97,16 @@ def test_moments_are_integrals_of_the_density():
 
             return quad(integrand, -15, 15, limit=400, epsabs=1e-12, points=one.means[:, 0])[0]
 
-        assert moment(0, 0.0) == pytest.approx(1.0, rel=1e-9)
+        assert moment(0, 0.0) == pytest.approx(1.0, rel=CHAINED)
         mean = moment(1, 0.0)
-        assert mixture.mean()[row] == pytest.approx(mean, abs=1e-9)
-        assert mixture.var()[row] == pytest.approx(moment(2, mean), rel=1e-8)
+        assert mixture.mean()[row] == pytest.approx(mean, abs=CHAINED)
+        assert mixture.var()[row] == pytest.approx(moment(2, mean), rel=SUMMED)
 
 
 def test_log_density_where_the_density_underflows():
     mixture = column([0.5, 0.5, 0.0], [0.0, 100.0, 1e6], [1.0, 1.0, 1.0])
     expected = np.log(0.5) + norm.logpdf(1e6, 100.0, 1.0)
-    np.testing.assert_allclose(log_density(mixture, np.array([1e6])), [expected], rtol=1e-12)
+    np.testing.assert_allclose(log_density(mixture, np.array([1e6])), [expected], rtol=ROUNDING)
     beyond = column([0.5, 0.5], [0.0, 0.0], [1e-150, 1e-160])
     assert log_density(beyond, np.array([1e10]))[0] == -np.inf  # no warning, no nan
 
@@ -119,7 +130,7 @@ def test_quantiles_of_hostile_mixtures(mixture):
 def test_quantiles_of_one_gaussian_are_its_own(name):
     mixture = HOSTILE[name]
     expected = norm.ppf(LEVELS, mixture.means[0, 0], np.sqrt(mixture.variances[0, 0]))
-    np.testing.assert_allclose(quantiles(mixture, LEVELS)[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(quantiles(mixture, LEVELS)[0], expected, rtol=ROUNDING)
 
 
 @given(
@@ -157,7 +168,7 @@ def test_quantiles_against_bisection_row_by_row():
                 30,
                 xtol=1e-13,
             )
-            assert found[row, j] == pytest.approx(root, abs=1e-9)
+            assert found[row, j] == pytest.approx(root, abs=CHAINED)
 
 
 def test_quantiles_mirror():
@@ -173,14 +184,14 @@ def test_quantiles_of_far_tails():
     mixture = column([0.5, 0.5], [0.0, 0.0], [1.0, 2.0])
     x = mixture.quantile([1e-300])[0, 0]
     logs = np.logaddexp(norm.logcdf(x), norm.logcdf(x / 2)) + np.log(0.5)
-    assert logs == pytest.approx(-300 * np.log(10), rel=1e-12)
+    assert logs == pytest.approx(-300 * np.log(10), rel=ROUNDING)
 
 
 def test_quantiles_of_point_masses():
     """Variance 0: the quantile is the mass that the level falls on."""
     mixture = column([0.25, 0.75], [1.0, 2.0], [0.0, 0.0])
     found = mixture.quantile([0.1, 0.2, 0.3, 0.9])[0]
-    np.testing.assert_allclose(found, [1.0, 1.0, 2.0, 2.0], rtol=1e-12)
+    np.testing.assert_allclose(found, [1.0, 1.0, 2.0, 2.0], rtol=ROUNDING)
     np.testing.assert_array_equal(mixture.cdf(np.array([1.0])), [0.25])
     single = column([1.0], [5.0], [0.0])
     np.testing.assert_array_equal(single.quantile([0.1, 0.9]), [[5.0, 5.0]])
@@ -202,7 +213,8 @@ def test_samples_have_the_mixtures_quantiles():
     assert draws.shape == (5, 20_000)
     for q in (0.1, 0.5, 0.9):
         below = (draws < mixture.quantile(q)[:, None]).mean(axis=1)
-        assert np.abs(below - q).max() < 5 * np.sqrt(q * (1 - q) / 20_000)  # standard errors
+        error = np.sqrt(q * (1 - q) / 20_000)
+        assert np.abs(below - q).max() < SAMPLED["max"] * error
     np.testing.assert_array_equal(draws, mixture.sample(20_000, random_state=0))
     assert not np.array_equal(draws, mixture.sample(20_000, random_state=1))
 
@@ -254,10 +266,10 @@ def test_stacking_finds_what_scipy_finds_on_the_simplex(n_members, spread, weigh
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
         options={"ftol": 1e-14, "maxiter": 300},
     )
-    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weight.sum() == pytest.approx(1.0, abs=ROUNDING)
     assert weight.min() >= 0
     assert mean_log_density(weight, densities, share) >= -found.fun - 1e-8
-    np.testing.assert_allclose(weight, found.x, atol=2e-4)
+    np.testing.assert_allclose(weight, found.x, atol=SLSQP)
 
 
 @given(seed=st.integers(0, 10_000), n_members=st.integers(1, 8), copies=st.booleans())
@@ -269,7 +281,7 @@ def test_stacking_is_optimal(seed, n_members, copies):
     weight = stack(densities)
     slope = np.exp(densities) @ (1 / (weight @ np.exp(densities))) / 60
     assert slope.max() <= 1 + 1e-8
-    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weight.sum() == pytest.approx(1.0, abs=ROUNDING)
     assert weight.min() >= 0
 
 
@@ -278,12 +290,12 @@ def test_stacking_of_hostile_densities():
     np.testing.assert_allclose(stack(np.zeros((3, 5))), 1 / 3)
     # Each row known to one member only, all others at exp(-1e6): shares of the rows.
     densities = np.where(np.eye(3)[[0, 0, 1, 2]].T > 0, 0.0, -1e6)
-    np.testing.assert_allclose(stack(densities), [0.5, 0.25, 0.25], atol=1e-8)
+    np.testing.assert_allclose(stack(densities), [0.5, 0.25, 0.25], atol=STACKED)
     # A row without weight is not there, nor is one that nobody gives any density.
     alone = np.concatenate([densities, [[-np.inf], [-np.inf], [-np.inf]]], axis=1)
-    np.testing.assert_allclose(stack(alone), [0.5, 0.25, 0.25], atol=1e-8)
+    np.testing.assert_allclose(stack(alone), [0.5, 0.25, 0.25], atol=STACKED)
     silent = np.array([1.0, 1.0, 0.0, 2.0, 0.0])
-    np.testing.assert_allclose(stack(alone, silent), [0.5, 0.0, 0.5], atol=1e-8)
+    np.testing.assert_allclose(stack(alone, silent), [0.5, 0.0, 0.5], atol=STACKED)
     np.testing.assert_allclose(stack(np.full((2, 3), -np.inf)), [0.5, 0.5])
 
 
@@ -291,14 +303,14 @@ def test_stacking_counts_a_weighted_row_as_copies():
     densities = held_out(11, 4, 50)
     count = np.random.default_rng(12).integers(0, 4, 50)
     repeated = stack(np.repeat(densities, count, axis=1))
-    np.testing.assert_allclose(stack(densities, count.astype(float)), repeated, atol=1e-6)
+    np.testing.assert_allclose(stack(densities, count.astype(float)), repeated, atol=FITTED)
 
 
 def test_softmax():
     nll = np.array([1.0, 1.01, 1.5, np.inf])
     weight = soften(nll, 0.01)
     np.testing.assert_allclose(weight[1] / weight[0], np.exp(-1.0), **VALUE)
-    np.testing.assert_allclose(weight[2] / weight[0], np.exp(-50.0), rtol=1e-10)
+    np.testing.assert_allclose(weight[2] / weight[0], np.exp(-50.0), rtol=DENSE)
     assert weight[3] == 0
-    assert weight.sum() == pytest.approx(1.0, abs=1e-15)
-    np.testing.assert_allclose(soften(nll[:3] - 1e4, 0.01), weight[:3], rtol=1e-8)
+    assert weight.sum() == pytest.approx(1.0, abs=LAST_BIT)
+    np.testing.assert_allclose(soften(nll[:3] - 1e4, 0.01), weight[:3], rtol=SUMMED)

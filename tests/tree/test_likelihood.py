@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import oracle
 from problems import make_problem, problems, take
-from tolerances import DIFFERENCE, EXTENDED, GRADIENT, SHARDS, SINGLE, VALUE
+from tolerances import DIFFERENCE, EXTENDED, GRADIENT, HALF_DIFFERENCE, SHARDS, SINGLE, VALUE
 from triegp import sros
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
@@ -88,7 +88,7 @@ def test_nll_is_continuous_where_two_bits_swap(seed, i):
         order = BitOrder.from_phi(moved)
         trie = build_trie(problem.codes, order)
         values.append(likelihood(trie, order, problem.y, problem.noise).nll)
-    np.testing.assert_allclose(values[0], values[1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(values[0], values[1], **DIFFERENCE)
 
 
 @given(problems)
@@ -132,7 +132,7 @@ def test_fractional_weight_gradient_against_central_differences(problem):
         return likelihood(trie, problem.order, problem.y, noise, sample_weight=weight).nll
 
     numeric = (value(problem.noise + h) - value(problem.noise - h)) / (2 * h)
-    np.testing.assert_allclose(got.by_noise, numeric, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(got.by_noise, numeric, **HALF_DIFFERENCE)
 
 
 @given(problems)
