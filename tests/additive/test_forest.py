@@ -10,7 +10,7 @@ from triegp.additive import (
     Forest,
     NotConverged,
     apply_inverse,
-    fit_nystrom,
+    make_preconditioner,
     forest_evidence,
     forest_level_products,
     forest_product,
@@ -103,7 +103,7 @@ def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
     monkeypatch.setattr(preconditioner, "BLOCK_ROWS", block_rows)
     forest, dense = make_forest()
     noise = np.linspace(0.1, 0.5, 60)
-    found = fit_nystrom(forest, noise, rank, np.random.default_rng(0))
+    found = make_preconditioner(forest, noise, rank, np.random.default_rng(0))
     matrix = np.linalg.inv(apply_inverse(found, np.eye(60)))
     assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=SUMMED)
     # Within blocks it is the kernel; elsewhere what goes through the chosen rows.
@@ -125,7 +125,7 @@ def test_a_solve_is_the_dense_one(rank, noise):
     forest, dense = make_forest()
     b = np.random.default_rng(2).standard_normal((60, 3))
     b[:, 1] = 0.0
-    made = None if rank is None else fit_nystrom(forest, noise, rank, np.random.default_rng(0))
+    made = None if rank is None else make_preconditioner(forest, noise, rank, np.random.default_rng(0))
     found = solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-11)
     expected = np.linalg.solve(dense + noise * np.eye(60), b)
     np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_a_preconditioner_saves_steps_and_a_warm_start_all_of_them():
     forest, _ = make_forest(n=300, n_trees=8, p=8)
     b = np.random.default_rng(2).standard_normal(300)
     plain = solve_forest(forest, 1e-2, b)
-    nystrom = fit_nystrom(forest, 1e-2, 150, np.random.default_rng(0))
+    nystrom = make_preconditioner(forest, 1e-2, 150, np.random.default_rng(0))
     fast = solve_forest(forest, 1e-2, b, preconditioner=nystrom)
     assert fast.n_steps < 0.7 * plain.n_steps
     again = solve_forest(forest, 1e-2, b, start=fast.x)
@@ -152,7 +152,7 @@ def test_duplicated_trees_and_rows():
     forest, dense = make_forest(n=40, p=1)  # 40 rows on four cells
     twice = Forest.of(forest.tries * 2, forest.levels * 2)
     b = np.random.default_rng(2).standard_normal(40)
-    made = fit_nystrom(twice, 0.05, 30, np.random.default_rng(0))
+    made = make_preconditioner(twice, 0.05, 30, np.random.default_rng(0))
     found = solve_forest(twice, 0.05, b, preconditioner=made, tolerance=1e-10)
     np.testing.assert_allclose(
         found.x,
@@ -198,12 +198,12 @@ def test_a_solve_that_does_not_converge_says_so():
                 f,
                 1.0,
                 np.ones(60),
-                preconditioner=fit_nystrom(make_forest(n=7)[0], 1.0, 3, np.random.default_rng(0)),
+                preconditioner=make_preconditioner(make_forest(n=7)[0], 1.0, 3, np.random.default_rng(0)),
             ),
             "preconditioner must be for 60 rows, got 7",
         ),
-        (lambda f: fit_nystrom(f, -1.0, 3, np.random.default_rng(0)), "noise must not be negative"),
-        (lambda f: fit_nystrom(f, 1.0, 0, np.random.default_rng(0)), "rank"),
+        (lambda f: make_preconditioner(f, -1.0, 3, np.random.default_rng(0)), "noise must not be negative"),
+        (lambda f: make_preconditioner(f, 1.0, 0, np.random.default_rng(0)), "rank"),
     ],
 )
 def test_bad_input_is_named(work, said):

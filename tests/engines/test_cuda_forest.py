@@ -15,7 +15,7 @@ from triegp import ForestGPRegressor, checks
 from triegp.additive import (
     apply_inverse,
     conditioning,
-    fit_nystrom,
+    make_preconditioner,
     forest_evidence,
     forest_gradient,
     forest_level_products,
@@ -25,7 +25,7 @@ from triegp.additive import (
     solve_forest,
     variance,
 )
-from triegp.additive.conditioning import condition_forest, lend_model
+from triegp.additive.conditioning import condition_forest, move_model
 from triegp.additive.forest import build_forest, multiply
 from triegp.additive.preconditioner import draw_like
 from triegp.additive.settings import Settings
@@ -89,7 +89,7 @@ def test_preconditioner():
     problem = problem_of()
     x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
     cpu, cuda = (
-        fit_nystrom(forest, 0.05, RANK, np.random.default_rng(0)) for forest in both(problem)
+        make_preconditioner(forest, 0.05, RANK, np.random.default_rng(0)) for forest in both(problem)
     )
     np.testing.assert_allclose(cuda.log_det, cpu.log_det, **FITS)
     same(apply_inverse(cuda, x), apply_inverse(cpu, x), FITS)
@@ -104,7 +104,7 @@ def test_solves():
     noise = np.random.default_rng(2).uniform(0.5, 1.0, N_ROWS)
     found = []
     for forest in both(problem):
-        made = fit_nystrom(forest, noise, RANK, np.random.default_rng(0))
+        made = make_preconditioner(forest, noise, RANK, np.random.default_rng(0))
         found.append(solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-8))
     cpu, cuda = found
     assert type(cuda.residual) is np.ndarray
@@ -263,7 +263,7 @@ def test_two_steps_of_training():
     for engine in (CPU, CudaEngine()):
         given = (problem.parameters, problem.codes, problem.features, problem.rows)
         walk = Walk(*given, settings, engine, np.random.default_rng(0))
-        walk.settle_scale()
+        walk.optimise_scale()
         assert walk.step()
         assert walk.step()
         found.append(walk.parameters)
@@ -286,7 +286,7 @@ def test_a_model_solved_on_the_card_lives_on_the_host(monkeypatch):
     assert type(cuda.alpha) is np.ndarray
     assert cuda.forest.engine is CPU
     same(cuda.alpha, cpu.alpha, FITS)
-    lent = lend_model(cuda, problem.codes, CudaEngine())
+    lent = move_model(cuda, problem.codes, CudaEngine())
     known = with_diagonal(cuda, lent)
     assert known.known_preconditioner is None
     same(known.known_diagonal, with_diagonal(cuda).known_diagonal, FITS)

@@ -7,7 +7,7 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp.additive import fit_nystrom, forest_product, preconditioner
+from triegp.additive import make_preconditioner, forest_product, preconditioner
 from triegp.additive.evidence import _log_traces
 from triegp.additive.forest import build_forest
 from triegp.additive.solve import solve_held
@@ -55,7 +55,7 @@ def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
     matrix = dense(forest) + np.diag(variance)
     vectors = np.linalg.eigh(matrix)[1]
     b = np.stack([vectors[:, -m:].sum(axis=1) for m in (1, 2, 4, 1, 6)], axis=1)
-    made = fit_nystrom(forest, variance, 16, np.random.default_rng(1)) if preconditioned else None
+    made = make_preconditioner(forest, variance, 16, np.random.default_rng(1)) if preconditioned else None
     found = solve_held(
         forest, variance, engine.hold(b), preconditioner=made, tolerance=1e-9, max_steps=200
     )
@@ -170,7 +170,7 @@ def recorded():
 def test_traces_to_a_tolerance_that_asks_for_nothing(engine, tolerance):
     """A probe takes at least one step."""
     forest = forest_of(engine)
-    made = fit_nystrom(forest, 1.0, 5, np.random.default_rng(0))
+    made = make_preconditioner(forest, 1.0, 5, np.random.default_rng(0))
     given = (forest, np.ones(N_ROWS), made, 2, 10, tolerance)
     traces, n_short = _log_traces(*given, np.random.default_rng(1))
     assert np.isfinite(traces).all()
@@ -181,7 +181,7 @@ def test_traces_to_a_tolerance_that_asks_for_nothing(engine, tolerance):
 def test_traces_of_what_is_not_positive(engine):
     """There are none, and it is said."""
     forest = forest_of(engine)
-    made = fit_nystrom(forest, 1.0, 5, np.random.default_rng(0))
+    made = make_preconditioner(forest, 1.0, 5, np.random.default_rng(0))
     traces, n_short = _log_traces(
         forest, np.full(N_ROWS, -1e3), made, 3, 10, 1e-3, np.random.default_rng(1)
     )

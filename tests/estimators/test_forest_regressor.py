@@ -25,7 +25,7 @@ from triegp.files.model import pack_model
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
-@parametrize_with_checks([ForestGPRegressor(**QUICK)])
+@parametrize_with_checks([ForestGPRegressor()])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 

@@ -12,7 +12,7 @@ from triegp.additive.forest import (
 )
 from triegp.additive.gradient import ForestGradient, forest_gradient
 from triegp.additive.model import ForestModel
-from triegp.additive.preconditioner import Nystrom, apply_inverse, fit_nystrom
+from triegp.additive.preconditioner import Nystrom, apply_inverse, make_preconditioner
 from triegp.additive.solve import NotConverged, Solution, solve_forest
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Nystrom",
     "Solution",
     "apply_inverse",
-    "fit_nystrom",
+    "make_preconditioner",
     "forest_evidence",
     "forest_gradient",
     "forest_level_products",

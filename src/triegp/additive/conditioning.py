@@ -118,7 +118,7 @@ def condition_forest(
     )
 
 
-def lend_model(
+def move_model(
     model: ForestModel, codes: Sequence[Codes], solver: Engine | None
 ) -> ForestModel | None:
     """The model in the memory of `solver`, for solves; None if `solver` is None."""

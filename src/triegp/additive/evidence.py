@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
 from triegp.additive.forest import Forest, multiply
-from triegp.additive.preconditioner import Nystrom, check_noise, draw_like, fit_nystrom
+from triegp.additive.preconditioner import Nystrom, check_noise, draw_like, make_preconditioner
 from triegp.additive.solve import NotConverged, solve_held
 from triegp.checks import finite_vector, whole_number
 
@@ -81,7 +81,7 @@ def forest_evidence(
     rank : int, default=300
         Rank of the preconditioner, if none is given.
     preconditioner : Nystrom, optional
-        Made by `fit_nystrom`, for this noise or a similar one.
+        Made by `make_preconditioner`, for this noise or a similar one.
     n_probes : int, default=16
         Number of probes, at least 2.
     n_steps : int, default=100
@@ -105,7 +105,7 @@ def forest_evidence(
     n_steps = whole_number("n_steps", n_steps)
     if forest.n_rows <= exact_rows:
         return exact_evidence(forest, variance, targets)
-    nystrom = preconditioner or fit_nystrom(forest, variance, rank, rng)
+    nystrom = preconditioner or make_preconditioner(forest, variance, rank, rng)
     found, n_short = estimate_evidence(
         forest, variance, targets, nystrom, rng, n_probes, n_steps, tolerance
     )

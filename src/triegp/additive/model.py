@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.forest import Forest
-from triegp.additive.preconditioner import Nystrom, fit_nystrom
+from triegp.additive.preconditioner import Nystrom, make_preconditioner
 from triegp.additive.solve import Solution, solve_forest
 from triegp.additive.tails import Tails
 from triegp.encoding.codes import Codes, select_codes
@@ -137,7 +137,7 @@ class ForestModel:
 def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
     """Preconditioner of the rank that `rank_for` returns."""
     rank = rank_for(forest.n_rows)
-    return fit_nystrom(forest, variance, rank, np.random.default_rng(seed))
+    return make_preconditioner(forest, variance, rank, np.random.default_rng(seed))
 
 
 def rank_for(n_rows: int) -> int:

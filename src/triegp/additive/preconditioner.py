@@ -62,7 +62,7 @@ class Nystrom:
         return Woodbury(self.rows, self.local, self.gain)
 
 
-def fit_nystrom(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
+def make_preconditioner(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
     """Preconditioner of K + noise, from `rank` random rows and blocks of 64 rows.
 
     Parameters

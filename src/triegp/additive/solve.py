@@ -64,7 +64,7 @@ def solve_forest(
     b : array (n,) or (n, k)
         Right-hand sides. Each has its own step lengths and leaves the iteration once it converged.
     preconditioner : Nystrom, optional
-        Made by `fit_nystrom`, for this noise or a similar one; none by default.
+        Made by `make_preconditioner`, for this noise or a similar one; none by default.
     start : array of the shape of b, optional
         Initial x, for a warm start; 0 by default.
     tolerance : float, default=1e-6

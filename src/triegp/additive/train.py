@@ -13,7 +13,7 @@ from triegp.additive.conditioning import (
     calibrate_forest,
     check_extremes,
     condition_forest,
-    lend_model,
+    move_model,
 )
 from triegp.additive.fitted import FittedForest
 from triegp.additive.model import ForestModel, rank_for
@@ -203,7 +203,7 @@ def _learn_tails(
     """
     if mixed.size < MANY_ROWS:
         last = np.sort(mixed[mixed.size - held :]) if held else None
-        return calibrate_forest(model, last, lend_model(model, codes, solver))
+        return calibrate_forest(model, last, move_model(model, codes, solver))
     some = np.append(mixed[: SOME_ROWS - held], mixed[mixed.size - held :])
     codes = [select_codes(part, some) for part in codes]
     fewer = condition_forest(
@@ -218,7 +218,7 @@ def _learn_tails(
         solver,
     )
     last = np.arange(some.size - held, some.size)
-    calibrated = calibrate_forest(fewer, last, lend_model(fewer, codes, solver))
+    calibrated = calibrate_forest(fewer, last, move_model(fewer, codes, solver))
     return replace(model, tails=calibrated.tails)
 
 

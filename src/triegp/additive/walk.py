@@ -16,7 +16,7 @@ from triegp.additive.evidence import EXACT_ROWS, estimate_evidence, exact_eviden
 from triegp.additive.forest import Forest, build_forest
 from triegp.additive.gradient import gradient_held
 from triegp.additive.optimiser import Optimiser
-from triegp.additive.preconditioner import Nystrom, fit_nystrom
+from triegp.additive.preconditioner import Nystrom, make_preconditioner
 from triegp.additive.settings import Settings
 from triegp.additive.solve import solve_held
 from triegp.additive.start import Parameters, rescale, row_noise
@@ -100,7 +100,7 @@ class Walk:
         """Variance of each row's target given f, (n,)."""
         return self._noisy.variance
 
-    def settle_scale(self) -> None:
+    def optimise_scale(self) -> None:
         """Scale kernel and noise to maximise the likelihood, unless there is known noise."""
         self._renew()
         if not self._solve() <= MAX_RESIDUAL or self._rows.noise is not None:
@@ -133,7 +133,7 @@ class Walk:
         self.n_steps += 1
         return True
 
-    def look(self) -> tuple[float, float]:
+    def evaluate(self) -> tuple[float, float]:
         """Nll per row and its standard error; every call uses the same probes."""
         self._renew()
         assert self._nystrom is not None
@@ -148,7 +148,9 @@ class Walk:
         return (self._noisy.constant - found.log_likelihood) / n, found.error / n
 
     def _renew(self) -> None:
-        self._nystrom = fit_nystrom(self.forest, self.variance, self._settings.rank, self._rng)
+        self._nystrom = make_preconditioner(
+            self.forest, self.variance, self._settings.rank, self._rng
+        )
 
     def _solve(self) -> float:
         """Solve, starting from the last solutions; return the largest relative residual."""
@@ -210,15 +212,15 @@ def train_stage(
     best, looks = parameters, []
     diverged = False
     try:
-        walk.settle_scale()
+        walk.optimise_scale()
         best = walk.parameters
-        looks.append(walk.look()[0])
+        looks.append(walk.evaluate()[0])
         while walk.n_steps < n_steps and not (watch.stop or diverged):
             failed = not _step(walk, watch)
             run.progress("steps", walk.n_steps, n_steps)
             last = failed or watch.stop or walk.n_steps == n_steps
             if last or walk.n_steps % settings.check_every == 0:
-                nll, error = _look(walk)
+                nll, error = _evaluate(walk)
                 if nll < min(looks):
                     best = walk.parameters
                 # The negated comparison is also true for NaN.
@@ -242,9 +244,9 @@ def _step(walk: Walk, watch: Stopwatch) -> bool:
         return True
 
 
-def _look(walk: Walk) -> tuple[float, float]:
+def _evaluate(walk: Walk) -> tuple[float, float]:
     """Nll per row and its error; infinite if the matrix is no longer positive definite."""
     try:
-        return walk.look()
+        return walk.evaluate()
     except np.linalg.LinAlgError:
         return float("inf"), 0.0

@@ -41,6 +41,7 @@ from triegp.files.model import (
     pack_model,
     plain_parameters,
     unpack_model,
+    upgrade_header,
 )
 from triegp.models.contract import Trained
 from triegp.models.jobs import Stopwatch
@@ -367,6 +368,7 @@ def load(path: str | Path) -> TreeGPRegressor:
         expected = ", ".join(ESTIMATORS)
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
     try:
+        header = upgrade_header(header)
         model = ESTIMATORS[name](**header["parameters"])
         model._restore(unpack_model(header, arrays, model._format))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

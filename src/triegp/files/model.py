@@ -202,6 +202,22 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
     return counts.pop()
 
 
+def upgrade_header(header: dict[str, Any]) -> dict[str, Any]:
+    """The header of a file of format version 1 as version 2 has it; others as they are.
+
+    Version 1 did not store the optimiser's steps: the evaluations stand in for them.
+    """
+    if header["version"] > 1:
+        return header
+    renamed = {"tolerance": "tol", "start": "init"}
+    parameters = {renamed.get(name, name): value for name, value in header["parameters"].items()}
+    ensembles = [
+        {"members": [{"n_iter": facts["n_evaluations"], **facts} for facts in part["members"]]}
+        for part in header.get("ensembles", [])
+    ]
+    return header | {"parameters": parameters} | ({"ensembles": ensembles} if ensembles else {})
+
+
 def plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as values that JSON can hold; a random_state that is not an int becomes None."""
     return {
