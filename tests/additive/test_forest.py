@@ -10,10 +10,10 @@ from triegp.additive import (
     Forest,
     NotConverged,
     apply_inverse,
-    make_preconditioner,
     forest_evidence,
     forest_level_products,
     forest_product,
+    make_preconditioner,
     preconditioner,
     solve_forest,
 )
@@ -125,7 +125,9 @@ def test_a_solve_is_the_dense_one(rank, noise):
     forest, dense = make_forest()
     b = np.random.default_rng(2).standard_normal((60, 3))
     b[:, 1] = 0.0
-    made = None if rank is None else make_preconditioner(forest, noise, rank, np.random.default_rng(0))
+    made = (
+        None if rank is None else make_preconditioner(forest, noise, rank, np.random.default_rng(0))
+    )
     found = solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-11)
     expected = np.linalg.solve(dense + noise * np.eye(60), b)
     np.testing.assert_allclose(
@@ -198,11 +200,16 @@ def test_a_solve_that_does_not_converge_says_so():
                 f,
                 1.0,
                 np.ones(60),
-                preconditioner=make_preconditioner(make_forest(n=7)[0], 1.0, 3, np.random.default_rng(0)),
+                preconditioner=make_preconditioner(
+                    make_forest(n=7)[0], 1.0, 3, np.random.default_rng(0)
+                ),
             ),
             "preconditioner must be for 60 rows, got 7",
         ),
-        (lambda f: make_preconditioner(f, -1.0, 3, np.random.default_rng(0)), "noise must not be negative"),
+        (
+            lambda f: make_preconditioner(f, -1.0, 3, np.random.default_rng(0)),
+            "noise must not be negative",
+        ),
         (lambda f: make_preconditioner(f, 1.0, 0, np.random.default_rng(0)), "rank"),
     ],
 )

@@ -15,11 +15,11 @@ from triegp import ForestGPRegressor, checks
 from triegp.additive import (
     apply_inverse,
     conditioning,
-    make_preconditioner,
     forest_evidence,
     forest_gradient,
     forest_level_products,
     forest_product,
+    make_preconditioner,
     model,
     preconditioner,
     solve_forest,
@@ -89,7 +89,8 @@ def test_preconditioner():
     problem = problem_of()
     x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
     cpu, cuda = (
-        make_preconditioner(forest, 0.05, RANK, np.random.default_rng(0)) for forest in both(problem)
+        make_preconditioner(forest, 0.05, RANK, np.random.default_rng(0))
+        for forest in both(problem)
     )
     np.testing.assert_allclose(cuda.log_det, cpu.log_det, **FITS)
     same(apply_inverse(cuda, x), apply_inverse(cpu, x), FITS)

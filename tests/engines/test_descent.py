@@ -7,7 +7,7 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
-from triegp.additive import make_preconditioner, forest_product, preconditioner
+from triegp.additive import forest_product, make_preconditioner, preconditioner
 from triegp.additive.evidence import _log_traces
 from triegp.additive.forest import build_forest
 from triegp.additive.solve import solve_held
@@ -55,7 +55,11 @@ def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
     matrix = dense(forest) + np.diag(variance)
     vectors = np.linalg.eigh(matrix)[1]
     b = np.stack([vectors[:, -m:].sum(axis=1) for m in (1, 2, 4, 1, 6)], axis=1)
-    made = make_preconditioner(forest, variance, 16, np.random.default_rng(1)) if preconditioned else None
+    made = (
+        make_preconditioner(forest, variance, 16, np.random.default_rng(1))
+        if preconditioned
+        else None
+    )
     found = solve_held(
         forest, variance, engine.hold(b), preconditioner=made, tolerance=1e-9, max_steps=200
     )

@@ -24,10 +24,10 @@ __all__ = [
     "Nystrom",
     "Solution",
     "apply_inverse",
-    "make_preconditioner",
     "forest_evidence",
     "forest_gradient",
     "forest_level_products",
     "forest_product",
+    "make_preconditioner",
     "solve_forest",
 ]
