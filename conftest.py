@@ -10,6 +10,7 @@ unless TRIEGP_TEST_CARD=1 says that there is a card: then they run there, and so
 
 import hashlib
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,10 @@ os.environ.setdefault(
     "NUMBA_CACHE_DIR",
     str(Path(tempfile.gettempdir()) / f"triegp-numba-{_digest.hexdigest()[:16]}"),
 )
+
+# A shell's background jobs ignore Ctrl-C, and tests that press it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Workers share the cores: BLAS and OpenMP threads that wait for each other take them from others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
