@@ -12,8 +12,8 @@ from numba import types
 
 from problems import make_problem
 from triegp.engines import CpuEngine, Tree
-from triegp.engines.contract import Candidate
 from triegp.engines.cuda import CudaEngine, card, engine, groves, keys, plan
+from triegp.engines.records import Candidate
 from triegp.tree import BitOrder, build_trie
 from triegp.tree.rows import add_noise, check_rows
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from triegp.engines.choice import choose
-from triegp.engines.contract import (
+from triegp.engines.contract import Descent, Engine
+from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu.sorting import pack_positions
+from triegp.engines.cpu.threads import available_cores, one_blas_thread
+from triegp.engines.records import (
     Adjoints,
     Candidate,
-    Descent,
-    Engine,
     Evaluated,
     Linked,
     Links,
@@ -16,9 +18,6 @@ from triegp.engines.contract import (
     Tree,
     Woodbury,
 )
-from triegp.engines.cpu import CpuEngine
-from triegp.engines.cpu.sorting import pack_positions
-from triegp.engines.cpu.threads import available_cores, one_blas_thread
 
 __all__ = [
     "Adjoints",

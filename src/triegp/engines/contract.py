@@ -7,200 +7,32 @@ i. Node i, between leaves i - 1 and i, has id n + i. Id n is not used. `levels` 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
-Ids = npt.NDArray[np.int32]
+from triegp.engines.records import (
+    Adjoints,
+    Array,
+    Bytes,
+    Candidate,
+    Evaluated,
+    Floats,
+    Ids,
+    Ints,
+    Linked,
+    Links,
+    Located,
+    Sums,
+    Tree,
+    Woodbury,
+    Words,
+)
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, eq=False)
-class Links:
-    """The compressed trie over n sorted keys of D bits: depth and children of every node.
-
-    Attributes
-    ----------
-    depth : int32 (2n,)
-        Depth of every id: D for a leaf, the lcp of its two neighbouring leaves for a node.
-    left, right : int32 (n,)
-        Children of node i, as ids. Entry 0 is not used.
-    order : int32 (n,)
-        order[starts[k]:stops[k]] are the nodes of shard k, children before parents.
-    starts, stops : int64 (n_shards,)
-        Bounds of each shard in order. starts[k] is also the first leaf of shard k.
-    spine : int32 (n_spine,)
-        Nodes whose subtrees cross a cut, children before parents. They merge after all shards.
-    root : int
-        Id of the root.
-    """
-
-    depth: Ids
-    left: Ids
-    right: Ids
-    order: Ids
-    starts: Ints
-    stops: Ints
-    spine: Ids
-    root: int
-
-    @property
-    def n_rows(self) -> int:
-        """Number of leaves, n."""
-        return int(self.left.size)
-
-    @property
-    def lcp(self) -> Ids:
-        """The lcp of leaves i - 1 and i, int32 (n,); entry 0 is -1."""
-        return self.depth[self.n_rows :]
-
-    @property
-    def n_levels(self) -> int:
-        """Length of a key, D."""
-        return int(self.depth[0])
-
-
-class Tree(NamedTuple):
-    """One of several trees over the same rows.
-
-    row_idx: int32 (n,), the rows in key order; levels: float64 (D + 1,).
-    """
-
-    row_idx: Ids
-    links: Links
-    levels: Floats
-
-
-class Linked(NamedTuple):
-    """A trie with the bits that its rows were sorted by.
-
-    bits: int64 (D,), the canonical bits that make a key; row_idx: int32 (n,), rows in key order.
-    """
-
-    bits: Ints
-    row_idx: Ids
-    links: Links
-
-
-class Sums(NamedTuple):
-    """The terms of a negative log likelihood: 2 nll = log_det + square + n_terms log(2 pi)."""
-
-    log_det: float
-    square: float
-    n_terms: int
-
-    @property
-    def nll(self) -> float:
-        """Negative log likelihood."""
-        return 0.5 * (self.log_det + self.square + self.n_terms * math.log(2.0 * math.pi))
-
-
-class Adjoints(NamedTuple):
-    """Derivatives of the nll by W(0..D) and by the mean and variance of every leaf's message.
-
-    by_level: float64 (D + 1,). by_mean and by_var: (n,) in key order. The last two may be buffers
-    that the engine uses again: copy what you keep.
-    """
-
-    by_level: Floats
-    by_mean: Array
-    by_var: Array
-
-
-class Candidate(NamedTuple):
-    """One bit order over one set of rows, to be evaluated together with others.
-
-    Arrays may be in the engine's memory (`Engine.hold`).
-
-    Attributes
-    ----------
-    packed : uint8 (n, width)
-        Packed codes. Candidates over the same rows should hold the same object.
-    bits : int64 (D,)
-        The canonical bits that make a key, first bit first.
-    levels : float64 (D + 1,)
-        R(0..D).
-    y : float64 (n,)
-        Targets, in row order.
-    variance : float64 (n,) or (1,)
-        Variance of each row's message, or one for all rows.
-    """
-
-    packed: Bytes
-    bits: Ints
-    levels: Floats
-    y: Floats
-    variance: Floats
-
-
-class Evaluated(NamedTuple):
-    """Likelihood of a candidate and, if requested, its derivatives.
-
-    Attributes
-    ----------
-    sums : Sums
-        Terms of the likelihood.
-    by_level : float64 (D + 1,) or None
-        d nll / d W(0..D), on the host. None if no gradient was requested or the sums are not
-        finite.
-    by_noise : float
-        d nll / d variance, summed over the rows; nan if there is no gradient.
-    by_var : float64 (n,) or None
-        d nll / d variance per row, in row order and in the engine's memory. None if not requested.
-    """
-
-    sums: Sums
-    by_level: Floats | None = None
-    by_noise: float = math.nan
-    by_var: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Located:
-    """Where each of m new keys leaves the trie. Entries are in key order of the new keys.
-
-    Attributes
-    ----------
-    row_idx : int32 (m,)
-        The new row that each entry belongs to.
-    node : int32 (m,)
-        The id at the lower end of the edge on which the key leaves, or the leaf it ends on.
-    above, leaves_at : int32 (m,)
-        Depth at which that edge begins, and depth at which the key leaves it.
-    """
-
-    row_idx: Ids
-    node: Ids
-    above: Ids
-    leaves_at: Ids
-
-
-class Woodbury(NamedTuple):
-    """M^-1 = S - G G', with S block-diagonal and G of low rank r.
-
-    Attributes
-    ----------
-    rows : int32 (n,)
-        The rows in block order.
-    local : float64 (n_blocks, size, size)
-        The diagonal blocks of S.
-    gain : float64 (n_blocks size, r)
-        G, rows in block order, padded to whole blocks.
-    """
-
-    rows: Ids
-    local: Floats
-    gain: Floats
 
 
 class Descent(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from triegp.engines.contract import Ids, Ints
+from triegp.engines.records import Ids, Ints
 
 SHARD_ROWS = 1 << 14
 MAX_SHARDS = 64

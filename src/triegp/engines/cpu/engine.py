@@ -15,12 +15,16 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from triegp.devices import to_host
-from triegp.engines.contract import (
+from triegp.engines.contract import Descent, Engine
+from triegp.engines.cpu import forests, rows, search
+from triegp.engines.cpu.operators import Operators
+from triegp.engines.cpu.solve import CpuDescent, apply_woodbury, block_slices
+from triegp.engines.cpu.trees import Trees
+from triegp.engines.cuts import default_cuts
+from triegp.engines.records import (
     Array,
     Bytes,
     Candidate,
-    Descent,
-    Engine,
     Evaluated,
     Floats,
     Ids,
@@ -31,11 +35,6 @@ from triegp.engines.contract import (
     Woodbury,
     Words,
 )
-from triegp.engines.cpu import forests, rows, search
-from triegp.engines.cpu.operators import Operators
-from triegp.engines.cpu.solve import CpuDescent, apply_woodbury, block_slices
-from triegp.engines.cpu.trees import Trees
-from triegp.engines.cuts import default_cuts
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from triegp.engines.contract import Floats, Ids, Tree
 from triegp.engines.cpu import blocks, scratch
 from triegp.engines.cpu.compiler import jit
 from triegp.engines.cpu.threads import run_each
+from triegp.engines.records import Floats, Ids, Tree
 
 WIDE = 8  # columns per kernel call, if there is more than one
 TREE_GROUPS = 8  # groups of trees; one partial sum per group is held

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triegp.engines.contract import Array, Floats, Ids, Links
 from triegp.engines.cpu import columns, contraction
 from triegp.engines.cpu.spread import Spread, lifted_root, with_nodes
+from triegp.engines.records import Array, Floats, Ids, Links
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from triegp.engines.contract import Bytes, Ids, Ints, Words
 from triegp.engines.cpu import scratch, sorting
 from triegp.engines.cpu.threads import row_blocks, run_each
+from triegp.engines.records import Bytes, Ids, Ints, Words
 
 ONE_GO = 1 << 15  # fewer rows than this are sorted by one kernel call, on one thread
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from triegp.engines.contract import Array, Floats, Ids, Links
 from triegp.engines.cpu.threads import available_cores, run_each
+from triegp.engines.records import Array, Floats, Ids, Links
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from triegp.engines.contract import Adjoints, Array, Floats, Ids, Ints, Links, Located, Sums, Words
 from triegp.engines.cpu import linking, scratch, search, sweeps
 from triegp.engines.cpu.spread import Spread, lifted_root
 from triegp.engines.cpu.threads import row_blocks
 from triegp.engines.cuts import between_keys
+from triegp.engines.records import Adjoints, Array, Floats, Ids, Ints, Links, Located, Sums, Words
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from triegp.engines.contract import Floats
 from triegp.engines.cuda.card import SIMULATED, xp
+from triegp.engines.records import Floats
 
 if SIMULATED:
     from scipy.linalg import solve_triangular

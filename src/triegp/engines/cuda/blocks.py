@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.contract import Floats, Ids, Tree
 from triegp.engines.cuda.card import SMALL_BYTES, kernel, launch, to_device, xp
 from triegp.engines.cuda.groves import lay_out
+from triegp.engines.records import Floats, Ids, Tree
 
 
 @kernel

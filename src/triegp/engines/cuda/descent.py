@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda, float64
 
-from triegp.engines.contract import Floats, Ints, Tree, Woodbury
 from triegp.engines.cuda.card import (
     THREADS,
     Recording,
@@ -28,6 +27,7 @@ from triegp.engines.cuda.forests import write_products
 from triegp.engines.cuda.groves import groves
 from triegp.engines.cuda.lines import LINES, share_of
 from triegp.engines.cuda.woodbury import apply_woodbury, write_inverse
+from triegp.engines.records import Floats, Ints, Tree, Woodbury
 
 
 @device

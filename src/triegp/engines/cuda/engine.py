@@ -14,25 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from triegp.devices import adopt
-from triegp.engines.contract import (
-    Adjoints,
-    Array,
-    Bytes,
-    Candidate,
-    Descent,
-    Engine,
-    Evaluated,
-    Floats,
-    Ids,
-    Ints,
-    Linked,
-    Links,
-    Located,
-    Sums,
-    Tree,
-    Woodbury,
-    Words,
-)
+from triegp.engines.contract import Descent, Engine
 from triegp.engines.cuda import (
     algebra,
     blocks,
@@ -49,6 +31,23 @@ from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import make_plan
 from triegp.engines.cuda.tiles import evaluate_plan
 from triegp.engines.cuda.woodbury import apply_woodbury
+from triegp.engines.records import (
+    Adjoints,
+    Array,
+    Bytes,
+    Candidate,
+    Evaluated,
+    Floats,
+    Ids,
+    Ints,
+    Linked,
+    Links,
+    Located,
+    Sums,
+    Tree,
+    Woodbury,
+    Words,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda, float64, int32
 
-from triegp.engines.contract import Floats, Tree
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -30,6 +29,7 @@ from triegp.engines.cuda.card import (
 from triegp.engines.cuda.groves import Grove, groves
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Stage, last_turn
+from triegp.engines.records import Floats, Tree
 
 WIDE = 4  # columns per block
 ROOM = TILE * WIDE

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from triegp.engines.contract import Links, Tree
 from triegp.engines.cuda.card import SMALL_BYTES, free_bytes, to_device, xp
 from triegp.engines.cuda.keys import ranks
 from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import Plan, make_plan
+from triegp.engines.records import Links, Tree
 
 GROVE_BYTES = 1 << 34  # maximum for a batch of trees and its results for all rows
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.contract import Bytes, Ids, Ints, Words
 from triegp.engines.cuda.card import argsort, device, kernel, launch, to_device, xp
+from triegp.engines.records import Bytes, Ids, Ints, Words
 
 WORD = 64
 RANKS = 32  # separators between equal keys have ranks D + 1 to D + RANKS - 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import cuda, int32
 
-from triegp.engines.contract import Ids, Links
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -22,6 +21,7 @@ from triegp.engines.cuda.card import (
 )
 from triegp.engines.cuda.keys import Sorted, ranks
 from triegp.engines.cuda.plan import Plan, last_turn, make_plan
+from triegp.engines.records import Ids, Links
 
 
 @device

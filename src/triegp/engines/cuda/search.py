@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.contract import Array, Floats, Ids, Ints, Links, Located, Words
 from triegp.engines.cuda.card import device, kernel, launch, to_device, xp
 from triegp.engines.cuda.steps import merge
+from triegp.engines.records import Array, Floats, Ids, Ints, Links, Located, Words
 
 
 @device

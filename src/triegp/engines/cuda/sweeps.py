@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from triegp.engines.contract import Array, Floats, Ids, Links, Sums
 from triegp.engines.cuda import card, steps, walks
 from triegp.engines.cuda.card import to_device, to_host, xp
+from triegp.engines.records import Array, Floats, Ids, Links, Sums
 
 CHUNK = 4 if card.SIMULATED else 32  # values that one thread adds up
 

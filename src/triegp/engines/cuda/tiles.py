@@ -17,7 +17,6 @@ import numpy.typing as npt
 from numba import cuda, float64, from_dtype, int32
 
 from triegp.engines import messages
-from triegp.engines.contract import Sums
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -30,6 +29,7 @@ from triegp.engines.cuda.card import (
 )
 from triegp.engines.cuda.lines import add_by_level, add_lines_up, block_sum
 from triegp.engines.cuda.plan import Plan, Stage, last_turn
+from triegp.engines.records import Sums
 
 INF = math.inf
 FULL_LEFT, FULL_RIGHT, BEGIN = 1 << 29, 1 << 30, (1 << 29) - 1

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numba import cuda
 
-from triegp.engines.contract import Links
 from triegp.engines.cuda import card
 from triegp.engines.cuda.card import to_device, to_host, xp
+from triegp.engines.records import Links
 
 FUSED = not card.SIMULATED  # one launch per walk
 MOST_SIMULATED = 3  # blocks per simulated launch: several, but often fewer than items need

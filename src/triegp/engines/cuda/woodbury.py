@@ -10,9 +10,9 @@ from typing import Any
 
 from numba import cuda, float64
 
-from triegp.engines.contract import Floats, Woodbury
 from triegp.engines.cuda.card import THREADS, device, kernel, launch, xp
 from triegp.engines.cuda.lines import LINES, share_of
+from triegp.engines.records import Floats, Woodbury
 
 WIDE = 8  # columns per pass
 DEEP = 64  # terms of a sum whose factors are in shared memory at once
