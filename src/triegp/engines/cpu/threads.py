@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from triegp.engines.cpu import scratch
 
@@ -107,7 +108,13 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
 
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_limits: threadpool_limits | None = None
+_blas_limits: Any = None
+
+
+@cache
+def _blas_controller() -> ThreadpoolController:
+    """The BLAS libraries of this process, found once: the search reads all memory maps."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 @contextmanager
@@ -121,7 +128,7 @@ def one_blas_thread() -> Iterator[None]:
     with _blas_lock:
         _blas_users += 1
         if _blas_limits is None:
-            _blas_limits = threadpool_limits(limits=1, user_api="blas")
+            _blas_limits = _blas_controller().limit(limits=1)
     try:
         yield
     finally:
