@@ -3,8 +3,8 @@
 from triegp.additive.solve import NotConverged
 from triegp.encoding import BitEncoder
 from triegp.estimators.base import load
-from triegp.estimators.binary_tree import BinaryTreeGPRegressor
-from triegp.estimators.forest import ForestGPRegressor
+from triegp.estimators.forest_regressor import ForestGPRegressor
+from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
 from triegp.files.container import ModelFileError
 from triegp.models.distribution import PredictiveDistribution
 

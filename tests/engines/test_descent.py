@@ -12,7 +12,7 @@ from triegp.additive.evidence import _log_traces
 from triegp.additive.forest import build_forest
 from triegp.additive.solve import solve_held
 from triegp.engines import CpuEngine, Woodbury
-from triegp.engines.cpu.solve import CpuDescent
+from triegp.engines.cpu.descent import CpuDescent
 from triegp.engines.cuda import CudaEngine, card
 from triegp.engines.cuda import groves as groves_module
 from triegp.engines.cuda.descent import CardDescent

@@ -17,10 +17,10 @@ from triegp.estimators.base import TreeGPRegressor
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.container import ModelFileError
 from triegp.files.contents import check_array
-from triegp.files.model import PartFormat
+from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
-from triegp.models.contract import Trained
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.interface import Trained
 
 NOISE = 0.25
 

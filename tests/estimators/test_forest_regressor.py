@@ -20,7 +20,7 @@ from triegp.additive import walk as training
 from triegp.additive.fitted import FittedForest
 from triegp.additive.tails import Tails
 from triegp.files.container import ModelFileError
-from triegp.files.model import pack_model
+from triegp.files.state import pack_model
 
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 

@@ -10,7 +10,7 @@ import triegp
 from model_files import KNOWN, NEW, WEIGHT, Y2, X, refused, small, write_parts
 from triegp.files.container import VERSION
 from triegp.files.contents import check_rows
-from triegp.files.model import pack_model
+from triegp.files.state import pack_model
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import triegp
+from tolerances import VALUE
 
 FOLDER = Path(__file__).parent / "version_1"  # written before `tolerance` was `tol`, `start` `init`
 
@@ -18,8 +19,9 @@ def test_a_file_of_version_1(name, key, renamed, tmp_path):
     stored = np.load(FOLDER / "predictions.npz")
     model = triegp.load(FOLDER / name)
     assert renamed.items() <= model.get_params().items()
-    np.testing.assert_array_equal(model.predict(stored["X"], return_std=True), stored[key])
+    found = model.predict(stored["X"], return_std=True)
+    np.testing.assert_allclose(found, stored[key], **VALUE)  # by another numpy, perhaps
     assert model.n_iter_ >= 1
     model.save(tmp_path / name)
     again = triegp.load(tmp_path / name)
-    np.testing.assert_array_equal(again.predict(stored["X"], return_std=True), stored[key])
+    np.testing.assert_array_equal(again.predict(stored["X"], return_std=True), found)

@@ -81,7 +81,7 @@ def test_many_vectors_in_blocks(monkeypatch):
     rng = np.random.default_rng(3)
     operator = random_symmetric(rng, 20, 3)
     x = rng.normal(size=(20, 11))
-    monkeypatch.setattr("triegp.sros.operators._BLOCK", 300)
+    monkeypatch.setattr("triegp.sros.products._BLOCK", 300)
     close(sros.matvec(operator, x), dense_symmetric(operator) @ x)
 
 

@@ -7,7 +7,7 @@ import oracle
 from problems import make_problem, problems, take
 from triegp.encoding import Codes, pack_codes
 from triegp.engines import CpuEngine
-from triegp.engines.cpu import rows
+from triegp.engines.cpu import keys as rows
 from triegp.tree import (
     BitOrder,
     build_trie,

@@ -29,7 +29,7 @@ from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture import settings as mixture_settings
 from triegp.mixture.members import Ensemble
 from triegp.mixture.train import card_bytes, train_ensemble
-from triegp.models.contract import Trained
+from triegp.models.interface import Trained
 from triegp.models.run import Run, silent
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights

@@ -35,7 +35,7 @@ from triegp.estimators.parameters import (
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.streaming import Stream, check_batch, queue_rows
 from triegp.files.container import ModelFileError, read_file, write_file
-from triegp.files.model import (
+from triegp.files.state import (
     ModelState,
     PartFormat,
     pack_model,
@@ -43,7 +43,7 @@ from triegp.files.model import (
     unpack_model,
     upgrade_header,
 )
-from triegp.models.contract import Trained
+from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run, progress_bars
 from triegp.tree.rows import Rows

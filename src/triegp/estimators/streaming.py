@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.inputs import standardise
-from triegp.models.contract import Fitted
+from triegp.models.interface import Fitted
 from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]

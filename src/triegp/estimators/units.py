@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triegp.models.contract import Array, Fitted
 from triegp.models.distribution import PredictiveDistribution, log_density, quantiles
+from triegp.models.interface import Array, Fitted
 
 Floats = npt.NDArray[np.float64]
 BLOCK_ROWS = 1 << 16  # rows predicted at a time

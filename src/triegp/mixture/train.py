@@ -28,8 +28,8 @@ from triegp.mixture.optimise import (
 )
 from triegp.mixture.settings import Settings
 from triegp.mixture.weights import soften, stack
-from triegp.models.contract import Trained
 from triegp.models.distribution import PredictiveDistribution, component_log_density
+from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch, run_jobs
 from triegp.models.run import Run
 from triegp.tree.likelihood import Case, evaluate_cases

@@ -13,7 +13,8 @@ from triegp.sros.inversion import (
     level_traces,
     trace_of_product,
 )
-from triegp.sros.operators import (
+from triegp.sros.partitions import Nesting, kernel_partitions, nest
+from triegp.sros.products import (
     add,
     as_linear_operator,
     diagonal,
@@ -21,7 +22,6 @@ from triegp.sros.operators import (
     to_dense,
     transpose,
 )
-from triegp.sros.partitions import Nesting, kernel_partitions, nest
 from triegp.sros.regression import (
     GpLikelihood,
     GpRegression,

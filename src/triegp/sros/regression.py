@@ -10,8 +10,8 @@ import numpy as np
 from triegp.checks import Floats, finite_vector, non_negative_vector, positive_number
 from triegp.sros.forms import Sros, SymmetricSros
 from triegp.sros.inversion import coarsening_steps, invert, invert_general, level_traces
-from triegp.sros.operators import diagonal, matvec
 from triegp.sros.partitions import Nesting, check_bits, kernel_partitions, nest
+from triegp.sros.products import diagonal, matvec
 
 _ONE = np.ones((1, 1))  # factor U of a kernel matrix, broadcast
 

@@ -16,9 +16,10 @@ from scipy.linalg import solve_triangular
 
 from triegp.devices import to_host
 from triegp.engines.contract import Descent, Engine
-from triegp.engines.cpu import forests, rows, search
-from triegp.engines.cpu.operators import Operators
-from triegp.engines.cpu.solve import CpuDescent, apply_woodbury, block_slices
+from triegp.engines.cpu import forests, search
+from triegp.engines.cpu import keys as key_sort
+from triegp.engines.cpu.algebra import Operators
+from triegp.engines.cpu.descent import CpuDescent, apply_woodbury, block_slices
 from triegp.engines.cpu.trees import Trees
 from triegp.engines.cuts import default_cuts
 from triegp.engines.records import (
@@ -87,17 +88,17 @@ class CpuEngine(Trees, Operators):
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
-        return rows.sort_rows(packed, bits, self._threads)
+        return key_sort.sort_rows(packed, bits, self._threads)
 
     def resort_rows(
         self, packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int
     ) -> tuple[Ids, Ids]:
         """Same as `sort_rows`, given the rows sorted by an order with the same prefix."""
-        return rows.resort_rows(packed, bits, row_idx, lcp, first_change, self._threads)
+        return key_sort.resort_rows(packed, bits, row_idx, lcp, first_change, self._threads)
 
     def keys(self, packed: Bytes, bits: Ints, row_idx: Ids) -> Words:
         """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64))."""
-        return rows.fill_keys(packed, bits, row_idx, self._threads)
+        return key_sort.fill_keys(packed, bits, row_idx, self._threads)
 
     def merge_keys(
         self, keys: Words, lcp: Ids, added: Words, added_lcp: Ids, n_levels: int

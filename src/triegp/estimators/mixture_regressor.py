@@ -11,12 +11,12 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.base import TreeGPRegressor, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
-from triegp.files.ensemble import pack_ensemble, unpack_ensemble
-from triegp.files.model import PartFormat
+from triegp.files.mixture import pack_ensemble, unpack_ensemble
+from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
-from triegp.models.contract import Trained
+from triegp.models.interface import Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
 

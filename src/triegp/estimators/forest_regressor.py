@@ -17,9 +17,9 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.base import TreeGPRegressor, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
-from triegp.files.forest import pack_forest, unpack_forest
-from triegp.files.model import PartFormat
-from triegp.models.contract import Trained
+from triegp.files.additive import pack_forest, unpack_forest
+from triegp.files.state import PartFormat
+from triegp.models.interface import Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
 

@@ -14,7 +14,7 @@ from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.scaling import N_STEPS
 from triegp.files.contents import check_array, check_training_rows
-from triegp.models.contract import Fitted
+from triegp.models.interface import Fitted
 from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
