@@ -7,7 +7,7 @@ from bench.methods import METHODS, missing
 
 
 def run_cells(todo, *, limit=cells.LIMIT, again=False, apart=True):
-    """Run cells with a progress bar, one line a cell; what is there is not run again."""
+    """Run cells with a progress bar, one line per cell; stored cells are not run again."""
     from tqdm import tqdm
 
     with tqdm(todo, unit="cell") as bar:
@@ -51,7 +51,7 @@ def table(options):
 
 
 def quick(_):
-    """Two small data sets, one seed, every method: is all of it in working order?"""
+    """Run every method on two small data sets with one seed, to see that all of it works."""
     from threadpoolctl import threadpool_limits
 
     todo = [("test", d, m, 0) for m in (*plan.OURS[:3], *plan.PEERS) for d in plan.SMALL]
@@ -82,7 +82,7 @@ def main(arguments=None):
     some.add_argument("--seeds", nargs="+", type=int, default=list(plan.SEEDS))
     some.add_argument("--part", choices=("valid", "test"), default="test")
     some.add_argument(
-        "--together", action="store_true", help="in one process, without a limit of time"
+        "--together", action="store_true", help="in one process, without a time limit"
     )
     some.set_defaults(work=run)
     tables = {
@@ -91,7 +91,7 @@ def main(arguments=None):
     for one in tables.values():
         one.set_defaults(work=table)
     for one in (some, *tables.values()):
-        one.add_argument("--again", action="store_true", help="run cells that are there again")
+        one.add_argument("--again", action="store_true", help="run stored cells again")
     once = commands.add_parser("quick", help="two small data sets, one seed, every method")
     once.set_defaults(work=quick)
     sizes = commands.add_parser("scaling", help="time and memory against n")
@@ -100,7 +100,9 @@ def main(arguments=None):
     )
     sizes.set_defaults(work=scale)
     for one in (some, sizes, *tables.values()):
-        one.add_argument("--limit", type=float, help=f"seconds a fit, {cells.LIMIT:.0f} by default")
+        one.add_argument(
+            "--limit", type=float, help=f"seconds per fit, {cells.LIMIT:.0f} by default"
+        )
     modules = {
         "unique": "unique bit strings before and after ECDF",
         "schematics": "the paper's four schematic figures",

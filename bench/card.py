@@ -1,9 +1,10 @@
 """The CUDA engine on a card: `python -m bench.card`, a few minutes; fills bench/results/card.
 
-Times are medians, on the card's own clock where one evaluation is timed, and warm; those of whole
-fits are by the wall, and the first of each kind compiles. Beside them stand two amounts of memory
-and how long each takes at the bandwidth of a copy measured in the same run: the inputs, read once,
-which nothing can do without; and the traffic of the algorithm, with every pass of its sorts.
+Times are medians after a first call that compiles. One evaluation is timed by the card's clock,
+whole fits by the wall clock, and the first fit of each kind compiles. Two amounts of memory stand
+beside each time, with the time each takes at the bandwidth of a copy measured in the same run: the
+inputs, read once, which is a lower bound; and the traffic of the algorithm, with every pass of its
+sorts.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def events(work, repeats):
 
 
 def bandwidth():
-    """Bytes a second of a large copy, read and written."""
+    """Bytes per second of a large copy, read and written."""
     import cupy
 
     a, b = cupy.ones(1 << 28), cupy.empty(1 << 28)
@@ -58,9 +59,9 @@ def orders(d, count, seed=0):
 
 
 def traffic(n_places, width, n_levels, n_members):
-    """Bytes through memory of one evaluation with gradient, each array once a stage that needs it.
+    """Bytes through memory of one evaluation with gradient, each array once per stage.
 
-    A radix sort of w-byte words with 8-byte places reads and writes both once a byte of the word.
+    A radix sort of w-byte words with 8-byte places reads and writes both once per byte of the word.
     """
     member_bits = (n_members - 1).bit_length()
     lead = min(n_levels, 64 - member_bits)
@@ -217,7 +218,7 @@ def protocols():
 
 
 def fits():
-    """The defaults on both engines: where does the card begin to pay?"""
+    """The defaults on both engines, to find the n from which the card is faster."""
     for n in (1_000, 10_000, 100_000):
         for engine in ("cpu", "cuda"):
             yield fit(n, 8, engine)

@@ -48,7 +48,7 @@ extern "C" __global__ void close_tiles(const int* first, const int* rank, int n_
 
 
 def host_microseconds(work, repeats=200):
-    """What a call costs the host, the card idle or not."""
+    """Microseconds of host time per call; the card may still be busy."""
     import cupy
 
     work()

@@ -1,7 +1,7 @@
 """One cell of the comparison: a method on a data set with a seed, in a process of its own.
 
-A cell is one JSON in bench/results/cells/PART/DATA/METHOD-SEED.json. A cell that is there is not
-run again, so a run that was stopped goes on where it was.
+A cell is one JSON in bench/results/cells/PART/DATA/METHOD-SEED.json. A cell that is stored is
+not run again, so an interrupted run resumes where it stopped.
 """
 
 import json
@@ -26,25 +26,25 @@ LONG = 5.0  # seconds; a prediction that takes longer is made once
 
 
 def path_of(part, data, method, seed):
-    """Where a cell is kept."""
+    """File of a cell."""
     return FOLDER / part / data / f"{method}-{seed}.json"
 
 
 def read(part, data, method, seeds=(0, 1, 2)):
-    """Cells that are there, one a seed."""
+    """The stored cells, one per seed."""
     paths = [path_of(part, data, method, seed) for seed in seeds]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def run_cell(part, data, method, seed, *, limit=LIMIT, again=False, apart=True):
-    """The cell, run if it is not there; "status" says how it went.
+    """The cell, run if it is not stored; "status" is "ok" or what went wrong.
 
-    Apart is in a process of its own; otherwise there is no limit, and memory says little.
+    If apart, it runs in a process of its own; otherwise it has no time limit and no memory figures.
     """
     path = path_of(part, data, method, seed)
     if path.exists() and not again:
         cell = json.loads(path.read_text())
-        if cell.get("limit_s", limit) >= limit:  # a time-out under a lower limit says little
+        if cell.get("limit_s", limit) >= limit:  # a time-out under a lower limit is tried again
             return cell
     names = {"data": data, "method": method, "seed": seed, "part": part}
     absent = missing(METHODS[method])
@@ -52,7 +52,7 @@ def run_cell(part, data, method, seed, *, limit=LIMIT, again=False, apart=True):
         return {**names, "status": "missing", "note": f"needs {', '.join(absent)}"}
     found = _run_apart(names, limit) if apart else _measure_here(names)
     for cell in found:
-        if cell["status"] == "missing":  # nothing is kept: it may be there tomorrow
+        if cell["status"] == "missing":  # not stored: the module may be installed later
             continue
         own = path_of(part, data, cell["method"], seed)
         if cell["method"] == method or again or not own.exists():
@@ -62,7 +62,7 @@ def run_cell(part, data, method, seed, *, limit=LIMIT, again=False, apart=True):
 
 
 def _measure_here(names):
-    """What `measure_cell` gives in this process."""
+    """Result of `measure_cell` in this process."""
     return measure_cell(*(names[key] for key in ("part", "data", "method", "seed")), apart=False)
 
 
@@ -72,7 +72,7 @@ def _predictors(fitted, method):
 
 
 def _run_apart(names, limit):
-    """What `python -m bench.cells` prints last; or how it ended."""
+    """What `python -m bench.cells` prints last, or how it failed."""
     part, data, method, seed = (str(names[key]) for key in ("part", "data", "method", "seed"))
     command = [sys.executable, "-m", "bench.cells", part, data, method, seed]
     try:
@@ -82,15 +82,15 @@ def _run_apart(names, limit):
     lines = done.stdout.splitlines()
     if done.returncode == 0 and lines:
         return json.loads(lines[-1])
-    # Killed from outside, for memory most likely.
+    # Killed, most likely for lack of memory.
     note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return [{**names, "status": "error", "note": note, "machine": machine()}]
 
 
 def measure_cell(part, data, method, seed, *, apart=True):
-    """Fit, predict and score, in this process; one result a prediction the method makes.
+    """Fit, predict and score, in this process; one result per prediction of the method.
 
-    Not apart, other cells may have left their marks on the memory, which then is not reported.
+    If not apart, the process may hold memory of other cells, so memory is not reported.
     """
     train, valid, *new = load(data, seed, "train", "valid", *(["test"] if part == "test" else []))
     X_new, y_new = new[0] if new else valid
@@ -156,7 +156,7 @@ def _gpu_peak():
 
 
 def mean_error(values):
-    """Mean and two standard errors of the values that are there."""
+    """Mean and two standard errors of the values that are not None."""
     values = np.array([v for v in values if v is not None], float)
     if not values.size:
         return None

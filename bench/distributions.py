@@ -33,7 +33,7 @@ class Quantiles:
 
 
 def gaussian(mean, sd):
-    """One Gaussian a row; sd may be one number."""
+    """One Gaussian per row; sd may be one number."""
     mean = np.asarray(mean, np.float64)
     return Gaussians(np.ones(1), mean[None], np.broadcast_to(sd, mean.shape)[None])
 

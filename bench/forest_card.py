@@ -1,7 +1,7 @@
 """Fits of the forest on a card: `python -m bench.forest_card`; fills bench/results/card.
 
 The seven data sets of the paper, seed 0, defaults; the wall-clock time of a fit, compiled before,
-beside the least that the CPU took over the seeds of bench/results/cells. Errors of the means come
+beside the CPU's shortest over the seeds of bench/results/cells. Errors of the means come
 first; likelihoods need variances, which are found on the host's CPU, as long as there is time.
 """
 

@@ -76,7 +76,7 @@ def stages(kind, n, d, p):
 
 
 def memory(kind, n, d, p):
-    """Peak bytes a row of one evaluation beside its input, in a fresh process."""
+    """Peak bytes per row of one evaluation beyond its input, in a fresh process."""
     return in_fresh_process("bench.likelihood", "--probe-memory", kind, n, d, p)["bytes_per_row"]
 
 

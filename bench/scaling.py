@@ -1,6 +1,6 @@
 """Time and memory against n, on synthetic rows of 8 features: `python -m bench scaling`.
 
-One JSON a (method, n) in bench/results/scaling, each measured in a process of its own. A method
+One JSON per (method, n) in bench/results/scaling, each measured in a process of its own. A method
 that ran out of time or memory at some n is not tried at more rows.
 """
 
@@ -67,7 +67,7 @@ def measure_fit(method, n):
 
 
 def run(method, n, limit):
-    """The measurement, made if it is not there; a time-out under a lower limit says little."""
+    """The measurement, made if it is not stored or timed out under a lower limit."""
     path = FOLDER / f"{method}-{n}.json"
     if path.exists():
         row = json.loads(path.read_text())
@@ -99,7 +99,7 @@ def read():
 
 
 def growth(rows, key="fit_seconds", least=10_000):
-    """Slope of log seconds over log n from `least` rows on, or None where there are too few."""
+    """Slope of log seconds over log n from `least` rows on, or None if there are too few."""
     good = [row for row in rows if row["status"] == "ok" and row["n"] >= least]
     if len(good) < 2:
         return None

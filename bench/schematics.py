@@ -157,14 +157,14 @@ def order_data(point=POINT, bits=BITS):
 
 
 def sros_data():
-    """L(p, p', u, u') and its parts, one a label, (1 + r, n, n) (paper, Definition 2)."""
+    """L(p, p', u, u') and its parts, one per label, (1 + r, n, n) (paper, Definition 2)."""
     (p, p_cols), (u, u_cols) = np.array(LABELS), np.array(FACTORS)
     kept = [u, *(np.where(p == label, u, 0.0) for label in range(p.max() + 1))]
     return np.stack([dense(sros.Sros, p, p_cols, u_part, u_cols) for u_part in kept])
 
 
 def kernel_data(bits, weights):
-    """A kernel matrix and its parts, one a level, (1 + D, n, n) (paper, Definition 3)."""
+    """A kernel matrix and its parts, one per level, (1 + D, n, n) (paper, Definition 3)."""
     whole = sros.kernel_sros(bits, weights)
     columns = zip(whole.partition.T, whole.coefficient.T, whole.factor.T, strict=True)
     parts = [dense(sros.SymmetricSros, *column) for column in columns]
@@ -219,7 +219,7 @@ def tree_figure():
 
 
 def draws_figure():
-    """One panel a depth: the function, the one before in grey, and the increments between."""
+    """One panel per depth: the function, the one before in grey, and the increments between."""
     data = draws_data()
     values = data.values[:, :, 0]
     fig = Figure(figsize=(WIDTH, 2.1))

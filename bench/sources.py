@@ -25,7 +25,7 @@ COLLECTION = "https://github.com/treforevans/uci_datasets"
 
 
 class DataError(RuntimeError):
-    """A table that cannot be had, or is not the one expected."""
+    """A table that cannot be loaded, or is not the one expected."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """An exact Gaussian process on one million rows: likelihood, gradient, posterior, prediction.
 
-Run it with `make demo`. Every number is checked against dense algebra on a slice of the data. At
-the end the estimator learns, on fewer rows, what the first part was told.
+Run it with `make demo`. Every number is checked against dense algebra on a slice of the data. The
+first part is given the order and weights of the bits; at the end the estimator learns them, on
+fewer rows.
 """
 
 from __future__ import annotations
@@ -56,9 +57,8 @@ def main() -> None:
     sd = np.sqrt(got.var + posterior.new_noise)
     z = np.abs(y_new - got.mean) / sd
     residual = y - alone.mean
-    print(
-        f"\nnll a row {value.nll / N_ROWS:.4f}, {full.gradient.by_level.size} derivatives by depth"
-    )
+    n_levels = full.gradient.by_level.size
+    print(f"\nnll per row {value.nll / N_ROWS:.4f}, {n_levels} derivatives by depth")
     print(
         f"new rows: rmse {np.sqrt(np.mean((y_new - got.mean) ** 2)):.4f} (noise alone "
         f"{np.sqrt(NOISE):.4f}, y itself {y_new.std():.4f}), "

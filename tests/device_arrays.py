@@ -1,7 +1,7 @@
-"""Stand-ins for arrays on a device: numpy memory inside, CuPy's manners outside.
+"""Stand-ins for arrays on a device: numpy memory inside, the interface of CuPy's arrays outside.
 
-Numpy's functions and operators work on them and give the same kind; mixing them with numpy arrays
-is refused, and so is turning them into one without saying so.
+Numpy's functions and operators work on them and give the same kind. Mixing them with numpy arrays
+raises TypeError, and so does implicit conversion to one.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
 class DeviceArray(NDArrayOperatorsMixin):
-    """As a CuPy array: `get` copies it to the host."""
+    """Behaves as a CuPy array: `get` copies it to the host."""
 
     def __init__(self, array):
         self._array = np.asarray(array)

@@ -11,7 +11,14 @@ from triegp.additive import conditioning, variance
 from triegp.additive.conditioning import condition_forest
 from triegp.additive.model import forest_mean, read_points
 from triegp.additive.settings import Settings
-from triegp.additive.start import Parameters, draw_grids, features_of, row_noise, start_even
+from triegp.additive.start import (
+    EncodedRows,
+    Parameters,
+    draw_grids,
+    features_of,
+    row_noise,
+    start_even,
+)
 from triegp.additive.variance import cheap_of, draw_forest, forest_covariance, forest_variance
 from triegp.engines import CpuEngine
 from triegp.tree.rows import Rows
@@ -56,17 +63,11 @@ class Problem:
         return oracle.nll(dense, self.rows.y[copies])
 
     def condition(self, settings=EXACT, engine=None, seed=0):
-        present = np.ones(self.rows.y.size, bool)
-        return condition_forest(
-            self.encoders,
-            self.codes,
-            self.parameters,
-            self.rows,
-            present,
-            settings,
-            seed,
-            engine or CpuEngine(),
-        )
+        return condition_forest(self.data, self.parameters, settings, seed, engine or CpuEngine())
+
+    @property
+    def data(self):
+        return EncodedRows(tuple(self.encoders), self.codes, self.rows)
 
 
 def make_problem(

@@ -42,7 +42,7 @@ def nll_gradient(covariance, y, derivative):
 
 
 def posterior(k_train, noise, k_cross, k_test, y):
-    """Mean and covariance of f at the test points; noise is one variance a row."""
+    """Mean and covariance of f at the test points; noise is one variance per row."""
     covariance = k_train + np.diag(np.broadcast_to(noise, len(y)))
     gain = np.linalg.solve(covariance, k_cross).T
     return gain @ y, k_test - gain @ k_cross

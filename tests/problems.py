@@ -94,7 +94,7 @@ def take(codes, rows):
 
 
 def plain_rows(y, noise):
-    return Rows(y, np.atleast_1d(np.asarray(noise, float)), None)
+    return Rows(y, noise=np.atleast_1d(np.asarray(noise, float)))
 
 
 problems = st.builds(

@@ -56,7 +56,7 @@ def dense_loo(model, X, y):
 def by_hand(model, members, latent=False, target=0, column=0):
     """Weights (K + 1,), means (K + 1, m) and covariances of the mixture in the units of y.
 
-    The last one stands for strays, rows that are independent of all others.
+    The last component is of outliers, rows that are independent of all others.
     """
     mixed = model.ensembles_[target if column == 0 else 0].calibrations[column]
     shift, unit = model.target_mean_[target], model.target_scale_[target]
@@ -66,18 +66,18 @@ def by_hand(model, members, latent=False, target=0, column=0):
     covs = np.stack(
         [cov + (0 if latent else noise) * np.eye(len(cov)) for _, cov, noise in members]
     )
-    stray = 0.0 if latent else mixed.outlier
+    outlier = 0.0 if latent else mixed.outlier
     within = mixed.scale * np.average(covs, axis=0, weights=mixed.weight)
     far = np.diag(np.diag(within) + mixed.outlier_var)
     return (
-        np.append((1 - stray) * mixed.weight, stray),
+        np.append((1 - outlier) * mixed.weight, outlier),
         shift + unit * np.vstack([means, average]),
         unit**2 * np.concatenate([mixed.scale * covs, far[None]]),
     )
 
 
 def total_moments(weight, means, covs):
-    """A pair of rows has the members' covariance if neither strays."""
+    """Mean and covariance; two rows covary only if neither is an outlier."""
     mean = np.average(means, axis=0, weights=weight)
     apart = means - mean
     parts = [w * (c + np.outer(a, a)) for w, c, a in zip(weight, covs, apart, strict=True)]

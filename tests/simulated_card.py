@@ -1,8 +1,8 @@
-"""CuPy's manners over numba's simulator: arrays that refuse to be mixed with numpy's.
+"""Arrays for numba's simulator that refuse to be mixed with numpy's, as CuPy's do.
 
-The simulator's arrays are numpy's, so it does not notice where host and card meet without a word.
-`strict_card` puts these arrays in their place: numpy's functions work on them, but not together
-with arrays of the host, and kernels take them and nothing else.
+The simulator's arrays are numpy's, so it does not notice implicit copies between host and card.
+`strict_card` puts these arrays in their place: numpy's functions work on them, but raise TypeError
+if arrays of the host are among the arguments, and kernels take them and nothing else.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ MAKERS = ("array", "asarray", "ascontiguousarray")  # they take arrays of the ho
 
 
 class Device:
-    """The only one."""
+    """The only device of the simulator."""
 
     def __init__(self, number=0):
         self.id = number
@@ -34,7 +34,7 @@ class Device:
 
 
 class CardArray(NDArrayOperatorsMixin):
-    """As a CuPy array: `get` copies it to the host."""
+    """Behaves as a CuPy array: `get` copies it to the host."""
 
     __module__ = "cupy"
     device = Device()
@@ -89,7 +89,7 @@ class CardArray(NDArrayOperatorsMixin):
 
 
 def inner(value):
-    """What is inside arrays of the card; those of the host are refused."""
+    """The numpy arrays inside arrays of the card; TypeError for arrays of the host."""
     if isinstance(value, CardArray):
         return value._array
     if isinstance(value, np.ndarray) and value.ndim:
@@ -141,7 +141,7 @@ class Library:
 
 @contextlib.contextmanager
 def strict_card():
-    """Meanwhile the engine's arrays are of this kind."""
+    """The engine's arrays are `CardArray` inside this context."""
     library, launch = Library(), card.Kernel.__call__
 
     def check(self, arguments):
@@ -170,7 +170,7 @@ def strict_card():
 
 @contextlib.contextmanager
 def card_or_strict_one():
-    """The card where there is one; else arrays of this kind, in triangular solves, too."""
+    """The card if there is one, else `strict_card`, triangular solves included."""
     if ON_CARD:
         yield
         return
@@ -180,7 +180,7 @@ def card_or_strict_one():
 
 
 def forget():
-    """Tables that the engine keeps for next time: they are arrays of one kind or the other."""
+    """Clear the engine's caches: they hold arrays of one kind or the other."""
     for module in engine_modules():
         for value in vars(module).values():
             if hasattr(value, "cache_clear"):

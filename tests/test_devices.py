@@ -66,7 +66,7 @@ class Interface:
 
 
 class Silent:
-    """DLPack as it was before one could ask for a copy on the host; nothing else."""
+    """DLPack of before `dl_device`, which cannot copy to the host; nothing else."""
 
     def __init__(self, array):
         self.array = np.asarray(array)
@@ -79,7 +79,7 @@ class Silent:
 
 
 class Readable(Silent):
-    """The same, but numpy may ask for it by another name."""
+    """The same, but `__array__` copies it to the host."""
 
     def __array__(self, dtype=None, copy=None):
         return self.array.copy()
@@ -91,7 +91,7 @@ def test_an_array_that_numpy_can_ask_for_is_read_so():
 
 @pytest.fixture
 def fake_cupy(monkeypatch):
-    """CuPy's manners over the host's memory, on device 0 unless told otherwise."""
+    """A module `cupy` whose arrays are in the host's memory; the current device is 0."""
     cupy = types.ModuleType("cupy")
     devices = [0]
 

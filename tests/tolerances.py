@@ -3,6 +3,12 @@
 Pairs are for numpy's `assert_allclose`; single numbers are relative or absolute, as the test says.
 """
 
+
+def both(limit):
+    """A pair of the same relative and absolute tolerance."""
+    return {"rtol": limit, "atol": limit}
+
+
 # Two routes to the same number, in float64.
 LAST_BIT = 1e-15  # sums of a few numbers of size 1
 HANDFUL = 1e-14  # a handful of roundings
@@ -14,22 +20,31 @@ SUMMED = 1e-8  # sums over all rows, integrals, log determinants against dense a
 STEPPED = 1e-7  # optimisers' steps on sums in another order
 FITTED = 1e-6  # predictions after optimisers whose steps differ by rounding
 
-VALUE = {"rtol": 1e-10, "atol": 1e-10}  # float64 values against dense algebra, condition < 1e4
-GRADIENT = {"rtol": 1e-8, "atol": 1e-8}  # gradients against the dense closed form
-DIFFERENCE = {"rtol": 1e-6, "atol": 1e-6}  # gradients against central differences
-SHARDS = {"rtol": 1e-13, "atol": 1e-13}  # sums of the same terms in another order
-SINGLE = {"rtol": 1e-4, "atol": 1e-4}  # float32 messages against float64
+# The same as pairs.
+SHARDS = both(REORDERED)
+VALUE = both(DENSE)
+LOOSE = both(STEPPED)
+FITS = both(FITTED)
+
+GRADIENT = both(1e-8)  # gradients against the dense closed form
+DIFFERENCE = both(1e-6)  # gradients against central differences
+SINGLE = both(1e-4)  # float32 messages against float64
 EXTENDED = 1e-12  # relative error of the nll against 80-digit arithmetic, any noise
-FITS = {"rtol": 1e-6, "atol": 1e-6}  # predictions after optimisers whose steps differ by rounding
-LOOSE = {"rtol": 1e-7, "atol": 1e-7}  # optimisers' steps on sums in another order
 HALF_DIFFERENCE = {"rtol": 1e-5, "atol": 1e-4}  # central differences in the noise, steps of 1e-6
 EXACT_QUANTILE = 1e-9  # quantiles against a bracketed search of the distribution
 EXPONENTIATED = 1e-7  # densities whose logarithms are in the hundreds
 EXTREME_DENSITY = 1e-4  # nats, of targets of size 1e-300 to 1e300
 OFFSET = 1e-3  # targets of size 1 after 1e9 was added: 1e-7 is what float64 leaves
 
+# The CUDA engine against the CPU engine.
+ENGINES = 1e-10  # the same terms in another order, of their sum or of the largest value
+ENGINES_SINGLE = 1e-5  # the same of float32 messages
+ENGINES_SINGLE_SUMS = 1e-4  # sums over all rows of float32 messages
+ENGINES_NOISE = 1e-9  # derivative by the noise: a sum over all rows
+ENGINES_FIT = 0.02  # rmse (relative) and nll (nats) of fits whose training differs by rounding
+
 # Iterations that end at a tolerance of their own.
-SOLVED = {"rtol": 1e-7, "atol": 1e-7}  # what comes of solves to 1e-11, condition < 1e4
+SOLVED = both(1e-7)  # what comes of solves to 1e-11, condition < 1e4
 SOLVED_DIRECTLY = 1e-6  # solves to 1e-10 or 1e-11, condition < 1e7
 USUAL_SOLVE = 1e-4  # means and deviations after solves to the tolerance that users get
 USUAL_ALPHA = 1e-5  # weighted rows' fit after such solves, of targets of size 1
@@ -39,6 +54,7 @@ VARIANCE_OF_SOLVES = 1e-2  # variances by solves to the tolerance that users get
 CHEAP_OF_ONE_TREE = 1e-5  # the cheap variance of one tree, which is exact
 LANCZOS = 1e-5  # nats, quadrature behind a full preconditioner
 SCIPY_CG = 1e-4  # scipy's conjugate gradients stop at 1e-5 of |b|
+SCIPY_CG_RESIDUAL = 1.1e-5  # of |b|: their own residual is updated, not recomputed
 SLSQP = 2e-4  # weights of the mixture against scipy's SLSQP
 STACKED = 1e-8  # weights of the mixture against a closed form
 STATIONARY = 1e-5  # slopes at the maximum over the simplex

@@ -21,7 +21,7 @@ def boost_lightgbm(task, **objective):
         verbosity=-1,
         **objective,
     )
-    with warnings.catch_warnings():  # which name the validation rows go by depends on the version
+    with warnings.catch_warnings():  # newer versions rename eval_set
         warnings.simplefilter("ignore")
         model.fit(
             task.X,
@@ -33,7 +33,7 @@ def boost_lightgbm(task, **objective):
 
 
 def predict_lightgbm(model, X):
-    with warnings.catch_warnings():  # version 4.6 misses names that nobody gave
+    with warnings.catch_warnings():  # version 4.6 warns though fitted without names
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         return model.predict(X)
 

@@ -50,7 +50,7 @@ class Rows:
 
 
 def standardise(task, dtype):
-    """Rows on the GPU, or on the CPU where there is none; seeds torch."""
+    """Rows on the GPU, or on the CPU if there is none; seeds torch."""
     import torch
 
     torch.manual_seed(task.seed)
@@ -64,7 +64,7 @@ def standardise(task, dtype):
 
 
 def check_memory(rows, n_matrices):
-    """Raise MemoryError, before anything is allocated, where so many n by n do not fit."""
+    """Raise MemoryError, before anything is allocated, if so many n by n matrices do not fit."""
     import torch
 
     if rows.X.is_cuda:
@@ -254,7 +254,7 @@ def fit_sgpr(task, steps=100, n_points=512):
 
 
 def minibatches(n, size, device):
-    """Random rows without end, each once before any comes again."""
+    """Row numbers without end: random permutations of all rows, cut into batches."""
     import torch
 
     while True:

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to fit, rows to stop early by, and a seed; y as it came, not standardised."""
+    """Rows to fit, rows to stop early by, and a seed; y is not standardised."""
 
     X: np.ndarray
     y: np.ndarray
@@ -29,7 +29,7 @@ class Method:
     needs : tuple of str
         Modules it imports; the extra that brings each is in pyproject.toml.
     fit : callable
-        Task -> (new rows -> prediction), or {name: such a function} where one fit gives several.
+        Task -> (new rows -> prediction), or {name: such a function} if one fit gives several.
     about : str
         Its settings, for the results page.
     warms : bool

@@ -52,7 +52,7 @@ def fit_paper(**parameters):
 
 
 def suffix(parameters):
-    """What a variant of the paper's methods is called after."""
+    """End of the name of a variant of the paper's methods."""
     return "".join(f"-{name[0]}{value}" for name, value in parameters.items())
 
 

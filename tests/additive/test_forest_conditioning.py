@@ -44,7 +44,7 @@ def test_adding_rows_is_conditioning_on_all(weighted, known):
     assert grown.orders == found.orders
     assert grown.noise == found.noise
     assert grown.known_diagonal is None
-    extra = 0.0 if more.noise is None else more.noise[kept]
+    extra = 0.0 if more.known_noise is None else more.known_noise[kept]
     counts = np.ones(kept.sum()) if more.weight is None else more.weight[kept]
     variance = np.append(found.variance, (found.new_noise + extra) / counts)
     np.testing.assert_allclose(grown.variance, variance, **VALUE)

@@ -45,7 +45,7 @@ def test_the_mean_is_the_dense_one(weighted, known):
     np.testing.assert_allclose(found.alpha, alpha / factor, **SOLVED)
     np.testing.assert_allclose(found.variance, factor * variance, **SOLVED)
     assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=SOLVED["rtol"])
-    unknown = replace(problem.rows, noise=None)
+    unknown = replace(problem.rows, known_noise=None)
     shared = row_noise(unknown, problem.orders, problem.parameters.noise).noise[0]
     assert found.new_noise == pytest.approx(factor * shared)
     assert found.residual <= 1e-11

@@ -42,7 +42,7 @@ def test_one_tree_is_that_tree(weighted):
         order,
         problem.rows.y,
         found.noise,
-        known_noise=problem.rows.noise,
+        known_noise=problem.rows.known_noise,
         sample_weight=problem.rows.weight,
     )
     far = np.vstack([problem.new, problem.new[:1] + 5.0])

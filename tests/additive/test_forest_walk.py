@@ -20,10 +20,8 @@ from triegp.tree.rows import Rows
 
 def train(problem, watch=None, progress=silent, n_steps=12, n_threads=0, **settings):
     return train_stage(
+        problem.data,
         problem.parameters,
-        problem.codes,
-        problem.features,
-        problem.rows,
         n_steps,
         Settings(**{"check_every": 4, "rank": 60, **settings}),
         CpuEngine(n_threads),

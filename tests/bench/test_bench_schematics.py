@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import oracle
-from tolerances import HANDFUL, LAST_BIT
+from tolerances import HANDFUL, LAST_BIT, SAMPLED
 
 pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
-pytest.importorskip("bench", reason="bench is in the repository only")
 
 from bench import schematics
 
@@ -60,7 +59,7 @@ def test_draws_have_the_kernel_of_their_depth():
         weights = np.where(np.arange(n_levels) < depth, data.weights, 0)
         expected = oracle.kernel(bits, bits, weights)
         # An entry's standard error is at most sqrt(2 / n); there are 256 of them.
-        limit = 5 * np.sqrt(2 / n_samples) + 1e-15
+        limit = SAMPLED["max"] * np.sqrt(2 / n_samples) + LAST_BIT
         assert np.abs(values @ values.T / n_samples - expected).max() < limit
 
 
@@ -75,7 +74,7 @@ def test_increments_of_different_cells_and_levels_are_uncorrelated():
     ]
     correlation = np.vstack(rows) @ np.vstack(rows).T / n_samples
     expected = np.eye(2 ** (n_levels + 1) - 2)
-    assert np.abs(correlation - expected).max() < 5 * np.sqrt(2 / n_samples)
+    assert np.abs(correlation - expected).max() < SAMPLED["max"] * np.sqrt(2 / n_samples)
 
 
 @pytest.mark.parametrize("bits", [schematics.BITS, (7, 0, 4, 3, 1, 6, 5, 2)])

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triegp.encoding.codes import Codes, check_precision, pack_codes
@@ -48,7 +48,6 @@ def code_tables(draw):
     return draw(st.lists(row, min_size=1, max_size=5)), precision
 
 
-@settings(deadline=None)
 @given(code_tables())
 def test_mixed_widths(table):
     codes, precision = table

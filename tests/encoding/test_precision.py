@@ -11,6 +11,7 @@ import triegp.encoding.encoder
 import triegp.encoding.grids
 import triegp.encoding.precision
 from encoder_problems import SCALINGS, column, fitted, n_unique
+from profiles import examples
 from triegp.encoding.precision import paper_precision, separating_precision
 
 # ---------------------------------------------------------------- automatic precision
@@ -27,7 +28,6 @@ def test_rule_of_the_paper(n_features, expected):
     assert fitted(X).precision_.tolist() == [expected] * n_features
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_rows=st.integers(1, 300),
@@ -99,7 +99,7 @@ def test_order_and_repetition_of_rows_do_not_matter(scaling):
 
 
 def greedy_by_hand(pairs, precision):
-    """Raise the feature that separates most pairs a bit, fewest bits and first feature on a tie."""
+    """Add a bit to the feature that separates most pairs; on a tie, fewest bits, then the first."""
     precision, pairs = list(precision), list(pairs)
     while pairs:
         options = []
@@ -116,7 +116,7 @@ def greedy_by_hand(pairs, precision):
     return precision
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32 - 1), n_pairs=st.integers(1, 16), n_features=st.integers(1, 4))
 def test_choice_of_features_by_hand(seed, n_pairs, n_features):
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder_problems import ALL_FLOATS, LARGEST, SCALINGS, SMALLEST, column, ecdf_positions, fitted
+from profiles import examples
 from tolerances import CHAINED, ROUNDING
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.scaling import FeatureMap, positions, weighted_percentiles
@@ -16,7 +17,6 @@ from triegp.encoding.scaling import FeatureMap, positions, weighted_percentiles
 # ---------------------------------------------------------------- min-max
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.integers(-(2**19), 2**19), min_size=1, max_size=20),
     width=st.integers(1, 20),
@@ -60,7 +60,7 @@ def test_each_feature_has_its_own_precision(scaling):
 # ---------------------------------------------------------------- properties of every scaling
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     values=st.lists(ALL_FLOATS, min_size=1, max_size=25),
     queries=st.lists(ALL_FLOATS, max_size=25),
@@ -82,7 +82,6 @@ def test_codes_are_monotone_and_in_range(values, queries, width, scaling, shift)
     assert codes[-1] < 2 ** int(encoder.precision_[0])
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(ALL_FLOATS, min_size=2, max_size=25),
     width=st.integers(1, 30),
@@ -181,7 +180,6 @@ def test_a_tie_becomes_a_jump(values, expected):
     np.testing.assert_allclose(ecdf_positions(values, at), list(expected.values()), atol=ROUNDING)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-20, 20), min_size=1, max_size=60))
 def test_ecdf_is_strictly_increasing_and_symmetric(values):
     at = np.unique(np.array(values + [value + 0.5 for value in values], dtype=float))
@@ -193,7 +191,6 @@ def test_ecdf_is_strictly_increasing_and_symmetric(values):
         np.testing.assert_allclose(down, 1 - up, rtol=0, atol=ROUNDING)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(ALL_FLOATS, st.integers(1, 6)), min_size=1, max_size=20),
 )
@@ -204,7 +201,6 @@ def test_whole_weights_are_repetitions_in_percentiles(pairs):
     np.testing.assert_array_equal(weighted_percentiles(values, counts.astype(float)), repeated)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(-1e6, 1e6), st.floats(1e-300, 1e6)),
@@ -239,7 +235,6 @@ def test_outer_percentiles_are_exact_though_sums_round(n_values, weight):
 # ---------------------------------------------------------------- sample weights
 
 
-@settings(deadline=None)
 @given(
     data=st.data(),
     n_rows=st.integers(1, 12),

@@ -98,7 +98,7 @@ def test_cases_over_different_rows_equal_one_by_one(extras, dtype, gradient):
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("n", [1, 12])
 def test_rows_in_an_engines_own_memory(extras, n):
-    """Nothing on the way mixes them with numpy's arrays, or makes them such."""
+    """They are never mixed with numpy's arrays, nor converted to them implicitly."""
     problem = make_problem(3, n=n)
     rows = check_rows(problem.y, n_rows=n, **options_of(problem, extras))
     here, there = (

@@ -2,7 +2,7 @@
 
 Without a card they run in numba's simulator, under arrays as strict as CuPy's (`simulated_card`).
 What is given on the host comes back on the host, what is given on the card comes back there. Values
-agree to 1e-10 of the largest; structure agrees exactly.
+agree to `tolerances.ENGINES` of the largest; structure agrees exactly.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from conftest import ON_CARD
 from device_arrays import Dlpack
 from problems import make_problem, take
 from simulated_card import strict_card
+from tolerances import ENGINES
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine
 from triegp.engines.cuda import CudaEngine, card
@@ -47,7 +48,6 @@ from triegp.tree import (
 from triegp.tree.posterior import log_evidence
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
-RELATIVE = 1e-10
 
 PROBLEMS = {
     "twins": {"n": 11, "n_new": 4, "precision": (3, 2), "shape": "twins"},
@@ -116,8 +116,8 @@ def check(got, expected, given=None):
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(got[~finite], expected[~finite])
-    limit = RELATIVE * np.abs(expected[finite]).max(initial=0.0)
-    np.testing.assert_allclose(got[finite], expected[finite], rtol=RELATIVE, atol=limit)
+    limit = ENGINES * np.abs(expected[finite]).max(initial=0.0)
+    np.testing.assert_allclose(got[finite], expected[finite], rtol=ENGINES, atol=limit)
 
 
 def same(got, expected):
@@ -192,10 +192,10 @@ def test_likelihood(case, place, names):
     given = {k: on_card(v) for k, v in options.items()} if place == "card" else options
     expected = likelihood(case.cpu, p.order, p.y, p.noise, row_gradients=True, **options)
     got = likelihood(case.cuda, p.order, y, p.noise, row_gradients=True, **given)
-    np.testing.assert_allclose(got.nll, expected.nll, rtol=RELATIVE)
+    np.testing.assert_allclose(got.nll, expected.nll, rtol=ENGINES)
     ours, theirs = got.gradient, expected.gradient
     check(ours.by_level, theirs.by_level)
-    np.testing.assert_allclose(ours.by_noise, theirs.by_noise, rtol=RELATIVE)
+    np.testing.assert_allclose(ours.by_noise, theirs.by_noise, rtol=ENGINES)
     check(ours.by_row_noise, theirs.by_row_noise, y)
     check(ours.by_target, theirs.by_target, y)
 
@@ -203,7 +203,7 @@ def test_likelihood(case, place, names):
 def test_likelihood_without_gradient(case):
     p = case.problem
     cpu, cuda = (likelihood(trie, p.order, p.y, p.noise) for trie in case.tries)
-    np.testing.assert_allclose(cuda.nll, cpu.nll, rtol=RELATIVE)
+    np.testing.assert_allclose(cuda.nll, cpu.nll, rtol=ENGINES)
     assert cuda.gradient is None
 
 
@@ -220,7 +220,7 @@ def test_orders(case):
     )
     for expected, *found in zip(cpu, host, there, strict=True):
         for got in found:
-            np.testing.assert_allclose(got.nll, expected.nll, rtol=RELATIVE)
+            np.testing.assert_allclose(got.nll, expected.nll, rtol=ENGINES)
             check(got.gradient.by_level, expected.gradient.by_level)
 
 
@@ -310,7 +310,7 @@ def test_leaving_one_out(case):
 
 def test_evidence(case):
     got, expected = (log_evidence(posterior) for posterior in case.posteriors[::-1])
-    np.testing.assert_allclose(got, expected, rtol=RELATIVE)
+    np.testing.assert_allclose(got, expected, rtol=ENGINES)
 
 
 def test_rows_that_come_later(case):
@@ -348,7 +348,7 @@ def test_products(case):
 
 def test_solves(case):
     cpu, cuda = case.factors
-    np.testing.assert_allclose(cuda.log_det, cpu.log_det, rtol=RELATIVE)
+    np.testing.assert_allclose(cuda.log_det, cpu.log_det, rtol=ENGINES)
     for (x,) in both_places(case.x):
         check(solve(cuda, x), solve(cpu, case.x), x)
         check(whiten(cuda, x), whiten(cpu, case.x), x)

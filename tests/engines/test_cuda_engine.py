@@ -1,7 +1,7 @@
 """The CUDA engine against the CPU engine: sorting, links, likelihoods, batches, many trees.
 
 Without a card the kernels run in numba's simulator, a tile being 16 rows there. Structure agrees
-exactly, values to 1e-10 of the sum of absolute terms (the largest, where they are many).
+exactly, values to `tolerances.ENGINES` of the sum of absolute terms, or of the largest of many.
 """
 
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ import pytest
 from numba import types
 
 from problems import make_problem
+from tolerances import ENGINES, ENGINES_SINGLE_SUMS
 from triegp.engines import CpuEngine, Tree
 from triegp.engines.cuda import CudaEngine, card, engine, groves, keys, plan
 from triegp.engines.records import Candidate
@@ -19,7 +20,7 @@ from triegp.tree.rows import add_noise, check_rows
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
-RELATIVE = {DOUBLE: 1e-10, SINGLE: 1e-4}
+RELATIVE = {DOUBLE: ENGINES, SINGLE: ENGINES_SINGLE_SUMS}
 FIRST = np.zeros(1, np.int64)  # cuts
 
 PROBLEMS = {
@@ -65,7 +66,7 @@ def close(found, expected, dtype=DOUBLE):
 
 @pytest.fixture
 def long_tiles(monkeypatch):
-    """After the leaves, one tile a member, however many items it has."""
+    """After the leaves, one tile per member, however many items it has."""
     monkeypatch.setattr(plan, "WORST", 0.0)
     monkeypatch.setattr(plan, "ENOUGH", 1)
 

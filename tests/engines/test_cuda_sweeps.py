@@ -1,20 +1,19 @@
 """The CUDA engine's sweeps, searches and blocks against the CPU engine, one by one.
 
-Without a card they run in numba's simulator. Values agree to 1e-10 of the sum of absolute terms,
-which is what the same operation says of the absolute values where that is simple, and else of the
-largest value; integers agree exactly.
+Without a card they run in numba's simulator. Values agree to `tolerances.ENGINES` of the
+sum of absolute terms if the operation on absolute values gives it, and else of the largest value;
+integers agree exactly.
 """
 
 import numpy as np
 import pytest
 
 from problems import make_problem
+from tolerances import ENGINES, ENGINES_SINGLE
 from triegp.engines import CpuEngine, Links, Tree
 from triegp.engines.cuda import blocks, card, search, sweeps, walks
 
 CPU = CpuEngine(n_threads=1)
-RELATIVE = 1e-10
-SINGLE = 1e-5  # of float32 messages; the arithmetic is the same
 
 PROBLEMS = {
     "one row": {"n": 1},
@@ -47,7 +46,7 @@ class Case:
         new = problem.new.packed
         new_idx, self.new_lcp = CPU.sort_rows(new, bits)
         self.new_idx, self.new_keys = new_idx, CPU.keys(new, bits, new_idx)
-        with np.errstate(divide="ignore"):  # rows of weight 0 say nothing
+        with np.errstate(divide="ignore"):  # rows of weight 0
             variance = problem.row_noise() / problem.weight
         self.m, self.s = CPU.leaves(self.row_idx, problem.y, variance, np.dtype(dtype))
         self.m[self.n :] = self.s[self.n :] = np.nan  # must not be read
@@ -93,7 +92,7 @@ def device(*arrays):
     return tuple(card.to_device(a.copy()) for a in arrays)
 
 
-def check(got, expected, scale=None, tolerance=RELATIVE):
+def check(got, expected, scale=None, tolerance=ENGINES):
     """Same dtype, same shape, same infinities, and else close in relation to scale."""
     got, expected = card.to_host(got), np.asarray(expected)
     assert got.dtype == expected.dtype
@@ -129,7 +128,7 @@ def test_inside(case):
     got = sweeps.inside(case.links, case.levels, m_card, s_card)
     check(written(m_card, case.n), written(m, case.n))
     check(written(s_card, case.n), written(s, case.n))
-    np.testing.assert_allclose(got[:2], expected[:2], rtol=RELATIVE, atol=RELATIVE * case.n)
+    np.testing.assert_allclose(got[:2], expected[:2], rtol=ENGINES, atol=ENGINES * case.n)
     assert got.n_terms == expected.n_terms
     assert isinstance(got.n_terms, int)
 
@@ -140,19 +139,21 @@ def test_inside_of_float32_messages():
     m_card, s_card = device(m, s)
     expected = CPU.inside(case.cpu, case.levels, m, s)
     got = sweeps.inside(case.links, case.levels, m_card, s_card)
-    check(written(m_card, case.n), written(m, case.n), tolerance=SINGLE)
-    check(written(s_card, case.n), written(s, case.n), tolerance=SINGLE)
-    np.testing.assert_allclose(got[:2], expected[:2], rtol=SINGLE, atol=SINGLE * case.n)
+    check(written(m_card, case.n), written(m, case.n), tolerance=ENGINES_SINGLE)
+    check(written(s_card, case.n), written(s, case.n), tolerance=ENGINES_SINGLE)
+    np.testing.assert_allclose(
+        got[:2], expected[:2], rtol=ENGINES_SINGLE, atol=ENGINES_SINGLE * case.n
+    )
     for ours, theirs in zip(
         sweeps.outside(case.links, case.levels, m_card, s_card),
         CPU.outside(case.cpu, case.levels, m, s),
         strict=True,
     ):
-        check(ours, theirs, tolerance=SINGLE)
+        check(ours, theirs, tolerance=ENGINES_SINGLE)
     check(
         sweeps.solve(case.links, case.levels, s_card, card.to_device(case.x)),
         CPU.solve(case.cpu, case.levels, s, case.x),
-        tolerance=SINGLE,
+        tolerance=ENGINES_SINGLE,
     )
 
 

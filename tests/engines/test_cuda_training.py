@@ -1,7 +1,7 @@
 """Training on the CUDA engine: the same orders, the same fits to rounding as on the CPU.
 
 In numba's simulator, on few rows, or on a card (TRIEGP_TEST_CARD=1), where arrays are CuPy's and
-none of the arithmetic on the way may mix them with numpy's.
+must not be mixed with numpy's.
 """
 
 import numpy as np

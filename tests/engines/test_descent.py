@@ -73,7 +73,7 @@ def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
 
 @both_engines
 def test_a_step_at_a_time(engine):
-    """What each step says: how far it went, what is left, and the square it started from."""
+    """Each step returns the norms of the residuals, the step lengths, and the squares before it."""
     forest = forest_of(engine)
     variance = np.full(N_ROWS, 0.7)
     matrix = dense(forest) + np.diag(variance)
@@ -148,7 +148,7 @@ def test_kernels_that_were_recorded_run_again_on_what_is_there_now():
 
 
 def test_trees_in_several_batches_take_the_same_steps(monkeypatch):
-    """And to plan them is no part of a step."""
+    """No plan is made while steps are recorded."""
     engine = ENGINES["cuda"]
     b = engine.hold(np.random.default_rng(0).standard_normal((N_ROWS, 2)))
     options = {"preconditioner": None, "tolerance": 1e-3, "max_steps": 4}
@@ -160,7 +160,7 @@ def test_trees_in_several_batches_take_the_same_steps(monkeypatch):
         groves_module, "make_plan", lambda *given: planned.append(recorded()) or make_plan(*given)
     )
     found = solve_held(forest, 1.0, b, **options)
-    assert planned == [False, False]  # one a tree
+    assert planned == [False, False]  # one per tree
     assert np.array_equal(engine.fetch(found.x), engine.fetch(together.x))
     assert found.n_steps == together.n_steps > 2
 
@@ -183,7 +183,7 @@ def test_traces_to_a_tolerance_that_asks_for_nothing(engine, tolerance):
 
 @both_engines
 def test_traces_of_what_is_not_positive(engine):
-    """There are none, and it is said."""
+    """They are nan, and all probes count as short."""
     forest = forest_of(engine)
     made = make_preconditioner(forest, 1.0, 5, np.random.default_rng(0))
     traces, n_short = _log_traces(

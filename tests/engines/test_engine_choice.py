@@ -1,4 +1,4 @@
-"""Which engine trains, and what is said where the one asked for can't."""
+"""Which engine trains, and the errors if the requested one cannot run."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_a_card_too_full_to_be_asked_has_no_memory(monkeypatch):
 @pytest.mark.parametrize(
     ("model", "needed"),
     [
-        # Rows of 2 features, of 16 bits and one for the shift: 5 bytes a grid and tree.
+        # Rows of 2 features, of 16 bits and one for the shift: 5 bytes per grid and tree.
         (ESTIMATORS[0], 80 * (2 * 5 + 120)),
         (clone(ESTIMATORS[0]).set_params(shift=False), 80 * (4 + 120)),
         (ESTIMATORS[1], 80 * (4 * (5 + 48) + 120 + 16 * (400 + 64))),
@@ -139,7 +139,7 @@ def test_a_device_that_is_not_there_is_said_in_the_drivers_words(card, break_it,
 
 
 def test_a_missing_compiler_is_named(card):
-    """Then numba has no error to tell."""
+    """numba reports no error in this case."""
     card.numba.is_available, card.numba.cuda_error = lambda: False, lambda: None
     with pytest.raises(RuntimeError, match=r"libNVVM: pip install 'triegp\[cuda\]'"):
         check_engine("cuda")
@@ -216,7 +216,7 @@ def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, init):
 
 
 def test_auto_counts_rows_and_orders(card, monkeypatch):
-    """Eight rows a candidate: whether that is enough decides who trains."""
+    """Eight rows per candidate: whether that is enough decides who trains."""
     asked = []
 
     def note(engine, work, n_threads=0, card_bytes=0):

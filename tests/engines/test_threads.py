@@ -12,7 +12,7 @@ import pytest
 
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine
-from triegp.engines.cpu.threads import row_blocks, run_each
+from triegp.engines.cpu.threads import run_each, thread_blocks
 from triegp.engines.cuts import default_cuts
 from triegp.tree import (
     BitOrder,
@@ -72,8 +72,8 @@ def test_same_bits_for_any_number_of_threads():
 def test_cuts_depend_on_the_number_of_rows_alone():
     np.testing.assert_array_equal(default_cuts(40_000), [0, 16384, 32768])
     assert default_cuts(10**8).size <= 64
-    assert row_blocks(0) == []
-    blocks = row_blocks(10**7)
+    assert thread_blocks(0) == []
+    blocks = thread_blocks(10**7)
     assert blocks[0][0] == 0
     assert blocks[-1][1] == 10**7
     assert all(a[1] == b[0] for a, b in itertools.pairwise(blocks))

@@ -47,6 +47,9 @@ class Constant:
         precision = 1 + count.sum() / NOISE
         return count @ self.y[:, column] / NOISE / precision, 1 / precision
 
+    def read(self, X, *, var):
+        return X
+
     def predict(self, X, column, *, var, latent):
         mean, cov = self.moments(column, self.count())
         spread = var * (cov + (not latent) * NOISE)
@@ -231,7 +234,12 @@ def test_rows_are_added_when_asked_for_and_checked_before(weight):
 def test_files(options, weight, tmp_path, monkeypatch):
     model = ConstantRegressor(**options, random_state=3).fit(X, Y, weight)
     model.partial_fit(X[:2], Y[:2])
-    model.save(tmp_path / "m", training_data=True)
+    with pytest.raises(TypeError, match="got ConstantRegressor"):
+        model.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+    with monkeypatch.context() as known:
+        known.setitem(base.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
+        model.save(tmp_path / "m", training_data=True)
     with pytest.raises(ModelFileError, match="BinaryTreeGPRegressor"):
         triegp.load(tmp_path / "m")
     monkeypatch.setitem(base.ESTIMATORS, "ConstantRegressor", ConstantRegressor)

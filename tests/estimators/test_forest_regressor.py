@@ -126,8 +126,9 @@ def test_samples_of_observations_have_the_covariance_that_is_said(fitted, monkey
     tails = Tails(np.array([0.8, 0.2]), np.array([0.5, 2.5]))
     part = fitted.forests_[0]
     heavy = FittedForest(replace(part.model, tails=tails), (), 0, False)
-    _, cov = heavy.predict_covariance(X, 0, latent=False)
-    draws = heavy.sample(X, 0, 16_000, np.random.default_rng(0), latent=False)
+    points = heavy.read(X, var=True)
+    _, cov = heavy.predict_covariance(points, 0, latent=False)
+    draws = heavy.sample(points, 0, 16_000, np.random.default_rng(0), latent=False)
     sd = np.sqrt(np.diag(cov))
     assert (np.abs(np.cov(draws) - cov) / np.outer(sd, sd)).max() < 0.08
 

@@ -46,7 +46,7 @@ class Presser(threading.Thread):
     def __init__(self, monkeypatch, after):
         super().__init__(daemon=True)
         self.begun = threading.Event()
-        calls, real = [], training.checked_likelihood
+        calls, real = [], training.rows_likelihood
 
         def counted(*args, **kwargs):
             calls.append(1)
@@ -54,7 +54,7 @@ class Presser(threading.Thread):
                 self.begun.set()
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(training, "checked_likelihood", counted)
+        monkeypatch.setattr(training, "rows_likelihood", counted)
 
     def run(self):
         if self.begun.wait(60):
@@ -145,13 +145,13 @@ def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
 
 def test_all_evaluations_are_counted(monkeypatch):
     X, y = make_data()
-    n_calls, real = [0], training.checked_likelihood
+    n_calls, real = [0], training.rows_likelihood
 
     def counted(*args, **kwargs):
         n_calls[0] += 1
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "checked_likelihood", counted)
+    monkeypatch.setattr(training, "rows_likelihood", counted)
     model = BinaryTreeGPRegressor(**QUICK, mixture="best", n_jobs=1).fit(X, y)
     assert len(model.ensembles_[0].members) == 1
     assert model.n_evaluations_ == n_calls[0]

@@ -56,13 +56,13 @@ def test_training_takes_one_blas_thread_and_gives_the_others_back(monkeypatch):
         return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
     X, y = make_data()
-    seen, real = [], training.checked_likelihood
+    seen, real = [], training.rows_likelihood
 
     def spy(*args, **kwargs):
         seen.append(n_threads())
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(training, "checked_likelihood", spy)
+    monkeypatch.setattr(training, "rows_likelihood", spy)
     with threadpool_limits(2, user_api="blas"):
         BinaryTreeGPRegressor(**QUICK).fit(X, y)
         after = n_threads()

@@ -1,18 +1,21 @@
 """Rows that come later wait until someone asks, and nothing else changes."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from tolerances import SHARDS
 from triegp import BinaryTreeGPRegressor
-from triegp.estimators import streaming
-from triegp.estimators import units as predictive
+from triegp.estimators import streaming, units
 from triegp.mixture import members
 
 QUICK = {"n_members": 3, "n_candidates": 4, "max_iter": 5, "random_state": 0}
@@ -93,6 +96,60 @@ def test_repr_leaves_rows_that_wait_where_they_are(model, monkeypatch):
         assert "50 rows and 8 waiting" in repr(model)
     model.predict(X)
     assert "58 rows," in repr(model)
+
+
+def test_displaying_a_model_computes_nothing(model, monkeypatch):
+    X, y = make_data(8, seed=1)
+    model.partial_fit(X, y)
+
+    def never(*args, **kwargs):
+        raise AssertionError("a display must not compute anything")
+
+    monkeypatch.setattr(members.Ensemble, "insert", never)
+    monkeypatch.setattr(members.Ensemble, "leave_one_out", never)
+    assert "50 rows and 8 waiting" in model._repr_mimebundle_()["text/plain"]
+    assert "random_state" in model._repr_mimebundle_()["text/html"]
+    assert "text/html" in make_pipeline(StandardScaler(), model)._repr_mimebundle_()
+    assert {"loo_score_", "predict", "n_features_in_"} <= set(dir(model))
+
+
+def test_rows_added_between_two_looks_do_not_mix(model, monkeypatch):
+    """What another thread adds while leave-one-out is computed is not seen."""
+    X, y = make_data(8, seed=1)
+    weighted = BinaryTreeGPRegressor(**QUICK).fit(*make_data(50), sample_weight=np.full(50, 2.0))
+    real = units.loo_moments
+
+    def interrupted(target):
+        found = real(target)
+        weighted.partial_fit(X, y)
+        return found
+
+    monkeypatch.setattr(units, "loo_moments", interrupted)
+    assert weighted.loo_predict()[0].shape == (50,)
+    monkeypatch.undo()
+    assert weighted.loo_predict()[0].shape == (58,)
+
+
+def test_a_refit_lets_go_of_the_old_model(model):
+    old = weakref.ref(model.ensembles_[0])
+    assert np.isfinite(model.loo_score_)
+    model.fit(*make_data(20, seed=2))
+    gc.collect()
+    assert old() is None
+
+
+def test_targets_that_share_members_are_encoded_once(monkeypatch):
+    X, y = make_data(40)
+    many = BinaryTreeGPRegressor(**QUICK, multi_target="shared").fit(X, np.stack([y, -y, 2 * y], 1))
+    calls, real = [], members.encode_grids
+
+    def counted(*args):
+        calls.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(members, "encode_grids", counted)
+    many.predict(X, return_std=True)
+    assert len(calls) == 1
 
 
 def test_models_do_not_share_a_lock(model):
@@ -217,6 +274,6 @@ def test_prediction_by_blocks_is_prediction(model, monkeypatch):
         ]
 
     whole = all_of_it()
-    monkeypatch.setattr(predictive, "BLOCK_ROWS", 32)
+    monkeypatch.setattr(units, "BLOCK_ROWS", 32)
     for a, b in zip(all_of_it(), whole, strict=True):
         np.testing.assert_allclose(a, b, **SHARDS)

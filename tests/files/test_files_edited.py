@@ -9,7 +9,7 @@ import pytest
 import triegp
 from model_files import KNOWN, NEW, WEIGHT, Y2, X, refused, small, write_parts
 from triegp.files.container import VERSION
-from triegp.files.contents import check_rows
+from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
 
@@ -218,8 +218,8 @@ def test_lcp_of_keys_against_bit_strings(n_levels):
         "m.lcp": np.array(lcp, dtype=np.int32),
         "m.keys": np.array(words, dtype=np.uint64).reshape(len(texts), width),
     }
-    check_rows(arrays, "m", len(texts), n_levels)
+    check_sorted_rows(arrays, "m", len(texts), n_levels)
     for i in range(1, len(texts), 7):
         edited = arrays | {"m.lcp": at(i, lcp[i] + 1)(arrays["m.lcp"].copy())}
         with pytest.raises(ValueError, match=r"m\.lcp"):
-            check_rows(edited, "m", len(texts), n_levels)
+            check_sorted_rows(edited, "m", len(texts), n_levels)

@@ -21,7 +21,7 @@ def test_a_file_of_version_1(name, key, renamed, tmp_path):
     assert renamed.items() <= model.get_params().items()
     found = model.predict(stored["X"], return_std=True)
     np.testing.assert_allclose(found, stored[key], **VALUE)  # by another numpy, perhaps
-    assert model.n_iter_ >= 1
+    assert hasattr(model, "n_iter_") == (name == "forest")  # the mixture's was not stored
     model.save(tmp_path / name)
     again = triegp.load(tmp_path / name)
     np.testing.assert_array_equal(again.predict(stored["X"], return_std=True), found)

@@ -205,8 +205,8 @@ def test_an_ensemble_trained_in_step_is_the_same(own_grids, n_targets, monkeypat
         assert type(two.posteriors[0].trie.engine) is CpuEngine
     for target in range(n_targets):
         one, two = (
-            trained.fitted.predict(X[:20], target, var=True, latent=False)
-            for trained in (alone, together)
+            part.predict(part.read(X[:20], var=True), target, var=True, latent=False)
+            for part in (alone.fitted, together.fitted)
         )
         np.testing.assert_array_equal(one.means, two.means)
         np.testing.assert_array_equal(one.variances, two.variances)

@@ -66,7 +66,7 @@ def test_value_is_the_dense_nll_a_term(n_targets):
     prior = oracle.kernel(bits, bits, levels)
     total = 0.0
     for j in range(n_targets):
-        noise = SETTINGS.noise + order.nugget_variance + problem.targets[j].noise[rows]
+        noise = SETTINGS.noise + order.nugget_variance + problem.targets[j].known_noise[rows]
         y = problem.targets[j].y[rows]
         covariance = prior + np.diag(noise)
         total += 0.5 * y @ np.linalg.solve(covariance, y)

@@ -1,5 +1,7 @@
 """Mixtures of Gaussians against scipy's own densities, numerical integration and bisection."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -78,7 +80,7 @@ def test_moments_and_density_against_scipy():
     below = mixture.weights @ norm.cdf(y, mixture.means, np.sqrt(mixture.variances))
     np.testing.assert_allclose(mixture.cdf(y), below, **VALUE)
     np.testing.assert_allclose(
-        component_log_density(mixture, y),
+        component_log_density(mixture.means, mixture.variances, y),
         norm.logpdf(y, mixture.means, np.sqrt(mixture.variances)),
         **VALUE,
     )
@@ -205,6 +207,10 @@ def test_methods_agree_with_each_other():
     np.testing.assert_array_equal(mixture.std(), np.sqrt(mixture.var()))
     np.testing.assert_array_equal(mixture.pdf(y), np.exp(mixture.log_prob(y)))
     np.testing.assert_allclose(mixture.cdf(mixture.quantile(0.3)), 0.3, **VALUE)
+    np.testing.assert_array_equal(mixture.cdf(0.5), mixture.cdf(np.full(30, 0.5)))
+    np.testing.assert_array_equal(mixture.cdf(-np.inf), 0.0)
+    np.testing.assert_allclose(mixture.cdf(np.inf), 1.0, **VALUE)
+    assert mixture.log_prob(np.inf).max() == -np.inf
 
 
 def test_samples_have_the_mixtures_quantiles():
@@ -226,8 +232,12 @@ def test_samples_have_the_mixtures_quantiles():
         (lambda m: m.quantile(1.0), "quantiles must lie strictly between 0 and 1"),
         (lambda m: m.interval(0.0), "coverage"),
         (lambda m: m.interval(1.0), "coverage must lie strictly between 0 and 1"),
-        (lambda m: m.cdf(np.zeros(3)), "y must have 30 entries, got 3"),
-        (lambda m: m.log_prob(np.full(30, np.nan)), "y must be finite"),
+        (lambda m: m.cdf(np.zeros(3)), "y must be a number or have shape"),
+        (lambda m: m.quantile([[0.1, 0.2]]), "quantiles must be a number or a vector"),
+        (lambda m: replace(m, weights=m.weights / 2), "weights must sum to 1"),
+        (lambda m: replace(m, means=m.means[:, :3]), "means and variances"),
+        (lambda m: replace(m, weights=[1.0]), "numpy arrays"),
+        (lambda m: m.log_prob(np.full(30, np.nan)), "y must not be NaN"),
         (lambda m: m.sample(0), "n_samples"),
         (lambda m: m.sample(1, "seed"), "random_state must be"),
     ],

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from profiles import examples
 from sros_problems import close
 from triegp import sros
 
@@ -106,7 +107,7 @@ def test_without_gradient():
     assert result.nll == sros.gp_likelihood(bits, y, weights, 0.1).nll
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32 - 1))
 def test_weight_may_move_along_an_unbranched_run(seed):
     rng = np.random.default_rng(seed)

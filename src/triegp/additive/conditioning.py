@@ -14,11 +14,10 @@ from triegp.additive.model import TOLERANCE, ForestModel, precondition
 from triegp.additive.preconditioner import Nystrom
 from triegp.additive.settings import Settings
 from triegp.additive.solve import Solution, solve_forest
-from triegp.additive.start import Parameters, rescale, row_noise
+from triegp.additive.start import EncodedRows, Parameters, rescale, row_noise
 from triegp.additive.tails import GAUSSIAN, learn_tails
 from triegp.additive.variance import leave_out, with_diagonal
 from triegp.encoding.codes import Codes
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import Engine
 from triegp.tree.rows import Rows, join_rows
@@ -33,7 +32,7 @@ def check_extremes(rows: Rows) -> None:
     """Raise ValueError for weights or known noise too extreme for solves in float64."""
     for name, values, least in (
         ("sample_weight", rows.weight, 1.0 / LARGEST),
-        ("known_noise", rows.noise, 0.0),
+        ("known_noise", rows.known_noise, 0.0),
     ):
         if values is None:
             continue
@@ -47,40 +46,31 @@ def check_extremes(rows: Rows) -> None:
 
 
 def condition_forest(
-    encoders: Sequence[BitEncoder],
-    codes: Sequence[Codes],
+    data: EncodedRows,
     parameters: Parameters,
-    rows: Rows,
-    present: npt.NDArray[np.bool_],
     settings: Settings,
     seed: int,
     engine: Engine,
     solver: Engine | None = None,
 ) -> ForestModel:
-    """Condition the forest of these parameters on the rows.
-
-    All variances are first multiplied by the factor that maximises the likelihood, unless there is
-    known noise.
+    """Condition the forest of these parameters on all rows, at the scale of highest likelihood.
 
     Parameters
     ----------
-    encoders, codes : sequences of BitEncoder, Codes
-        One per tree; the codes are those of the rows whose weight is not 0.
+    data : EncodedRows
+        The rows.
     parameters : Parameters
-        Orders, scales and noise.
-    rows : Rows
-        Targets, weights and known noise of the rows whose weight is not 0.
-    present : bool (n_all,)
-        Whether each of all rows is one of these.
+        Orders, scales and noise; kernel and noise are rescaled unless noise is known.
     settings : Settings
-        How variances are computed in predictions.
+        How variances are computed later on.
     seed : int
-        Seed for the preconditioner and for samples.
+        Seed of the preconditioner's rows and of samples.
     engine : Engine
-        The engine of the model.
+        The engine that the model works on.
     solver : Engine, optional
         The engine that solves; by default `engine`.
     """
+    codes, rows = data.codes, data.rows
     orders = parameters.orders()
     forest = build_forest(codes, orders, engine)
     noisy = replace(row_noise(rows, orders, parameters.noise), X=None)
@@ -92,7 +82,7 @@ def condition_forest(
         nystrom, solution = None, _solve_targets(lent, noisy, seed)[1]
         solution = replace(solution, x=solver.fetch(solution.x))
     factor = float(rows.y @ solution.x) / rows.count
-    if rows.noise is None and np.isfinite(factor) and factor > 1e-12:
+    if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()
         forest = Forest(forest.tries, tuple(order.levels for order in orders))
@@ -101,13 +91,13 @@ def condition_forest(
         nystrom = None  # computed again when needed, as after loading: the same bits
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     return ForestModel(
-        encoders=tuple(encoders),
+        encoders=data.encoders,
         orders=orders,
         noise=parameters.noise,
         forest=forest,
         keys=tuple(keys),
         rows=noisy,
-        present=present,
+        present=np.ones(rows.n_rows, bool),
         alpha=solution.x,
         residual=float(solution.residual.max()),
         tails=GAUSSIAN,

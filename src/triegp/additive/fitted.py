@@ -12,7 +12,7 @@ import numpy.typing as npt
 from triegp.additive.cheap import Cheap
 from triegp.additive.conditioning import check_extremes, insert_into_forest
 from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
-from triegp.additive.model import ForestModel, forest_mean, read_points
+from triegp.additive.model import ForestModel, Points, forest_mean, read_points
 from triegp.additive.tails import first_moment, second_moment, spread_out
 from triegp.additive.variance import (
     cheap_of,
@@ -78,9 +78,14 @@ class FittedForest:
         """Number of rows, those of weight 0 included."""
         return self.model.n_rows
 
-    def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
+    def read(self, X: Array, *, var: bool) -> Points:
+        """Encode new rows for all trees, and sort them if variances will follow."""
+        return read_points(self.model, X, sort=var)
+
+    def predict(
+        self, points: Points, column: int, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 if `var` is False."""
-        points = read_points(self.model, X, sort=var)
         mean = forest_mean(self.model, points)
         if not var:
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
@@ -92,9 +97,10 @@ class FittedForest:
             return PredictiveDistribution(np.ones(1), mean[None], own[None])
         return spread_out(self.model.tails, mean, own + self.model.new_noise)
 
-    def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
+    def predict_covariance(
+        self, points: Points, column: int, *, latent: bool
+    ) -> tuple[Floats, Floats]:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`; one solve per row."""
-        points = read_points(self.model, X, sort=True)
         with one_blas_thread():
             cov = forest_covariance(self.model, points)
         if not latent:  # each observation has its own tail factor
@@ -104,10 +110,9 @@ class FittedForest:
         return forest_mean(self.model, points), cov
 
     def sample(
-        self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
+        self, points: Points, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation draws its own tail factor."""
-        points = read_points(self.model, X, sort=True)
         with one_blas_thread():
             draws = draw_forest(self.model, points, n_samples, rng)
         if latent:

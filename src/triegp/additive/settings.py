@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from triegp.checks import boolean, one_of, positive_number, whole_number
+from triegp.encoding.scaling import SCALINGS
 
 INITS = ("even", "random", "trained")
-SCALINGS = ("minmax", "ecdf", "both")
 VARIANCES = ("auto", "exact", "samples", "cheap")
 
 
@@ -59,7 +59,7 @@ class Settings:
 def check_settings(settings: Settings) -> Settings:
     """Return the settings; raises ValueError if one is invalid."""
     one_of("init", settings.init, INITS)
-    one_of("scaling", settings.scaling, SCALINGS)
+    one_of("scaling", settings.scaling, (*SCALINGS, "both"))
     one_of("variance", settings.variance, VARIANCES)
     boolean("calibrated", settings.calibrated)
     whole_number("n_trees", settings.n_trees)

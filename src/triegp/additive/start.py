@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import qmc
 
+from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
@@ -55,6 +56,30 @@ class Parameters:
         return float(np.exp(self.log_noise))
 
 
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows as the trees of a forest read them.
+
+    Attributes
+    ----------
+    encoders : tuple of BitEncoder
+        One per tree, each with its own grid.
+    codes : list of Codes
+        Codes of the rows, one entry per tree.
+    rows : Rows
+        Targets, weights and known noise of one target; no weight is 0.
+    """
+
+    encoders: tuple[BitEncoder, ...]
+    codes: list[Codes]
+    rows: Rows
+
+    def select(self, some: Ints) -> EncodedRows:
+        """Some of the rows, without their features."""
+        codes = [select_codes(part, some) for part in self.codes]
+        return EncodedRows(self.encoders, codes, replace(self.rows, X=None).select(some))
+
+
 def rescale(parameters: Parameters, factor: float) -> Parameters:
     """Multiply all variances, kernel and noise, by a factor."""
     log = float(np.log(factor))
@@ -64,8 +89,9 @@ def rescale(parameters: Parameters, factor: float) -> Parameters:
 def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
     """Rows whose noise (n,) is the sum of the forest's noise, its nuggets and the known noise."""
     total = noise + sum(order.nugget_variance for order in orders)
-    known = 0.0 if rows.noise is None else rows.noise
-    return replace(rows, noise=np.broadcast_to(total + known, rows.y.shape).astype(np.float64))
+    known = 0.0 if rows.known_noise is None else rows.known_noise
+    each = np.broadcast_to(total + known, rows.y.shape).astype(np.float64)
+    return replace(rows, known_noise=None, noise=each)
 
 
 def draw_grids(

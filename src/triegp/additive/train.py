@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,21 @@ from triegp.additive.fitted import FittedForest
 from triegp.additive.model import ForestModel, rank_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
-from triegp.additive.start import Parameters, draw_grids, features_of, start_even, start_random
+from triegp.additive.start import (
+    EncodedRows,
+    Parameters,
+    draw_grids,
+    start_even,
+    start_random,
+)
 from triegp.additive.walk import Stage, train_stage
-from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
-from triegp.mixture import settings as mixture_settings
 from triegp.mixture.members import Ensemble
+from triegp.mixture.settings import Settings as MixtureSettings
+from triegp.mixture.settings import settings_of
 from triegp.mixture.train import card_bytes, train_ensemble
 from triegp.models.interface import Trained
 from triegp.models.run import Run, silent
@@ -35,6 +41,7 @@ from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 START_NOISE = 0.1  # relative to the variance of y, before the scale is found
 HELD_ROWS = 2_000  # at most; held out of training, tails are learned from them
@@ -44,15 +51,6 @@ FEW_ROWS = 1_000  # below, no rows are held out: tails are learned from all rows
 CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 INIT_MEMBERS = 16  # single trees trained for init="trained"
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Initial state of training: grids, codes of the rows on them, parameters."""
-
-    grids: tuple[BitEncoder, ...]
-    codes: list[Codes]
-    parameters: Parameters
 
 
 def train_forest(
@@ -82,16 +80,16 @@ def train_forest(
     check_extremes(rows)
     work = rows.n_rows * settings.n_trees * SOLVED_COLUMNS
     room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows)
-    members: Any = mixture_settings.settings_of("default", {"n_members": INIT_MEMBERS})
+    single: MixtureSettings = settings_of("default", {"n_members": INIT_MEMBERS})
     if settings.init == "trained":
-        room = max(room, card_bytes(encoders, members, rows.n_rows, 1))
+        room = max(room, card_bytes(encoders, single, rows.n_rows, 1))
     engine = choose(run.engine, work, run.n_threads, room)
     trained: list[tuple[BitEncoder, BitOrder]] = []
     with one_blas_thread():
         if settings.init == "trained":
             alone = replace(rows, y=rows.y[:, None])
             same = replace(run, progress=silent, engine="cpu" if engine.on_host else "cuda")
-            found = train_ensemble(encoders, alone, members, same).fitted
+            found = train_ensemble(encoders, alone, single, same).fitted
             trained = [(one.encoder, one.order) for one in cast(Ensemble, found).members]
         return _train(encoders, rows, settings, run, engine, trained)
 
@@ -114,19 +112,21 @@ def _train(
     host = CpuEngine(n_threads=run.n_threads)
     present = np.ones(rows.n_rows, bool) if rows.weight is None else rows.weight > 0
     rows = rows.select(np.flatnonzero(present))
-    start = _start(encoders, rows, settings, run.rng, host, trained)
+    grids, parameters = _start(encoders, settings, run.rng, trained)
+    data = EncodedRows(grids, encode_grids(grids, rows.features, host), rows)
     mixed = run.rng.permutation(rows.n_rows)
-    held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
-    stages, stopped = _run_stages(start, rows, mixed[: mixed.size - held], settings, run, engine)
-    parameters = stages[-1].parameters if stages else start.parameters
+    n_held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
+    seen = mixed[: mixed.size - n_held]
+    stages, stopped = _run_stages(data, parameters, seen, settings, run, engine)
+    parameters = stages[-1].parameters if stages else parameters
     run.raise_interrupt()
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
-    given = (start.codes, parameters, rows)
-    model = condition_forest(start.grids, *given, present, settings, seed, host, solver)
+    model = condition_forest(data, parameters, settings, seed, host, solver)
+    model = replace(model, present=present)
     if settings.calibrated:
         try:
-            model = _learn_tails(model, *given, mixed, held, settings, solver)
+            model = _learn_tails(model, data, parameters, mixed, n_held, settings, solver)
         except KeyboardInterrupt:
             if not run.keep:
                 raise
@@ -138,13 +138,11 @@ def _train(
 
 def _start(
     encoders: Sequence[BitEncoder],
-    rows: Rows,
     settings: Settings,
     rng: np.random.Generator,
-    host: CpuEngine,
     trained: Sequence[tuple[BitEncoder, BitOrder]],
-) -> Start:
-    """Draw grids, encode the rows, and set the initial parameters."""
+) -> tuple[tuple[BitEncoder, ...], Parameters]:
+    """Draw the grids and the initial parameters."""
     grids = draw_grids(encoders, settings.n_trees, rng)
     if settings.init == "trained":
         grids, phi = _from_trained(encoders, grids, trained)
@@ -152,21 +150,19 @@ def _start(
         phi = tuple(start_random(grid, rng) for grid in grids)
     else:
         phi = tuple(start_even(grid, settings.slope, rng) for grid in grids)
-    codes = encode_grids(grids, rows.features, host)
     even = np.full(settings.n_trees, -np.log(settings.n_trees))
-    return Start(grids, codes, Parameters(phi, even, float(np.log(START_NOISE))))
+    return grids, Parameters(phi, even, float(np.log(START_NOISE)))
 
 
 def _run_stages(
-    start: Start,
-    rows: Rows,
-    seen: npt.NDArray[np.int64],
+    data: EncodedRows,
+    parameters: Parameters,
+    seen: Ints,
     settings: Settings,
     run: Run,
     engine: Engine,
 ) -> tuple[list[Stage], bool]:
     """Run all stages, each on more of the rows `seen`; also whether they were stopped early."""
-    parameters, features = start.parameters, [features_of(grid) for grid in start.grids]
     found: list[Stage] = []
     n_before, stopped = 0, False
     for most, n_steps in settings.stages:
@@ -177,9 +173,7 @@ def _run_stages(
             stopped = True
             break
         n_before = some.size
-        codes = [select_codes(part, some) for part in start.codes]
-        own = replace(rows, X=None).select(some)
-        stage = train_stage(parameters, codes, features, own, n_steps, settings, engine, run)
+        stage = train_stage(data.select(some), parameters, n_steps, settings, engine, run)
         found.append(stage)
         parameters = stage.parameters
         stopped = stopped or stage.stopped
@@ -188,37 +182,28 @@ def _run_stages(
 
 def _learn_tails(
     model: ForestModel,
-    codes: Sequence[Codes],
+    data: EncodedRows,
     parameters: Parameters,
-    rows: Rows,
-    mixed: npt.NDArray[np.int64],
-    held: int,
+    mixed: Ints,
+    n_held: int,
     settings: Settings,
     solver: Engine | None,
 ) -> ForestModel:
     """The model with tails learned from the held-out rows, or from all rows if none are held out.
 
-    From 60,000 rows on, leave-one-out uses a forest conditioned on 20,000 rows. That avoids solves
-    on all rows, and standardised residuals hardly depend on the number of rows.
+    mixed: the rows in random order, the held-out ones last. From 60,000 rows on, leave-one-out uses
+    a forest conditioned on 20,000 rows. That avoids solves on all rows, and standardised residuals
+    hardly depend on the number of rows.
     """
     if mixed.size < MANY_ROWS:
-        last = np.sort(mixed[mixed.size - held :]) if held else None
-        return calibrate_forest(model, last, move_model(model, codes, solver))
-    some = np.append(mixed[: SOME_ROWS - held], mixed[mixed.size - held :])
-    codes = [select_codes(part, some) for part in codes]
-    fewer = condition_forest(
-        model.encoders,
-        codes,
-        parameters,
-        rows.select(some),
-        np.ones(some.size, bool),
-        settings,
-        model.seed,
-        model.forest.engine,
-        solver,
-    )
-    last = np.arange(some.size - held, some.size)
-    calibrated = calibrate_forest(fewer, last, move_model(fewer, codes, solver))
+        last = np.sort(mixed[mixed.size - n_held :]) if n_held else None
+        return calibrate_forest(model, last, move_model(model, data.codes, solver))
+    some = np.append(mixed[: SOME_ROWS - n_held], mixed[mixed.size - n_held :])
+    fewer = data.select(some)
+    host = model.forest.engine
+    small = condition_forest(fewer, parameters, settings, model.seed, host, solver)
+    last = np.arange(some.size - n_held, some.size)
+    calibrated = calibrate_forest(small, last, move_model(small, fewer.codes, solver))
     return replace(model, tails=calibrated.tails)
 
 

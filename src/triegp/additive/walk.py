@@ -6,7 +6,6 @@ and updates the parameters. Tries are sorted again if their orders change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,15 +18,13 @@ from triegp.additive.optimiser import Optimiser
 from triegp.additive.preconditioner import Nystrom, make_preconditioner
 from triegp.additive.settings import Settings
 from triegp.additive.solve import solve_held
-from triegp.additive.start import Parameters, rescale, row_noise
-from triegp.encoding.codes import Codes, hold_codes
+from triegp.additive.start import EncodedRows, Parameters, features_of, rescale, row_noise
+from triegp.encoding.codes import hold_codes
 from triegp.engines import Engine
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
-from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MAX_SOLVE_STEPS = 60
 MAX_RESIDUAL = 0.1  # largest relative residual at which a gradient is used
@@ -68,16 +65,15 @@ class Walk:
 
     def __init__(
         self,
+        data: EncodedRows,
         parameters: Parameters,
-        codes: Sequence[Codes],
-        features: Sequence[Ints],
-        rows: Rows,
         settings: Settings,
         engine: Engine,
         rng: np.random.Generator,
     ) -> None:
         self.parameters, self._settings = parameters, settings
-        self._codes, self._rows = [hold_codes(part, engine.hold) for part in codes], rows
+        rows = self._rows = data.rows
+        self._codes = [hold_codes(part, engine.hold) for part in data.codes]
         self._engine, self._rng = engine, rng
         probes = rng.choice([-1.0, 1.0], size=(rows.y.size, settings.n_probes))
         self._y, self._probes = engine.hold(rows.y), engine.hold(probes)
@@ -85,6 +81,7 @@ class Walk:
         self._solution = np.zeros_like(self._right)
         self._nystrom: Nystrom | None = None
         self._evidence_seed = int(rng.integers(2**62))
+        features = [features_of(encoder) for encoder in data.encoders]
         self._optimiser = Optimiser(features, settings)
         self.n_steps = 0
         self.place()
@@ -103,7 +100,7 @@ class Walk:
     def optimise_scale(self) -> None:
         """Scale kernel and noise to maximise the likelihood, unless there is known noise."""
         self._renew()
-        if not self._solve() <= MAX_RESIDUAL or self._rows.noise is not None:
+        if not self._solve() <= MAX_RESIDUAL or self._rows.known_noise is not None:
             return
         square = float(self._y @ self._solution[:, 0]) / self._rows.count
         if np.isfinite(square) and square > 1e-12:
@@ -144,8 +141,8 @@ class Walk:
             rng = np.random.default_rng(self._evidence_seed)
             limits = (LOOK_PROBES, MAX_SOLVE_STEPS, self._settings.solve_tol)
             found, _ = estimate_evidence(*given, self._nystrom, rng, *limits)
-        n = self._rows.y.size
-        return (self._noisy.constant - found.log_likelihood) / n, found.error / n
+        count = self._rows.count
+        return (self._noisy.constant - found.log_likelihood) / count, found.error / count
 
     def _renew(self) -> None:
         self._nystrom = make_preconditioner(
@@ -168,10 +165,8 @@ class Walk:
 
 
 def train_stage(
+    data: EncodedRows,
     parameters: Parameters,
-    codes: Sequence[Codes],
-    features: Sequence[Ints],
-    rows: Rows,
     n_steps: int,
     settings: Settings,
     engine: Engine,
@@ -181,14 +176,10 @@ def train_stage(
 
     Parameters
     ----------
+    data : EncodedRows
+        The rows to train on.
     parameters : Parameters
-        Initial parameters.
-    codes : sequence of Codes
-        The rows, one entry per tree.
-    features : sequence of int64 (q,)
-        For each tree, the feature of each bit.
-    rows : Rows
-        Targets, weights and known noise; no weight is 0.
+        Where to begin.
     n_steps : int
         Largest number of steps.
     settings : Settings
@@ -207,7 +198,7 @@ def train_stage(
     -----
     O(n T p) with p probes for each of about 10 to 30 products per step.
     """
-    walk = Walk(parameters, codes, features, rows, settings, engine, run.rng)
+    walk = Walk(data, parameters, settings, engine, run.rng)
     watch = run.watch
     best, looks = parameters, []
     diverged = False

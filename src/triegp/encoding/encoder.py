@@ -23,6 +23,7 @@ from triegp.encoding.precision import FullCodes, Precision, paper_precision, sep
 from triegp.encoding.reading import check_finite, place, real_array, row_blocks
 from triegp.encoding.scaling import (
     N_STEPS,
+    SCALINGS,
     FeatureMap,
     cut,
     n_cells,
@@ -146,7 +147,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         BitEncoder
             self.
         """
-        one_of("scaling", self.scaling, ("minmax", "ecdf"))
+        one_of("scaling", self.scaling, SCALINGS)
         one_of("outside", self.outside, OUTSIDE)
         if not (np.isfinite(self.margin) and self.margin >= 0):
             raise ValueError(f"margin must be finite and not negative, got {self.margin!r}")
@@ -292,6 +293,25 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         Returns the positions (n_features, m), and a bool array (n_features, m) that marks values
         outside the box. The latter has shape (0, 0) if outside="clip", which does not need it.
         """
+        columns, beyond = self._read_columns(data, rows)
+        return positions(columns, replace(self._map(), shift=shift)), beyond
+
+    def find_outside(self, data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Mark the rows outside the box, bool (n_rows,); none if outside="clip".
+
+        Raises ValueError for values that are not finite, and for rows outside if outside="error".
+        """
+        found = np.zeros(data.shape[0], np.bool_)
+        for rows in row_blocks(*data.shape):
+            _, beyond = self._read_columns(data, rows)
+            if beyond.size:
+                found[rows] = beyond.any(axis=0)
+        return found
+
+    def _read_columns(
+        self, data: npt.NDArray[Any], rows: slice
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Columns of some rows (n_features, m), checked; and what is outside, as read_positions."""
         outside = one_of("outside", self.outside, OUTSIDE)
         columns = _columns(data, rows)
         self._refuse_nonfinite(columns, rows.start)
@@ -300,7 +320,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             beyond = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
             if outside == "error" and beyond.any():
                 self._refuse_outside(columns, beyond, rows.start)
-        return positions(columns, replace(self._map(), shift=shift)), beyond
+        return columns, beyond
 
     @property
     def box(self) -> tuple[bytes | str, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from triegp.checks import Floats
 from triegp.encoding.precision import Precision
 
+SCALINGS = ("minmax", "ecdf")
 N_STEPS = 10  # the ECDF has a knot at every tenth of the rows
 
 

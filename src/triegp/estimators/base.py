@@ -180,7 +180,7 @@ class TreeGPRegressor(
         rows = self.rows_
         y = rows.y[:, 0] if self.one_dimensional_ else rows.y
         names = getattr(self, "feature_names_in_", None)
-        return self._fit(rows.X, y, rows.weight, rows.noise, names)
+        return self._fit(rows.X, y, rows.weight, rows.known_noise, names)
 
     def save(self, path: str | Path, *, training_data: bool = False) -> None:
         """Write the fitted model to a file, completely or not at all; `triegp.load` reads it.
@@ -198,6 +198,11 @@ class TreeGPRegressor(
         None.
         """
         check_is_fitted(self)
+        if ESTIMATORS.get(type(self).__name__) is not type(self):
+            raise TypeError(
+                f"save writes {' and '.join(sorted(ESTIMATORS))}, got {type(self).__name__}: "
+                "triegp.load could not make one; pickle it instead"
+            )
         header, arrays = pack_model(self._state(), self._format, training_data)
         parameters = plain_parameters(self.get_params(deep=False))
         named = {"estimator": type(self).__name__, "parameters": parameters}
@@ -208,6 +213,15 @@ class TreeGPRegressor(
         tags.target_tags.single_output = True
         tags.target_tags.multi_output = True
         return tags
+
+    def __dir__(self) -> list[str]:
+        """Names for completion; scikit-learn's own version evaluates every attribute."""
+        return list(object.__dir__(self))
+
+    @property
+    def _get_fitted_attr_html(self) -> Any:
+        """Absent: notebooks would display all fitted attributes, and leave-one-out takes work."""
+        raise AttributeError("fitted attributes are not part of the HTML representation")
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy: a fitted model as in a model file, with kept rows."""
@@ -261,6 +275,7 @@ class TreeGPRegressor(
         self.__dict__.pop("feature_names_in_", None)
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        self.__dict__.pop("_summary", None)
         self._stream = Stream(state.fitted, state.kept, state.index)
         self._lock = threading.Lock()
 
@@ -365,7 +380,7 @@ def load(path: str | Path) -> TreeGPRegressor:
     header, arrays = read_file(path)
     name = header.get("estimator")
     if not isinstance(name, str) or name not in ESTIMATORS:
-        expected = ", ".join(ESTIMATORS)
+        expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
     try:
         header = upgrade_header(header)

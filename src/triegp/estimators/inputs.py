@@ -72,8 +72,9 @@ def copy_rows(rows: Rows) -> Rows:
     X = np.array(rows.X)
     if X.dtype != np.float32:
         X = X.astype(np.float64)
-    noise, weight = (None if a is None else np.array(a, float) for a in (rows.noise, rows.weight))
-    return Rows(rows.y.copy(), noise, weight, X)
+    extras = (rows.known_noise, rows.weight)
+    known, weight = (None if part is None else np.array(part, float) for part in extras)
+    return Rows(rows.y.copy(), known, weight, X)
 
 
 def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
@@ -106,13 +107,15 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
         return replace(rows, weight=None), None
     kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
     columns = [*rows.features.T, *rows.y.T]
-    if rows.noise is not None:
-        columns.append(rows.noise)
+    if rows.known_noise is not None:
+        columns.append(rows.known_noise)
     order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
     is_first = np.zeros(order.size, bool)
     is_first[0] = True
     for column in columns:
         is_first[1:] |= column[order[1:]] != column[order[:-1]]
+    if weight is None and is_first.all():  # two hashes agreed by chance
+        return replace(rows, weight=None), None
     group = np.cumsum(is_first) - 1
     index = np.full(rows.n_rows, -1, np.int64)
     index[order] = group
@@ -139,8 +142,8 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
     """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
-    known = None if rows.noise is None else rows.noise[:, None] / scale / scale
-    return replace(rows, y=(rows.y - mean) / scale, noise=known)
+    known = None if rows.known_noise is None else rows.known_noise[:, None] / scale / scale
+    return replace(rows, y=(rows.y - mean) / scale, known_noise=known)
 
 
 def _has_equal_rows(rows: Rows) -> bool:
@@ -149,8 +152,8 @@ def _has_equal_rows(rows: Rows) -> bool:
     hashes = np.empty(n_rows, np.uint64)
     for some in row_blocks(n_rows, n_features):
         parts = [rows.features[some].T, rows.y[some].T]
-        if rows.noise is not None:
-            parts.append(rows.noise[None, some])
+        if rows.known_noise is not None:
+            parts.append(rows.known_noise[None, some])
         columns = np.concatenate([part.astype(np.float64) for part in parts]) + 0.0  # -0 is 0
         hashes[some] = hash_rows(columns.view(np.uint64))
     hashes.sort()

@@ -205,7 +205,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         check_is_fitted(self)
         ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
         steps = [member.trained.n_iter for part in ensembles for member in part.members]
-        return max(1, *steps)
+        known = [n for n in steps if n is not None]
+        if len(known) < len(steps):
+            raise AttributeError("n_iter_ is not stored in model files of format version 1")
+        return max(1, *known)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))

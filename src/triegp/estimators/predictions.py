@@ -83,12 +83,11 @@ class Predictor:
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        data = self._read_features(X)
+        data, targets = self._read_features(X), self._targets()
         if not (return_std or return_cov):
-            means = [units.predict_mean(t, data, latent=latent) for t in self._targets()]
-            return like(self._shape(means), X)
+            return like(self._shape(units.predict_mean(targets, data, latent=latent)), X)
         work = units.predict_covariance if return_cov else units.predict_moments
-        mean, spread = zip(*(work(t, data, latent=latent) for t in self._targets()), strict=True)
+        mean, spread = zip(*work(targets, data, latent=latent), strict=True)
         return like(self._shape(mean), X), like(self._shape(spread), X)
 
     def predict_distribution(
@@ -114,7 +113,7 @@ class Predictor:
         Takes O(K m) memory for K components. The other methods work in blocks of rows.
         """
         data = self._read_features(X)
-        found = [units.predict_distribution(t, data, latent=latent) for t in self._targets()]
+        found = units.predict_distribution(self._targets(), data, latent=latent)
         return found[0] if self.one_dimensional_ else found
 
     def predict_quantiles(
@@ -138,8 +137,7 @@ class Predictor:
         """
         q = check_quantiles(quantiles)
         data = self._read_features(X)
-        work = units.predict_quantiles
-        found = [work(t, data, q, latent=latent) for t in self._targets()]
+        found = units.predict_quantiles(self._targets(), data, q, latent=latent)
         return like(self._shape(found), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
@@ -165,9 +163,7 @@ class Predictor:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X."""
         data = self._read_features(X)
         targets = self._read_targets(y, data.shape[0])
-        columns = zip(self._targets(), targets.T, strict=True)
-        found = [units.predict_log_density(t, data, y) for t, y in columns]
-        return like(self._shape(found), X)
+        return like(self._shape(units.predict_log_density(self._targets(), data, targets)), X)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, *, latent: bool = False
@@ -194,7 +190,7 @@ class Predictor:
         data = self._read_features(X)
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
-        out = [units.sample(t, data, n_samples, rng, latent=latent) for t in self._targets()]
+        out = units.sample(self._targets(), data, n_samples, rng, latent=latent)
         return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
     def loo_predict(self) -> tuple[Any, Any]:
@@ -203,18 +199,18 @@ class Predictor:
         Returns two arrays (n,) or (n, n_targets), with NaN for rows of weight 0. Each target is
         predicted given all other rows, noise included.
         """
-        check_is_fitted(self)
-        targets = self._targets()
-        mean, std = zip(*map(units.loo_moments, targets), strict=True)
-        return self._shape(self._each_row(mean)), self._shape(self._each_row(std))
+        stream = self._inserted()
+        mean, std = zip(*map(units.loo_moments, self._targets(stream)), strict=True)
+        return self._shape(_each_row(stream, mean)), self._shape(_each_row(stream, std))
 
     def loo_log_density(self) -> Any:
         """Leave-one-out log density of each training target, (n,) or (n, n_targets).
 
         NaN for rows of weight 0.
         """
-        check_is_fitted(self)
-        return self._shape(self._each_row([units.loo_log_density(t) for t in self._targets()]))
+        stream = self._inserted()
+        density = [units.loo_log_density(target) for target in self._targets(stream)]
+        return self._shape(_each_row(stream, density))
 
     @property
     def rows_(self) -> Rows | None:
@@ -261,23 +257,16 @@ class Predictor:
             with self._lock:
                 unit = (self.target_mean_, self.target_scale_)
                 self._stream = insert_waiting(self._stream, *unit)
+                self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
 
-    def _each_row(self, values: Sequence[Floats]) -> list[Floats]:
-        """Convert values per row of the models, one array per target, to the rows as passed."""
-        stream = self._inserted()
-        _, weight = stream.fitted[0].observed(0)
-        out = []
-        for column in values:
-            found = column if weight is None else np.where(weight > 0, column, np.nan)
-            if stream.index is not None:
-                found = np.where(stream.index >= 0, found[stream.index], np.nan)
-            out.append(found)
-        return out
+    def _targets(self, stream: Stream | None = None) -> list[Target]:
+        """One entry per target: its model, its column in that model, and its units.
 
-    def _targets(self) -> list[Target]:
-        """One entry per target: its model, its column in that model, and its units."""
-        fitted = self._inserted().fitted
+        stream: the models to use, by default the current ones. A method that uses more than this
+        list takes the stream once: another thread may add rows in between.
+        """
+        fitted = (stream or self._inserted()).fitted
         shared = len(fitted) == 1
         return [
             Target(fitted[0 if shared else t], t if shared else 0, mean, scale)
@@ -288,18 +277,32 @@ class Predictor:
 
     def _summarise(self) -> tuple[Any, float]:
         """Log marginal likelihood and leave-one-out score; computed on first use."""
-        fitted = self._inserted().fitted
-        if not hasattr(self, "_summary") or self._summary[0] is not fitted:
-            evidence = [units.log_marginal_likelihood(t) for t in self._targets()]
-            density = np.sum([units.loo_log_density(t) for t in self._targets()], axis=0)
-            _, weight = fitted[0].observed(0)
+        stream = self._inserted()
+        summary = self.__dict__.get("_summary")
+        if summary is None or summary[0] is not stream.fitted:
+            targets = self._targets(stream)
+            evidence = [units.log_marginal_likelihood(target) for target in targets]
+            density = np.sum([units.loo_log_density(target) for target in targets], axis=0)
+            _, weight = stream.fitted[0].observed(0)
             if weight is not None:  # leave-one-out is NaN for rows of weight 0
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
             value = evidence[0] if self.one_dimensional_ else np.array(evidence)
-            self._summary = fitted, value, score
-        return self._summary[1:]
+            summary = self._summary = stream.fitted, value, score
+        return summary[1], summary[2]
 
     def _shape(self, values: Sequence[Floats]) -> Floats:
         """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
+
+
+def _each_row(stream: Stream, values: Sequence[Floats]) -> list[Floats]:
+    """Convert values per row of the models, one array per target, to the rows as passed."""
+    _, weight = stream.fitted[0].observed(0)
+    out = []
+    for column in values:
+        found = column if weight is None else np.where(weight > 0, column, np.nan)
+        if stream.index is not None:
+            found = np.where(stream.index >= 0, found[stream.index], np.nan)
+        out.append(found)
+    return out

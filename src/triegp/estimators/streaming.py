@@ -92,10 +92,11 @@ def check_batch(
 
     mean, scale: float64 (n_targets,), how targets are standardised.
     """
-    codes = encoders[0].encode_array(batch.features)  # all encoders have the same box
-    if codes.unrelated is not None and codes.unrelated.any():
-        row = int(np.argmax(codes.unrelated))
-        raise ValueError(f"X of added rows must lie inside the box, got row {row} outside")
+    outside = encoders[0].find_outside(batch.features)  # the box is the same for all encoders
+    if outside.any():
+        raise ValueError(
+            f"X of added rows must lie inside the box, row {int(np.argmax(outside))} does not"
+        )
     rows = standardise(batch, mean, scale)
     for part, group in zip(fitted, _groups(fitted), strict=True):
         part.check(rows.targets(group))

@@ -1,4 +1,4 @@
-"""Predictions of one target in the units of y.
+"""Predictions of all targets in the units of y.
 
 Models work on standardised targets. Units are applied last, so that the square of the scale is
 computed only if the result is a variance. So targets of size 1e-300 or 1e300 can be predicted, too.
@@ -6,8 +6,9 @@ computed only if the result is a variance. So targets of size 1e-300 or 1e300 ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,54 +33,88 @@ class Target:
     scale: float
 
 
-def predict_mean(target: Target, X: Array, *, latent: bool) -> Floats:
-    """Mean, (m,); variances are not computed."""
-    parts = [part.mean() for _, part in _blocks(target, X, latent=latent, var=False)]
-    return target.mean + target.scale * np.concatenate(parts)
+def predict_mean(targets: Sequence[Target], X: Array, *, latent: bool) -> list[Floats]:
+    """Mean of each target, (m,); variances are not computed."""
+
+    def mean(target: Target, points: Any, _: slice) -> Floats:
+        return target.fitted.predict(points, target.column, var=False, latent=latent).mean()
+
+    found = _over_blocks(targets, X, mean, var=False)
+    pairs = zip(targets, found, strict=True)
+    return [target.mean + target.scale * np.concatenate(parts) for target, parts in pairs]
 
 
-def predict_moments(target: Target, X: Array, *, latent: bool) -> tuple[Floats, Floats]:
-    """Mean and standard deviation, (m,) each."""
-    parts = [_moments(target, part) for _, part in _blocks(target, X, latent=latent)]
-    mean, std = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return mean, std
+def predict_moments(
+    targets: Sequence[Target], X: Array, *, latent: bool
+) -> list[tuple[Floats, Floats]]:
+    """Mean and standard deviation of each target, (m,) each."""
+
+    def moments(target: Target, points: Any, _: slice) -> tuple[Floats, Floats]:
+        return _moments(target, _predict(target, points, latent))
+
+    found = []
+    for parts in _over_blocks(targets, X, moments):
+        mean, std = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found.append((mean, std))
+    return found
 
 
-def predict_covariance(target: Target, X: Array, *, latent: bool) -> tuple[Floats, Floats]:
-    """Mean (m,) and covariance (m, m)."""
-    mean, cov = target.fitted.predict_covariance(X, target.column, latent=latent)
-    return target.mean + target.scale * mean, squared_scale(target) * cov
+def predict_covariance(
+    targets: Sequence[Target], X: Array, *, latent: bool
+) -> list[tuple[Floats, Floats]]:
+    """Mean (m,) and covariance (m, m) of each target."""
+    found = []
+    for target, points in zip(targets, _read(targets, X, var=True), strict=True):
+        mean, cov = target.fitted.predict_covariance(points, target.column, latent=latent)
+        found.append((target.mean + target.scale * mean, squared_scale(target) * cov))
+    return found
 
 
-def predict_quantiles(target: Target, X: Array, q: Floats, *, latent: bool) -> Floats:
-    """Quantiles, (m, len(q))."""
-    parts = [quantiles(part, q) for _, part in _blocks(target, X, latent=latent)]
-    return target.mean + target.scale * np.concatenate(parts)
+def predict_quantiles(
+    targets: Sequence[Target], X: Array, q: Floats, *, latent: bool
+) -> list[Floats]:
+    """Quantiles of each target, (m, len(q))."""
+
+    def find(target: Target, points: Any, _: slice) -> Floats:
+        return quantiles(_predict(target, points, latent), q)
+
+    pairs = zip(targets, _over_blocks(targets, X, find), strict=True)
+    return [target.mean + target.scale * np.concatenate(parts) for target, parts in pairs]
 
 
-def predict_log_density(target: Target, X: Array, y: Floats) -> Floats:
-    """Log density of new observations y (m,), (m,)."""
-    standard = (y - target.mean) / target.scale
-    parts = [
-        _log_density(target, part, standard[rows])
-        for rows, part in _blocks(target, X, latent=False)
-    ]
-    return np.concatenate(parts)
+def predict_log_density(targets: Sequence[Target], X: Array, y: Floats) -> list[Floats]:
+    """Log density of new observations y (m, n_targets) of each target, (m,)."""
+    column = {id(target): j for j, target in enumerate(targets)}
+
+    def density(target: Target, points: Any, rows: slice) -> Floats:
+        standard = (y[rows, column[id(target)]] - target.mean) / target.scale
+        return _log_density(target, _predict(target, points, False), standard)
+
+    return [np.concatenate(parts) for parts in _over_blocks(targets, X, density)]
 
 
-def predict_distribution(target: Target, X: Array, *, latent: bool) -> PredictiveDistribution:
-    """Predictive distribution, in the units of y."""
-    found = target.fitted.predict(X, target.column, var=True, latent=latent)
-    means = target.mean + target.scale * found.means
-    return PredictiveDistribution(found.weights, means, squared_scale(target) * found.variances)
+def predict_distribution(
+    targets: Sequence[Target], X: Array, *, latent: bool
+) -> list[PredictiveDistribution]:
+    """The distribution of each target, in the units of y."""
+    out = []
+    for target, points in zip(targets, _read(targets, X, var=True), strict=True):
+        found = _predict(target, points, latent)
+        means = target.mean + target.scale * found.means
+        variances = squared_scale(target) * found.variances
+        out.append(PredictiveDistribution(found.weights, means, variances))
+    return out
 
 
 def sample(
-    target: Target, X: Array, n_samples: int, rng: np.random.Generator, *, latent: bool
-) -> Floats:
-    """Joint samples, (m, n_samples)."""
-    out = target.fitted.sample(X, target.column, n_samples, rng, latent=latent)
-    return np.asarray(target.mean + target.scale * out)
+    targets: Sequence[Target], X: Array, n_samples: int, rng: np.random.Generator, *, latent: bool
+) -> list[Floats]:
+    """Joint samples of each target, (m, n_samples)."""
+    out = []
+    for target, points in zip(targets, _read(targets, X, var=True), strict=True):
+        drawn = target.fitted.sample(points, target.column, n_samples, rng, latent=latent)
+        out.append(target.mean + target.scale * drawn)
+    return out
 
 
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
@@ -112,13 +147,37 @@ def squared_scale(target: Target) -> float:
     return unit
 
 
-def _blocks(
-    target: Target, X: Array, *, latent: bool, var: bool = True
-) -> Iterator[tuple[slice, PredictiveDistribution]]:
-    """Predictions in blocks of 65,536 rows, so that memory for components is not O(K m)."""
+def _read(targets: Sequence[Target], X: Array, *, var: bool) -> list[Any]:
+    """Rows as the model of each target reads them; targets of one model share them."""
+    read = {}
+    for target in targets:
+        if id(target.fitted) not in read:
+            read[id(target.fitted)] = target.fitted.read(X, var=var)
+    return [read[id(target.fitted)] for target in targets]
+
+
+def _over_blocks(
+    targets: Sequence[Target],
+    X: Array,
+    work: Callable[[Target, Any, slice], Any],
+    *,
+    var: bool = True,
+) -> list[list[Any]]:
+    """work(target, points, rows) for blocks of rows: by target, then by block.
+
+    Blocks bound the memory by O(K) per row of a block.
+    """
+    found: list[list[Any]] = [[] for _ in targets]
     for start in range(0, max(X.shape[0], 1), BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
-        yield rows, target.fitted.predict(X[rows], target.column, var=var, latent=latent)
+        points = _read(targets, X[rows], var=var)
+        for parts, target, own in zip(found, targets, points, strict=True):
+            parts.append(work(target, own, rows))
+    return found
+
+
+def _predict(target: Target, points: Any, latent: bool) -> PredictiveDistribution:
+    return target.fitted.predict(points, target.column, var=True, latent=latent)
 
 
 def _moments(target: Target, mixture: PredictiveDistribution) -> tuple[Floats, Floats]:

@@ -16,7 +16,7 @@ from triegp.additive.tails import Tails
 from triegp.checks import one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
-from triegp.files.contents import check_array, check_index, check_order, check_rows
+from triegp.files.contents import check_array, check_index, check_sorted_rows, check_stored_order
 from triegp.tree.rows import Rows
 from triegp.tree.trie import link_rows
 
@@ -87,8 +87,8 @@ def unpack_forest(
     for t, which in enumerate(facts["encoders"]):
         encoder = check_index("encoder", which, encoders)
         encoder = encoder.with_shift(arrays[f"{prefix}.{t}.shift"])
-        order = check_order(arrays, f"{prefix}.{t}", encoder.n_bits_, "row")
-        row_idx, lcp, sorted_keys = check_rows(arrays, f"{prefix}.{t}", n, order.n_levels)
+        order = check_stored_order(arrays, f"{prefix}.{t}", encoder.n_bits_, "row")
+        row_idx, lcp, sorted_keys = check_sorted_rows(arrays, f"{prefix}.{t}", n, order.n_levels)
         own.append(encoder)
         orders.append(order)
         keys.append(sorted_keys)
@@ -99,7 +99,7 @@ def unpack_forest(
         noise=positive_number("noise", facts["noise"]),
         forest=Forest.of(tries, [order.levels for order in orders]),
         keys=tuple(keys),
-        rows=Rows(y, noise, weight),
+        rows=Rows(y, weight=weight, noise=noise),
         present=present,
         alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
         residual=float(facts["residual"]),

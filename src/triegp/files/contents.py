@@ -47,7 +47,7 @@ def check_index(name: str, index: Any, items: Sequence[Item]) -> Item:
     return items[index]
 
 
-def check_order(arrays: Arrays, name: str, n_bits: int, nugget: Any) -> BitOrder:
+def check_stored_order(arrays: Arrays, name: str, n_bits: int, nugget: Any) -> BitOrder:
     """Order of a tree: bits must be a permutation, the remaining variance must decrease to 0."""
     bits = check_array(arrays, f"{name}.bits", np.int64, (n_bits,))
     remaining = check_array(arrays, f"{name}.remaining", np.float64, (n_bits + 1,))
@@ -58,7 +58,9 @@ def check_order(arrays: Arrays, name: str, n_bits: int, nugget: Any) -> BitOrder
     return BitOrder(bits, remaining, one_of("nugget", nugget, NUGGETS))
 
 
-def check_rows(arrays: Arrays, name: str, n_rows: int, n_levels: int) -> tuple[Ids, Ids, Words]:
+def check_sorted_rows(
+    arrays: Arrays, name: str, n_rows: int, n_levels: int
+) -> tuple[Ids, Ids, Words]:
     """Row indices in key order, lcp of neighbours and keys of a tree; they must be consistent.
 
     O(n q / 64).
@@ -97,7 +99,7 @@ def check_noisy_rows(
         raise ValueError(f"{name} and the targets must lie in the range of messages in {dtype}")
     if weight is not None and weight.min() < 0:
         raise ValueError("row_weight must not be negative")
-    rows = Rows(y, noise, weight)
+    rows = Rows(y, weight=weight, noise=noise)
     refuse_zero_weights(rows)
     return rows
 

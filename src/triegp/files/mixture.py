@@ -16,8 +16,8 @@ from triegp.files.contents import (
     check_index,
     check_mixing,
     check_noisy_rows,
-    check_order,
-    check_rows,
+    check_sorted_rows,
+    check_stored_order,
 )
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.members import Ensemble, Member
@@ -93,8 +93,8 @@ def unpack_ensemble(
         own = check_index("encoder", facts["encoder"], encoders)
         if f"{name}.shift" in arrays:
             own = own.with_shift(arrays[f"{name}.shift"])
-        order = check_order(arrays, name, own.n_bits_, facts["nugget"])
-        row_idx, lcp, keys = check_rows(arrays, name, targets.shape[1], order.n_levels)
+        order = check_stored_order(arrays, name, own.n_bits_, facts["nugget"])
+        row_idx, lcp, keys = check_sorted_rows(arrays, name, targets.shape[1], order.n_levels)
         trie = link_rows(order.key_bits, row_idx, lcp, CpuEngine())
         dtype = check_dtype(facts["dtype"])
         posteriors = tuple(
@@ -111,7 +111,7 @@ def unpack_ensemble(
         trained = TrainedOrder(
             order,
             float(facts["nll_per_row"]),
-            int(facts["n_iter"]),
+            None if facts["n_iter"] is None else int(facts["n_iter"]),
             int(facts["n_evaluations"]),
             bool(facts["converged"]),
         )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from triegp.checks import one_of
 from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
-from triegp.encoding.scaling import N_STEPS
+from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.files.contents import check_array, check_training_rows
 from triegp.models.interface import Fitted
 from triegp.tree.rows import Rows
@@ -115,7 +115,12 @@ def pack_model(
             raise ValueError("training_data=True requires a model fitted with keep_rows=True")
         header["has_rows"] = True
         kept = state.kept
-        parts = {"X": kept.X, "targets": kept.y, "weight": kept.weight, "known_noise": kept.noise}
+        parts = {
+            "X": kept.X,
+            "targets": kept.y,
+            "weight": kept.weight,
+            "known_noise": kept.known_noise,
+        }
         arrays |= {f"rows.{name}": part for name, part in parts.items() if part is not None}
     return header, arrays
 
@@ -166,7 +171,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:
     """The k-th encoder, without shift."""
-    scaling = one_of("scaling", header["scalings"][k], ("minmax", "ecdf"))
+    scaling = one_of("scaling", header["scalings"][k], SCALINGS)
     outside = one_of("outside", header["outside"], OUTSIDE)
     margin = float(header["margin"])
     encoder = BitEncoder(scaling=scaling, outside=outside, margin=margin)
@@ -203,16 +208,16 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
 
 
 def upgrade_header(header: dict[str, Any]) -> dict[str, Any]:
-    """The header of a file of format version 1 as version 2 has it; others as they are.
+    """Convert a header of format version 1 to version 2; newer headers are returned unchanged.
 
-    Version 1 did not store the optimiser's steps: the evaluations stand in for them.
+    Version 1 did not store the optimiser's steps, `n_iter`.
     """
     if header["version"] > 1:
         return header
     renamed = {"tolerance": "tol", "start": "init"}
     parameters = {renamed.get(name, name): value for name, value in header["parameters"].items()}
     ensembles = [
-        {"members": [{"n_iter": facts["n_evaluations"], **facts} for facts in part["members"]]}
+        {"members": [{"n_iter": None, **facts} for facts in part["members"]]}
         for part in header.get("ensembles", [])
     ]
     return header | {"parameters": parameters} | ({"ensembles": ensembles} if ensembles else {})

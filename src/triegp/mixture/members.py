@@ -58,16 +58,33 @@ class Ensemble:
         """Number of training rows."""
         return self.members[0].posteriors[0].n_rows
 
-    def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
-        """Predictive distribution at m new rows; variances are 0 if `var` is False. O(K m)."""
-        return self._predict_codes(self._encode(X), column, var=var, latent=latent)
+    def read(self, X: Array, *, var: bool) -> list[Codes]:
+        """Codes of rows on every member's grid, in one pass."""
+        engine = self.members[0].posteriors[0].trie.engine
+        return encode_grids([member.encoder for member in self.members], X, engine)
 
-    def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
+    def predict(
+        self, points: list[Codes], column: int, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
+        """Predictive distribution at m new rows; variances are 0 without `var`. O(K m)."""
+        means, variances = [], []
+        for member, own in zip(self.members, points, strict=True):
+            posterior = member.posteriors[column]
+            part = predict(posterior, own, var=var)
+            noise = 0.0 if latent else posterior.new_noise
+            means.append(part.mean)
+            variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
+        mixed = self.calibrations[column]
+        return temper(mixed, np.stack(means), np.stack(variances), latent=latent)
+
+    def predict_covariance(
+        self, points: list[Codes], column: int, *, latent: bool
+    ) -> tuple[Floats, Floats]:
         """Mean (m,) and covariance (m, m) of the mixture, by the law of total covariance.
 
         O(K (n + m^2)).
         """
-        joints, noise = self._joints(self._encode(X), column)
+        joints, noise = self._joints(points, column)
         mixed = self.calibrations[column]
         means = np.stack([joint_mean(joint) for joint in joints])
         mean = mixed.weight @ means
@@ -87,15 +104,20 @@ class Ensemble:
         return mean, cov
 
     def sample(
-        self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
+        self,
+        points: list[Codes],
+        column: int,
+        n_samples: int,
+        rng: np.random.Generator,
+        *,
+        latent: bool,
     ) -> Floats:
         """Joint samples, (m, n_samples). O(K (n + m) + m n_samples).
 
         Each sample comes from one member, drawn by weight. Outliers are drawn independently for
         each row.
         """
-        codes = self._encode(X)
-        joints, noise = self._joints(codes, column)
+        joints, noise = self._joints(points, column)
         mixed = self.calibrations[column]
         means = np.stack([joint_mean(joint) for joint in joints])
         mean = mixed.weight @ means
@@ -111,7 +133,7 @@ class Ensemble:
             centre = mean + mixed.shrink * (own - mean)
             out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
         if not latent and mixed.outlier:
-            var = self._predict_codes(codes, column, var=True, latent=False).variances[-1]
+            var = self.predict(points, column, var=True, latent=False).variances[-1]
             row, sample = np.nonzero(rng.random(out.shape) < mixed.outlier)
             out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
         return out
@@ -143,27 +165,9 @@ class Ensemble:
         O(n + k log k) per member for k rows.
         """
         targets = [replace(rows.target(j), X=None) for j in range(rows.n_targets)]
-        pairs = zip(self.members, self._encode(rows.features), strict=True)
+        pairs = zip(self.members, self.read(rows.features, var=False), strict=True)
         members = tuple(_insert(member, codes, targets) for member, codes in pairs)
         return replace(self, members=members)
-
-    def _encode(self, X: Array) -> list[Codes]:
-        """Codes of rows on every member's grid, in one pass."""
-        engine = self.members[0].posteriors[0].trie.engine
-        return encode_grids([member.encoder for member in self.members], X, engine)
-
-    def _predict_codes(
-        self, codes: list[Codes], column: int, *, var: bool, latent: bool
-    ) -> PredictiveDistribution:
-        means, variances = [], []
-        for member, own in zip(self.members, codes, strict=True):
-            posterior = member.posteriors[column]
-            part = predict(posterior, own, var=var)
-            noise = 0.0 if latent else posterior.new_noise
-            means.append(part.mean)
-            variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
-        mixed = self.calibrations[column]
-        return temper(mixed, np.stack(means), np.stack(variances), latent=latent)
 
     def _joints(self, codes: list[Codes], column: int) -> tuple[list[Joint], Floats]:
         """Joint distributions of the members, and their noise."""

@@ -14,7 +14,7 @@ from triegp.encoding.codes import Codes
 from triegp.engines import Engine
 from triegp.mixture.settings import Settings
 from triegp.models.jobs import Stopwatch
-from triegp.tree.likelihood import Likelihood, checked_likelihood
+from triegp.tree.likelihood import Likelihood, rows_likelihood
 from triegp.tree.order import BitOrder, random_bits, uniform_weights
 from triegp.tree.rows import Rows
 from triegp.tree.trie import Trie, build_trie, rebuild_trie
@@ -56,8 +56,8 @@ class TrainedOrder:
         Bits, weights and scale.
     nll_per_row : float
         Nll of the training rows, divided by their number.
-    n_iter : int
-        Steps of the optimiser.
+    n_iter : int or None
+        Steps of the optimiser. None if a model file of format version 1 did not store it.
     n_evaluations : int
         Evaluations of the likelihood with gradient.
     converged : bool
@@ -66,7 +66,7 @@ class TrainedOrder:
 
     order: BitOrder
     nll_per_row: float
-    n_iter: int
+    n_iter: int | None
     n_evaluations: int
     converged: bool
 
@@ -90,9 +90,7 @@ class Follower:
         else:
             trie = rebuild_trie(self._trie, codes, order)
         self._trie = trie
-        return [
-            checked_likelihood(trie, order, rows, self._noise, gradient=True) for rows in targets
-        ]
+        return [rows_likelihood(trie, order, rows, self._noise, gradient=True) for rows in targets]
 
 
 class Objective:

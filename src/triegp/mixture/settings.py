@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from triegp.checks import one_of, positive_number, whole_number
+from triegp.encoding.scaling import SCALINGS
 from triegp.tree.order import NUGGETS
 
-SCALINGS = ("minmax", "ecdf", "both")
 OPTIMIZERS = ("lbfgs", "bfgs")
 MIXTURES = ("calibrated", "stacking", "softmax", "best")
 
@@ -130,7 +130,7 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
     if given.get("noise") is not None:
         settings = replace(settings, final_noise=settings.noise)
-    one_of("scaling", settings.scaling, SCALINGS)
+    one_of("scaling", settings.scaling, (*SCALINGS, "both"))
     one_of("nugget", settings.nugget, NUGGETS)
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
     one_of("mixture", settings.mixture, MIXTURES)

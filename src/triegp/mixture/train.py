@@ -28,7 +28,7 @@ from triegp.mixture.optimise import (
 )
 from triegp.mixture.settings import Settings
 from triegp.mixture.weights import soften, stack
-from triegp.models.distribution import PredictiveDistribution, component_log_density
+from triegp.models.distribution import component_log_density
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch, run_jobs
 from triegp.models.run import Run
@@ -140,8 +140,7 @@ def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemb
         if settings.mixture == "calibrated":
             found.append(calibrate(mean, var, y, rows.weight))
         else:
-            alone = PredictiveDistribution(np.empty(0), mean, var)
-            found.append(Calibration(stack(component_log_density(alone, y), rows.weight)))
+            found.append(Calibration(stack(component_log_density(mean, var, y), rows.weight)))
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     return Ensemble(tuple(members[k] for k in used), kept)

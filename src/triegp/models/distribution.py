@@ -14,7 +14,6 @@ import numpy.typing as npt
 from scipy.special import logsumexp, ndtr, ndtri
 
 from triegp.checks import (
-    finite_vector,
     float_array,
     positive_number,
     random_generator,
@@ -25,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 LEVEL_TOLERANCE = 1e-14  # relative, of the probability of a quantile
+WEIGHT_TOLERANCE = 1e-6  # of the sum of the weights
 MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
 
 
@@ -58,6 +58,20 @@ class PredictiveDistribution:
     means: Floats
     variances: Floats
 
+    def __post_init__(self) -> None:
+        parts = (self.weights, self.means, self.variances)
+        if not all(isinstance(part, np.ndarray) for part in parts):
+            kinds = ", ".join(type(part).__name__ for part in parts)
+            raise ValueError(f"weights, means and variances must be numpy arrays, got {kinds}")
+        shapes = [part.shape for part in parts]
+        if len(shapes[1]) != 2 or shapes[1] != shapes[2] or shapes[0] != shapes[1][:1]:
+            raise ValueError(
+                "weights must have shape (K,), means and variances (K, m), got "
+                f"{', '.join(map(str, shapes))}"
+            )
+        if not abs(float(self.weights.sum()) - 1.0) <= WEIGHT_TOLERANCE:
+            raise ValueError(f"weights must sum to 1, got {float(self.weights.sum())}")
+
     @property
     def n_rows(self) -> int:
         """Number of rows, m."""
@@ -77,17 +91,16 @@ class PredictiveDistribution:
         return np.sqrt(self.var())
 
     def log_prob(self, y: Any) -> Floats:
-        """Log density of y (m,), one value per row, (m,). O(K m)."""
-        return log_density(self, finite_vector("y", y, self.n_rows))
+        """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        return log_density(self, self._each_row(y))
 
     def pdf(self, y: Any) -> Floats:
-        """Density of y (m,), one value per row, (m,). O(K m)."""
+        """Density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
         return np.exp(self.log_prob(y))
 
     def cdf(self, y: Any) -> Floats:
-        """Probability that a new value is at most y (m,), one value per row, (m,). O(K m)."""
-        y = finite_vector("y", y, self.n_rows)
-        z = _standard(y - self.means, np.sqrt(self.variances))
+        """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        z = _standard(self._each_row(y) - self.means, np.sqrt(self.variances))
         return np.asarray(self.weights @ ndtr(z))
 
     def quantile(self, q: Any) -> Floats:
@@ -114,10 +127,28 @@ class PredictiveDistribution:
         sd = np.sqrt(self.variances[component, row])
         return np.asarray(self.means[component, row] + sd * rng.standard_normal(component.shape))
 
+    def _each_row(self, y: Any) -> Floats:
+        """Values at the rows, (m,); a number is repeated. Infinite values are allowed."""
+        values = float_array("y", y)
+        if values.ndim == 0:
+            values = np.full(self.n_rows, float(values))
+        if values.shape != (self.n_rows,):
+            raise ValueError(
+                f"y must be a number or have shape ({self.n_rows},), got {values.shape}"
+            )
+        if np.isnan(values).any():
+            raise ValueError(
+                f"y must not be NaN, got NaN at row {int(np.argmax(np.isnan(values)))}"
+            )
+        return values
+
 
 def check_quantiles(q: Any) -> Floats:
     """Probabilities as a vector (k,); raises ValueError unless all lie in (0, 1)."""
-    checked = float_array("quantiles", q).ravel()
+    checked = float_array("quantiles", q)
+    if checked.ndim > 1:
+        raise ValueError(f"quantiles must be a number or a vector, got shape {checked.shape}")
+    checked = checked.ravel()
     if not (checked.size and ((checked > 0) & (checked < 1)).all()):
         raise ValueError(f"quantiles must lie strictly between 0 and 1, got {checked}")
     return checked
@@ -135,14 +166,18 @@ def log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
     """Log density of y (m,), (m,); nothing is checked."""
     with np.errstate(divide="ignore"):
         log_weights = np.log(mixture.weights)[:, None]
-        return np.asarray(logsumexp(component_log_density(mixture, y) + log_weights, axis=0))
+        return np.asarray(
+            logsumexp(
+                component_log_density(mixture.means, mixture.variances, y) + log_weights, axis=0
+            )
+        )
 
 
-def component_log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
-    """Log density of y (m,) under each component, (K, m)."""
-    with np.errstate(over="ignore"):  # a square beyond float64 gives -inf
-        square: Floats = ((y - mixture.means) / np.sqrt(mixture.variances)) ** 2
-    return -0.5 * (LOG_2PI + np.log(mixture.variances) + square)
+def component_log_density(means: Floats, variances: Floats, y: Any) -> Floats:
+    """Log density of y (m,) under Gaussians (K, m), (K, m)."""
+    with np.errstate(over="ignore"):  # beyond the range of float64: -inf
+        square: Floats = ((y - means) / np.sqrt(variances)) ** 2
+    return -0.5 * (LOG_2PI + np.log(variances) + square)
 
 
 def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:

@@ -34,7 +34,13 @@ class Fitted(Protocol):
         """Number of training rows."""
         ...
 
-    def predict(self, X: Array, column: int, *, var: bool, latent: bool) -> PredictiveDistribution:
+    def read(self, X: Array, *, var: bool) -> Any:
+        """Encode new rows once for all predictions at them; var: whether variances will follow."""
+        ...
+
+    def predict(
+        self, points: Any, column: int, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
         """Predictive distribution at each row.
 
         If `var` is False, variances are not computed and are 0. If `latent`, the distribution is
@@ -42,12 +48,14 @@ class Fitted(Protocol):
         """
         ...
 
-    def predict_covariance(self, X: Array, column: int, *, latent: bool) -> tuple[Floats, Floats]:
+    def predict_covariance(
+        self, points: Any, column: int, *, latent: bool
+    ) -> tuple[Floats, Floats]:
         """Mean (m,) and covariance (m, m) of the joint distribution at the rows."""
         ...
 
     def sample(
-        self, X: Array, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
+        self, points: Any, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
         """Joint samples at the rows, (m, n_samples)."""
         ...

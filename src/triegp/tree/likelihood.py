@@ -133,7 +133,7 @@ def likelihood(
         engine=trie.engine,
     )
     refuse_zero_weights(rows)
-    found = checked_likelihood(
+    found = rows_likelihood(
         trie, order, rows, noise, gradient=gradient, row_gradients=row_gradients, dtype=dtype
     )
     if not row_gradients or found.gradient is None:
@@ -144,7 +144,7 @@ def likelihood(
     )
 
 
-def checked_likelihood(
+def rows_likelihood(
     trie: Trie,
     order: BitOrder,
     rows: Rows,
@@ -227,7 +227,7 @@ def evaluate_cases(
 ) -> list[Likelihood]:
     """Compute the likelihoods of many cases, each with its own order and rows.
 
-    Results are in the order of `cases`, and equal to those of `checked_likelihood` for one case at
+    Results are in the order of `cases`, and equal to those of `rows_likelihood` for one case at
     a time. No trie is kept: every call sorts the rows again.
     """
     candidates, observed = [], []

@@ -309,7 +309,7 @@ def restore(
 def _own(rows: Rows) -> Rows:
     """Return the rows with y and weight copied, so that callers can't change them later."""
     weight = None if rows.weight is None else rows.weight.copy()
-    return Rows(rows.y.copy(), rows.noise, weight)
+    return Rows(rows.y.copy(), weight=weight, noise=rows.noise)
 
 
 def _check_codes(posterior: Posterior, codes: Codes) -> None:

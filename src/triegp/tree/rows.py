@@ -37,20 +37,22 @@ class Rows:
     ----------
     y : float64 (n,) or (n, k)
         Targets. The functions of one tree take a single target, `target(j)`.
-    noise : float64 (n,), (n, k), (1,) or None
-        Noise variance of each row. In the rows that a user passes, this is the known noise, None
-        if there is none. In the rows that `add_noise` returns, it includes the noise and nugget of
-        a model. It has shape (1,) and lies on the host if it is the same for all rows.
+    known_noise : float64 (n,), (n, k) or None
+        Known noise variance of each row, as the user passes it; None if there is none.
     weight : float64 (n,) or None
         How often each row counts; None if each counts once.
     X : float (n, d) or None
         Features; None if they are no longer needed.
+    noise : float64 (n,), (1,) or None
+        Noise variance of each row under a model: its noise and nugget, and the known noise. None
+        until `add_noise` sets it. It has shape (1,) and lies on the host if all rows share it.
     """
 
     y: Floats
-    noise: Floats | None = None
+    known_noise: Floats | None = None
     weight: Floats | None = None
     X: npt.NDArray[Any] | None = None
+    noise: Floats | None = None
 
     @property
     def n_rows(self) -> int:
@@ -110,8 +112,9 @@ class Rows:
         if self.weight is None:
             return 0.0
         counts = self.weight > 0
-        c, noise = self.weight[counts], _each_row(self.total_noise, self.weight)[counts]
-        terms = (c - 1.0) * (math.log(2.0 * math.pi) + np.log(noise)) + np.log(c)
+        c, noise = self.weight[counts], self.total_noise
+        log_noise = math.log(float(noise[0])) if noise.size == 1 else np.log(noise[counts])
+        terms = (c - 1.0) * (math.log(2.0 * math.pi) + log_noise) + np.log(c)
         return 0.5 * float(terms.sum())
 
     def noise_gradient(self, by_variance: Floats) -> Floats:
@@ -125,25 +128,22 @@ class Rows:
 
     def target(self, j: int) -> Rows:
         """Return the rows with target j only, y (n,)."""
-        noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, j]
-        return replace(self, y=self.y[:, j], noise=noise)
+        known = self.known_noise
+        known = known if known is None or known.ndim == 1 else known[:, j]
+        return replace(self, y=self.y[:, j], known_noise=known)
 
     def targets(self, columns: Sequence[int]) -> Rows:
         """Return the rows with some of their targets, y (n, len(columns))."""
-        noise = self.noise if self.noise is None or self.noise.ndim == 1 else self.noise[:, columns]
-        return replace(self, y=self.y[:, columns], noise=noise)
+        known = self.known_noise
+        known = known if known is None or known.ndim == 1 else known[:, columns]
+        return replace(self, y=self.y[:, columns], known_noise=known)
 
     def select(self, some: npt.NDArray[Any]) -> Rows:
         """Return some of the rows, by index or mask; a noise of shape (1,) is kept as it is."""
-        noise, weight, X = self.noise, self.weight, self.X
-        if noise is not None and noise.shape[0] == self.n_rows:
-            noise = noise[some]
-        return Rows(
-            self.y[some],
-            noise,
-            None if weight is None else weight[some],
-            None if X is None else X[some],
-        )
+        shared = self.noise is not None and self.noise.shape[0] != self.n_rows
+        parts = (self.known_noise, self.weight, self.X, None if shared else self.noise)
+        known, weight, X, noise = (None if part is None else part[some] for part in parts)
+        return Rows(self.y[some], known, weight, X, self.noise if shared else noise)
 
 
 def check_rows(
@@ -206,39 +206,49 @@ def add_noise(
         raise ValueError(f"noise must lie in [{smallest:g}, {largest:g}], got {level}")
     if order.scale > largest:
         raise ValueError(f"scale of order must be at most {largest:g}, got {order.scale}")
+    if rows.noise is not None:
+        raise ValueError("rows must not have noise yet: add_noise was called before")
     shared = level + order.nugget_variance
     total = np.array([shared])
-    if rows.noise is not None:
-        total = shared + rows.noise
+    if rows.known_noise is not None:
+        total = shared + rows.known_noise
         if total.max() > largest:
             raise ValueError(f"known_noise must be at most {largest:g}, got {total.max()}")
     if rows.weight is not None:
         _check_weight_range(total, rows.weight, smallest, largest)
-    return replace(rows, noise=total)
+    return replace(rows, known_noise=None, noise=total)
 
 
 def hold_rows(rows: Rows, hold: Callable[[Floats], Floats]) -> Rows:
     """Return the rows in other memory, for example an engine's; X is dropped."""
-    noise, weight = (None if a is None else hold(a) for a in (rows.noise, rows.weight))
-    return Rows(hold(rows.y), noise, weight)
+    known, weight = (None if a is None else hold(a) for a in (rows.known_noise, rows.weight))
+    return Rows(hold(rows.y), known, weight)
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Concatenate rows of several parts.
+    """Rows of several parts, one after the other, all in the same memory.
 
-    Missing weights count as 1, missing noise as 0. If all parts have the same noise of shape (1,),
-    so has the result. X is dropped unless all parts have it. All parts must lie in the same memory.
+    Missing weights are 1, missing known noise is 0. A noise that all rows share stays (1,). Parts
+    have noise either all or none. Features are joined if all parts have them.
     """
-    weight = noise = X = None
-    if any(part.weight is not None for part in parts):
-        ones = [np.ones_like(part.y, shape=(part.n_rows,)) for part in parts]
-        pairs = zip(parts, ones, strict=True)
-        weight = np.concatenate([one if p.weight is None else p.weight for p, one in pairs])
+
+    def join(columns: Sequence[Any], fill: float) -> Any:
+        if all(column is None for column in columns):
+            return None
+        pairs = zip(columns, parts, strict=True)
+        filled = (np.full_like(p.y, fill, shape=(p.n_rows,)) if c is None else c for c, p in pairs)
+        return np.concatenate(list(filled))
+
+    noise = None
     if any(part.noise is not None for part in parts):
         noise = _join_noise(parts)
-    if all(part.X is not None for part in parts):
-        X = np.concatenate([part.features for part in parts])
-    return Rows(np.concatenate([part.y for part in parts]), noise, weight, X)
+    return Rows(
+        np.concatenate([part.y for part in parts]),
+        join([part.known_noise for part in parts], 0.0),
+        join([part.weight for part in parts], 1.0),
+        np.concatenate([part.features for part in parts]) if parts[0].X is not None else None,
+        noise,
+    )
 
 
 def refuse_zero_weights(rows: Rows) -> None:
@@ -259,15 +269,11 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def _join_noise(parts: Sequence[Rows]) -> Floats:
-    known = [part.noise for part in parts]
-    shared = {float(a[0]) for a in known if a is not None and a.shape == (1,)}
-    if len(shared) == 1 and all(a is not None and a.shape == (1,) for a in known):
-        return np.asarray(known[0])
-    each = []
-    for part in parts:
-        like = np.ones_like(part.y, shape=(part.n_rows,))
-        each.append(0.0 * like if part.noise is None else _each_row(part.noise, like))
-    return np.concatenate(each)
+    noise = [part.total_noise for part in parts]
+    if all(one.size == 1 and float(one[0]) == float(noise[0][0]) for one in noise):
+        return noise[0]
+    like = (np.ones_like(part.y, shape=(part.n_rows,)) for part in parts)
+    return np.concatenate([_each_row(one, own) for one, own in zip(noise, like, strict=True)])
 
 
 def _check_weight_range(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from triegp.engines.cpu import scratch, sorting
-from triegp.engines.cpu.threads import row_blocks, run_each
+from triegp.engines.cpu.threads import run_each, thread_blocks
 from triegp.engines.records import Bytes, Ids, Ints, Words
 
 ONE_GO = 1 << 15  # fewer rows than this are sorted by one kernel call, on one thread
@@ -207,4 +207,4 @@ def _row_idx(words: Words, chunks: Chunks, n_threads: int) -> Ids:
 
 def _blocks(n_rows: int, n_threads: int) -> list[tuple[int, int]]:
     """Cut rows into blocks for threads. The result of a sort does not depend on the cuts."""
-    return row_blocks(n_rows) if n_threads > 1 else [(0, n_rows)]
+    return thread_blocks(n_rows) if n_threads > 1 else [(0, n_rows)]

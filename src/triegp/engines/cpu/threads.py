@@ -62,7 +62,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def row_blocks(n_rows: int) -> list[tuple[int, int]]:
+def thread_blocks(n_rows: int) -> list[tuple[int, int]]:
     """Cut n_rows rows into blocks [(lo, hi), ...]. The cuts depend on n_rows alone."""
     size = max(BLOCK_ROWS, -(-n_rows // MAX_BLOCKS))
     return [(lo, min(lo + size, n_rows)) for lo in range(0, n_rows, size)]

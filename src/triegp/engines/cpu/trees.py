@@ -10,7 +10,7 @@ import numpy as np
 
 from triegp.engines.cpu import linking, scratch, search, sweeps
 from triegp.engines.cpu.spread import Spread, lifted_root
-from triegp.engines.cpu.threads import row_blocks
+from triegp.engines.cpu.threads import thread_blocks
 from triegp.engines.cuts import between_keys
 from triegp.engines.records import Adjoints, Array, Floats, Ids, Ints, Links, Located, Sums, Words
 
@@ -88,7 +88,9 @@ class Trees(Spread):
         return m, s
 
     def _gather(self, row_idx: Ids, y: Floats, variance: Floats, m: Array, s: Array) -> None:
-        self._run(lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), row_blocks(row_idx.size))
+        self._run(
+            lambda b: sweeps.gather(row_idx, y, variance, m, s, *b), thread_blocks(row_idx.size)
+        )
 
     def inside(self, links: Links, levels: Floats, m: Array, s: Array) -> Sums:
         """Merge messages upwards; the leaves of m and s are read, the nodes are overwritten."""
@@ -144,7 +146,7 @@ class Trees(Spread):
         """Mean and variance of f at each leaf given all other rows, in key order."""
         mean, var = np.empty(links.n_rows), np.empty(links.n_rows)
         given = (links.depth, levels, *outside, y, stays)
-        self._run(lambda b: sweeps.leave_out(*given, mean, var, *b), row_blocks(links.n_rows))
+        self._run(lambda b: sweeps.leave_out(*given, mean, var, *b), thread_blocks(links.n_rows))
         return mean, var
 
     def locate(self, links: Links, keys: Words, query: Words, row_idx: Ids) -> Located:
@@ -154,7 +156,7 @@ class Trees(Spread):
         head = (keys, query, positions, links.depth, links.left, links.right)
         self._run(
             lambda b: search.locate(*head, links.root, links.n_levels, *b, node, above, leaves_at),
-            row_blocks(len(query)),
+            thread_blocks(len(query)),
         )
         return Located(row_idx, node, above, leaves_at)
 
@@ -175,19 +177,21 @@ class Trees(Spread):
         if not with_var:
             self._run(
                 lambda b: search.predict_mean(*where, *known, mean, *b),
-                row_blocks(n_new),
+                thread_blocks(n_new),
             )
             return mean, None
         var = np.empty(n_new)
         self._run(
             lambda b: search.predict(*where, *known, mean, var, *b),
-            row_blocks(n_new),
+            thread_blocks(n_new),
         )
         return mean, var
 
     def _upper_bounds(self, keys: Words, query: Words) -> Ints:
         positions = np.empty(len(query), np.int64)
-        self._run(lambda b: search.upper_bounds(keys, query, *b, positions), row_blocks(len(query)))
+        self._run(
+            lambda b: search.upper_bounds(keys, query, *b, positions), thread_blocks(len(query))
+        )
         return positions
 
 
