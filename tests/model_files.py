@@ -30,7 +30,7 @@ def fit_named():
 
 MODELS = {
     "plain": lambda: small().fit(X, Y),
-    "weights": lambda: small().fit(X, Y, sample_weight=WEIGHT),
+    "weights": lambda: small().fit(X, Y, sample_weight=0.5 * WEIGHT),
     "known noise": lambda: small().fit(X, Y, known_noise=KNOWN),
     "both": lambda: small().fit(X, Y, sample_weight=WEIGHT, known_noise=KNOWN),
     "two targets": lambda: small().fit(X, Y2, known_noise=KNOWN),

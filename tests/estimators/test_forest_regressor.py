@@ -19,6 +19,7 @@ from triegp.additive import variance as spread
 from triegp.additive import walk as training
 from triegp.additive.fitted import FittedForest
 from triegp.additive.tails import Tails
+from triegp.estimators import inputs
 from triegp.files.container import ModelFileError
 from triegp.files.state import pack_model
 
@@ -254,7 +255,8 @@ def test_rows_can_be_added():
     assert refreshed.forests_[0].n_rows == 200
 
 
-def test_a_weight_of_two_is_two_rows_given_the_parameters():
+def test_a_weight_of_two_is_two_rows_given_the_parameters(monkeypatch):
+    monkeypatch.setattr(inputs, "MAX_COPIES", 0)  # weights stay weights
     X, y = problem(60)
     weight = np.ones(60)
     weight[:10] = 2.0

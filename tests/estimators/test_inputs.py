@@ -1,11 +1,14 @@
-"""Rows as users pass them: equal and weighted rows are folded, and nothing else changes."""
+"""Rows as users pass them: weighted and repeated rows become one form, others stay."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from triegp import BinaryTreeGPRegressor, ForestGPRegressor
-from triegp.estimators.inputs import fold_rows
+from triegp.estimators import inputs
+from triegp.estimators.inputs import unify_rows
 from triegp.tree.rows import Rows
 
 DEFAULTS = {
@@ -38,30 +41,45 @@ def by_hand(rows):
     return dict(sorted(found.items()))
 
 
-@pytest.mark.parametrize("weight", [True, False])
+def keys_of(rows):
+    parts = [rows.X, rows.y] + ([] if rows.known_noise is None else [rows.known_noise[:, None]])
+    return [tuple(row) for row in np.hstack(parts).tolist()]
+
+
+@pytest.mark.parametrize("form", ["weights", "copies", "fractions"])
 @pytest.mark.parametrize("noise", [True, False])
 @pytest.mark.parametrize("n_targets", [1, 2])
-def test_folded_rows_are_the_distinct_rows_in_order(weight, noise, n_targets):
-    rows = make_rows(n_targets=n_targets, weight=weight, noise=noise)
-    folded, index = fold_rows(rows)
-    parts = [folded.X, folded.y] + (
-        [] if folded.known_noise is None else [folded.known_noise[:, None]]
-    )
-    keys = [tuple(row) for row in np.hstack(parts).tolist()]
-    assert dict(zip(keys, folded.weight.tolist(), strict=True)) == by_hand(rows)
-    assert keys == list(by_hand(rows))
+def test_one_form_for_weights_and_copies(form, noise, n_targets, monkeypatch):
+    rows = make_rows(n_targets=n_targets, weight=form != "copies", noise=noise)
+    if form == "fractions":
+        rows = replace(rows, weight=0.5 * rows.weight)
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    unified, index = unify_rows(rows)
+    expected = by_hand(rows)
+    if form == "fractions":
+        assert dict(zip(keys_of(unified), unified.weight.tolist(), strict=True)) == expected
+        assert keys_of(unified) == list(expected)
+    else:
+        assert unified.weight is None
+        assert keys_of(unified) == [key for key, c in expected.items() for _ in range(int(c))]
+        monkeypatch.setattr(inputs, "MAX_COPIES", 1)  # then copies are folded
+        few, place = unify_rows(rows)
+        assert dict(zip(keys_of(few), few.weight.tolist(), strict=True)) == expected
+        np.testing.assert_array_equal(place >= 0, index >= 0)
     for i, k in enumerate(index):
-        if weight and rows.weight[i] == 0:
+        if weight[i] == 0:
             assert k == -1
         else:
-            np.testing.assert_array_equal(folded.X[k], rows.X[i])
-            np.testing.assert_array_equal(folded.y[k], rows.y[i])
+            np.testing.assert_array_equal(unified.X[k], rows.X[i])
+            np.testing.assert_array_equal(unified.y[k], rows.y[i])
 
 
-def test_the_order_of_the_rows_does_not_matter():
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_order_of_the_rows_does_not_matter(share):
     rows = make_rows(noise=True)
+    rows = replace(rows, weight=share * rows.weight)
     mixed = np.random.default_rng(1).permutation(rows.n_rows)
-    (one, _), (two, _) = fold_rows(rows), fold_rows(rows.select(mixed))
+    (one, _), (two, _) = unify_rows(rows), unify_rows(rows.select(mixed))
     for name in ("X", "y", "known_noise", "weight"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 
@@ -70,34 +88,34 @@ def test_the_order_of_the_rows_does_not_matter():
 def test_distinct_rows_without_weights_stay_as_they_are(weight):
     rng = np.random.default_rng(0)
     rows = Rows(rng.standard_normal((20, 1)), None, weight, rng.random((20, 3)))
-    folded, index = fold_rows(rows)
+    unified, index = unify_rows(rows)
     assert index is None
-    assert folded.weight is None
-    assert folded.X is rows.X
-    assert folded.y is rows.y
+    assert unified.weight is None
+    assert unified.X is rows.X
+    assert unified.y is rows.y
 
 
 def test_rows_that_differ_in_the_target_alone_stay_apart():
     rows = Rows(np.array([[0.0], [1.0], [0.0]]), None, None, np.ones((3, 1)))
-    folded, index = fold_rows(rows)
-    np.testing.assert_array_equal(folded.weight, [2.0, 1.0])
-    np.testing.assert_array_equal(index, [0, 1, 0])
+    unified, index = unify_rows(rows)
+    np.testing.assert_array_equal(unified.y[:, 0], [0.0, 0.0, 1.0])
+    np.testing.assert_array_equal(index, [0, 2, 0])
 
 
 def test_hashes_that_agree_by_chance_change_nothing():
     """Integers beyond 2^53 become the same float64, and so have the same hash."""
     X = np.array([[2**53], [2**53 + 1]])
     rows = Rows(np.zeros((2, 1)), None, None, X)
-    folded, index = fold_rows(rows)
+    unified, index = unify_rows(rows)
     assert index is None
-    assert folded.X is X
-    assert folded.weight is None
+    assert unified.X is X
+    assert unified.weight is None
 
 
 def test_minus_zero_is_zero():
-    rows = Rows(np.zeros((2, 1)), None, None, np.array([[0.0], [-0.0]]))
-    folded, _ = fold_rows(rows)
-    np.testing.assert_array_equal(folded.weight, [2.0])
+    rows = Rows(np.zeros((2, 1)), None, np.array([0.5, 1.0]), np.array([[0.0], [-0.0]]))
+    unified, _ = unify_rows(rows)
+    np.testing.assert_array_equal(unified.weight, [1.5])
 
 
 def problem(n=24, seed=0):
@@ -121,7 +139,7 @@ def test_with_default_settings_weights_are_copies_to_the_last_bit(model):
 
 
 @pytest.mark.parametrize("model", DEFAULTS.values(), ids=DEFAULTS)
-def test_folded_models_keep_rows_and_files_as_they_came(model, tmp_path):
+def test_models_of_weighted_rows_keep_rows_and_files_as_they_came(model, tmp_path):
     model = clone(model)
     import triegp
 

@@ -16,7 +16,7 @@ from triegp.files.state import pack_model
 @pytest.fixture(scope="module")
 def parts():
     """Header and arrays of a file with three members, two targets, training rows: to be edited."""
-    model = small(multi_target="shared", mixture="softmax").fit(X, Y2, WEIGHT, KNOWN)
+    model = small(multi_target="shared", mixture="softmax").fit(X, Y2, 0.5 * WEIGHT, KNOWN)
     named = {"estimator": type(model).__name__, "parameters": model.get_params()}
     header, arrays = pack_model(model._state(), model._format, True)
     return named | header, arrays

@@ -21,10 +21,10 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import check_finite, real_array
 from triegp.estimators.inputs import (
     copy_rows,
-    fold_rows,
     location_and_scale,
     read_rows,
     standardise,
+    unify_rows,
 )
 from triegp.estimators.parameters import (
     check_common,
@@ -126,9 +126,8 @@ class TreeGPRegressor(
 
         Notes
         -----
-        Arrays on a device are copied to the host. Before training, equal rows (same features,
-        targets and known noise) are folded into one whose weight is their sum. So integer weights
-        and repeated rows give the same result to the last bit.
+        Arrays on a device are copied to the host. Integer weights and repeated rows (same features,
+        targets and known noise) give the same bits, in any order of the rows.
         """
         if y is None:
             name = type(self).__name__
@@ -293,14 +292,14 @@ class TreeGPRegressor(
             feature_names = _feature_names(X)
         check_finite(data, feature_names)
         rows = read_rows(data, y, sample_weight, known_noise)
-        folded, index = fold_rows(rows)
-        encoders = self._encoders(folded, settings)
+        unified, index = unify_rows(rows)
+        encoders = self._encoders(unified, settings)
         for encoder in encoders if feature_names is not None else ():
             encoder.feature_names_in_ = feature_names
-        mean, scale = location_and_scale(folded.y, folded.weight)
+        mean, scale = location_and_scale(unified.y, unified.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         trained, ended_by = self._train_targets(
-            encoders, standardise(folded, mean, scale), settings
+            encoders, standardise(unified, mean, scale), settings
         )
         stopped = any(part.stopped for part in trained)
         self._restore(

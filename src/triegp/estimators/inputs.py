@@ -1,4 +1,4 @@
-"""Checks of targets, weights and known noise; merging of equal rows; standardisation."""
+"""Checks of targets, weights and known noise; one form for weights and copies; standardisation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+MAX_COPIES = 20  # per distinct row, on average: beyond, copies are folded into weights
 
 
 def read_rows(
@@ -77,11 +79,17 @@ def copy_rows(rows: Rows) -> Rows:
     return Rows(rows.y.copy(), known, weight, X)
 
 
-def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
-    """Fold equal rows into one whose weight is their sum; drop rows of weight 0.
+def unify_rows(rows: Rows) -> tuple[Rows, Ints | None]:
+    """Bring weighted rows and repeated rows into one form; drop rows of weight 0.
 
-    Training then does not depend on the order of weighted rows, and a row that appears twice equals
-    a row of weight 2. Rows that are all different and have no weights are returned unchanged.
+    Training then does not depend on the order of such rows, and a row of weight 2 equals a row that
+    appears twice. Rows that are all different and have no weights are returned unchanged. Otherwise
+    the result is in lexicographic order of features, targets and known noise:
+
+    * If all weights are integers, a row of weight c becomes c rows without weights. Evaluations
+      without weights are faster, and random draws of rows treat copies as the rows they are.
+    * If there are fractions, or more than 20 copies per distinct row, equal rows are folded into
+      one whose weight is their sum.
 
     Parameters
     ----------
@@ -91,14 +99,14 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
     Returns
     -------
     rows : Rows
-        In lexicographic order of features, targets and known noise, if anything was folded.
+        The same data in the form above.
     index : int64 (n,) or None
-        For each input row its index in the output, -1 if its weight is 0; None if the rows are
-        returned unchanged.
+        For each input row its index in the output (of its first copy), -1 if its weight is 0; None
+        if the rows are returned unchanged.
 
     Notes
     -----
-    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to fold them.
+    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to sort them.
     """
     weight = rows.weight
     if weight is not None and (weight == 1.0).all():
@@ -117,10 +125,15 @@ def fold_rows(rows: Rows) -> tuple[Rows, Ints | None]:
     if weight is None and is_first.all():  # two hashes agreed by chance
         return replace(rows, weight=None), None
     group = np.cumsum(is_first) - 1
-    index = np.full(rows.n_rows, -1, np.int64)
-    index[order] = group
     count = np.bincount(group, None if weight is None else weight[order]).astype(np.float64)
-    return replace(rows.select(order[is_first]), weight=count), index
+    distinct, place = order[is_first], group
+    index = np.full(rows.n_rows, -1, np.int64)
+    if (count == np.floor(count)).all() and count.sum() <= MAX_COPIES * count.size:
+        copies = count.astype(np.int64)
+        index[order] = (np.cumsum(copies) - copies)[place]
+        return replace(rows, weight=None).select(np.repeat(distinct, copies)), index
+    index[order] = place
+    return replace(rows.select(distinct), weight=count), index
 
 
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
