@@ -32,7 +32,7 @@ from triegp.models.distribution import component_log_density
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch, run_jobs
 from triegp.models.run import Run
-from triegp.tree.likelihood import Case, evaluate_cases
+from triegp.tree.likelihood import rows_likelihood
 from triegp.tree.order import BitOrder
 from triegp.tree.posterior import condition_rows
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
@@ -230,9 +230,11 @@ def _grid(encoder: BitEncoder, settings: Settings, rng: np.random.Generator) -> 
 
 
 def _nll_per_row(problem: Problem, order: BitOrder, noise: float) -> float:
-    cases = [Case(problem.codes, order, rows) for rows in problem.targets]
-    found = evaluate_cases(cases, noise, CpuEngine(n_threads=1))
-    return sum(part.nll for part in found) / problem.n_terms
+    """Nll of a candidate, divided by the number of observations; targets share one trie."""
+    codes, targets = problem
+    trie = build_trie(codes, order, engine=CpuEngine(n_threads=1))
+    nll = sum(rows_likelihood(trie, order, rows, noise).nll for rows in targets)
+    return nll / problem.n_terms
 
 
 def _member(encoder: BitEncoder, problem: Problem, trained: TrainedOrder, noise: float) -> Member:
