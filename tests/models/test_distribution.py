@@ -31,7 +31,7 @@ from triegp.models.distribution import (
 )
 
 LEVELS = np.array([1e-6, 0.01, 0.2, 0.5, 0.77, 0.99, 1 - 1e-6])
-LEVEL_ERROR = 1e-9  # the issue's
+LEVEL_ERROR = 1e-9  # of the distribution function at a quantile, relative to the thinner tail
 
 
 def make_mixture(seed=0, n_members=4, n_rows=30):
