@@ -59,6 +59,7 @@ def test_the_docstring_shows_what_the_presets_choose(name):
 
 
 def test_settings_have_the_estimators_defaults():
+    assert set(TUNABLE) <= set(PRESETS["default"].__dataclass_fields__)
     parameters = inspect.signature(triegp.ForestGPRegressor).parameters
     shared = [name for name in parameters if name in ForestSettings.__dataclass_fields__]
     assert len(shared) >= 10

@@ -20,9 +20,8 @@ ENGINES = ("auto", "cpu", "cuda")
 # seconds on two cores, about as long as compiling the kernels.
 AUTO_WORK = 10_000_000
 
-CARD_ROW_BYTES = (
-    120  # estimated device bytes per row besides its codes, with one order evaluated at a time
-)
+# Estimate of device bytes per row besides its codes, with one order evaluated at a time.
+CARD_ROW_BYTES = 120
 
 LEAST_CAPABILITY = 75  # lowest compute capability that CUDA 13 compiles for, times 10
 

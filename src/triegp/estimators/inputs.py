@@ -88,8 +88,8 @@ def unify_rows(rows: Rows) -> tuple[Rows, Ints | None]:
 
     * If all weights are integers, a row of weight c becomes c rows without weights. Evaluations
       without weights are faster, and random draws of rows treat copies as the rows they are.
-    * If there are fractions, or more than 20 copies per distinct row, equal rows are folded into
-      one whose weight is their sum.
+    * If there are fractions, or more than 20 copies per distinct row on average, equal rows are
+      folded into one whose weight is their sum.
 
     Parameters
     ----------
@@ -126,13 +126,13 @@ def unify_rows(rows: Rows) -> tuple[Rows, Ints | None]:
         return replace(rows, weight=None), None
     group = np.cumsum(is_first) - 1
     count = np.bincount(group, None if weight is None else weight[order]).astype(np.float64)
-    distinct, place = order[is_first], group
+    distinct = order[is_first]
     index = np.full(rows.n_rows, -1, np.int64)
     if (count == np.floor(count)).all() and count.sum() <= MAX_COPIES * count.size:
         copies = count.astype(np.int64)
-        index[order] = (np.cumsum(copies) - copies)[place]
+        index[order] = (np.cumsum(copies) - copies)[group]
         return replace(rows, weight=None).select(np.repeat(distinct, copies)), index
-    index[order] = place
+    index[order] = group
     return replace(rows.select(distinct), weight=count), index
 
 

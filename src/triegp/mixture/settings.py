@@ -6,7 +6,7 @@ two presets reproduce its experiments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,3 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
         if not isinstance(getattr(settings, name), (bool, np.bool_)):
             raise ValueError(f"{name} must be True, False or None, got {getattr(settings, name)!r}")
     return settings
-
-
-assert set(TUNABLE) <= {field.name for field in fields(Settings)}
