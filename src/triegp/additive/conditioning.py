@@ -1,4 +1,4 @@
-"""Conditioning a forest on rows: the solve, the scale, the tails, and adding rows later."""
+"""Conditioning a forest on rows: the solve, the scale, leave-one-out, and adding rows later."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from triegp.additive.preconditioner import Nystrom
 from triegp.additive.settings import Settings
 from triegp.additive.solve import Solution, solve_forest
 from triegp.additive.start import EncodedRows, Parameters, rescale, row_noise
-from triegp.additive.tails import GAUSSIAN, learn_tails
 from triegp.additive.variance import leave_out, with_diagonal
 from triegp.encoding.codes import Codes
 from triegp.encoding.grids import encode_grids
 from triegp.engines import Engine
+from triegp.models.interface import Residuals
 from triegp.tree.rows import Rows, join_rows
 from triegp.tree.trie import insert_rows, trie_keys
 
@@ -81,7 +81,7 @@ def condition_forest(
         lent = build_forest(codes, orders, solver)
         nystrom, solution = None, _solve_targets(lent, noisy, seed)[1]
         solution = replace(solution, x=solver.fetch(solution.x))
-    factor = float(rows.y @ solution.x) / rows.count
+    factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()
@@ -100,7 +100,6 @@ def condition_forest(
         present=np.ones(rows.n_rows, bool),
         alpha=solution.x,
         residual=float(solution.residual.max()),
-        tails=GAUSSIAN,
         variance_by=settings.variance,
         variance_error=float(settings.variance_error),
         seed=seed,
@@ -118,22 +117,20 @@ def move_model(
     return replace(model, forest=forest, known_preconditioner=None)
 
 
-def calibrate_forest(
-    model: ForestModel,
-    some: npt.NDArray[np.int64] | None = None,
-    solver: ForestModel | None = None,
-) -> ForestModel:
-    """The model with tails learned by leave-one-out.
+def residuals_of(
+    model: ForestModel, fresh: npt.NDArray[np.bool_], solver: ForestModel | None = None
+) -> tuple[ForestModel, Residuals]:
+    """The model with the diagonal that leave-one-out needs, and its residuals.
 
-    some: the rows to learn from, all by default. Rows that the parameters were trained on have
+    fresh: bool (n,), rows held out of training. Rows that the parameters were trained on have
     smaller residuals than new rows, even if they are left out. solver: as in `with_diagonal`.
     """
     model = with_diagonal(model, solver)
     mean, var = leave_out(model)
-    rows = slice(None) if some is None else some
-    score = ((model.rows.y - mean) / np.sqrt(var))[rows]
-    weight = None if model.rows.weight is None else model.rows.weight[rows]
-    return replace(model, tails=learn_tails(score, weight))
+    rows = model.rows
+    noise = np.broadcast_to(rows.total_noise, var.shape)
+    every = np.flatnonzero(model.present)
+    return model, Residuals(every, mean, var + noise, rows.y, rows.weight, fresh)
 
 
 def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
@@ -168,7 +165,10 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
 
 
 def _solve_targets(
-    forest: Forest, rows: Rows, seed: int, start: Floats | None = None
+    forest: Forest,
+    rows: Rows,
+    seed: int,
+    start: Floats | None = None,
 ) -> tuple[Nystrom, Solution]:
     variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
     nystrom = precondition(forest, variance, seed)

@@ -10,20 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.cheap import Cheap
-from triegp.additive.conditioning import check_extremes, insert_into_forest
+from triegp.additive.conditioning import (
+    check_extremes,
+    insert_into_forest,
+    residuals_of,
+)
 from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
-from triegp.additive.model import ForestModel, Points, forest_mean, read_points
-from triegp.additive.tails import first_moment, second_moment, spread_out
+from triegp.additive.model import (
+    ForestModel,
+    Points,
+    find_rows,
+    forest_mean,
+    read_points,
+    run_variances,
+)
 from triegp.additive.variance import (
+    Apart,
     cheap_of,
     draw_forest,
     forest_covariance,
     forest_variance,
     leave_out,
+    stand_apart,
     with_diagonal,
 )
 from triegp.engines import one_blas_thread
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.interface import Residuals
+from triegp.models.repeats import Observations, add_others, find_others
 from triegp.tree.rows import Rows, check_range
 
 Array = npt.NDArray[Any]
@@ -78,6 +92,11 @@ class FittedForest:
         """Number of rows, those of weight 0 included."""
         return self.model.n_rows
 
+    @property
+    def n_observations(self) -> float:
+        """Number of observations in the likelihood."""
+        return self.model.rows.count
+
     def read(self, X: Array, *, var: bool) -> Points:
         """Encode new rows for all trees, and sort them if variances will follow."""
         return read_points(self.model, X, sort=var)
@@ -86,16 +105,18 @@ class FittedForest:
         self, points: Points, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 if `var` is False."""
+        apart = self._apart(points)
         mean = forest_mean(self.model, points)
+        mean[apart.points] = apart.mean
         if not var:
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
         is_cheap = self.model.variance_by == "cheap"
         model = self.complete if is_cheap else self.model
         with one_blas_thread():
             own = forest_variance(model, points, self.cheap if is_cheap else None)
-        if latent:
-            return PredictiveDistribution(np.ones(1), mean[None], own[None])
-        return spread_out(self.model.tails, mean, own + self.model.new_noise)
+        own[apart.points] = apart.var
+        noise = 0.0 if latent else self.model.new_noise
+        return PredictiveDistribution(np.ones(1), mean[None], own[None] + noise)
 
     def predict_covariance(
         self, points: Points, column: int, *, latent: bool
@@ -103,33 +124,60 @@ class FittedForest:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`; one solve per row."""
         with one_blas_thread():
             cov = forest_covariance(self.model, points)
-        if not latent:  # each observation has its own tail factor
-            own = np.diag(cov) + self.model.new_noise
-            cov *= first_moment(self.model.tails) ** 2
-            np.fill_diagonal(cov, second_moment(self.model.tails) * own)
-        return forest_mean(self.model, points), cov
+        apart = self._apart(points)
+        mean = forest_mean(self.model, points)
+        mean[apart.points] = apart.mean
+        cov[apart.points, apart.points] += apart.extra
+        if not latent:
+            cov[np.diag_indices_from(cov)] += self.model.new_noise
+        return mean, cov
 
     def sample(
         self, points: Points, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:
-        """Joint samples, (m, n_samples); each observation draws its own tail factor."""
+        """Joint samples, (m, n_samples)."""
         with one_blas_thread():
             draws = draw_forest(self.model, points, n_samples, rng)
-        if latent:
-            return draws
-        mean = forest_mean(self.model, points)[:, None]
-        noise = np.sqrt(self.model.new_noise) * rng.standard_normal(draws.shape)
-        tails = self.model.tails
-        factor = rng.choice(tails.factor, size=draws.shape, p=tails.weight)
-        return np.asarray(mean + factor * (draws - mean + noise))
+        apart = self._apart(points)
+        if apart.points.size:
+            here = forest_mean(self.model, points)[apart.points]
+            more = np.sqrt(apart.extra)[:, None] * rng.standard_normal((here.size, n_samples))
+            draws[apart.points] += (apart.mean - here)[:, None] + more
+        if not latent:
+            draws += np.sqrt(self.model.new_noise) * rng.standard_normal(draws.shape)
+        return draws
 
-    def leave_one_out(self, column: int) -> PredictiveDistribution:
+    def leave_one_out(
+        self, column: int, observations: Observations | None = None
+    ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; NaN for rows of weight 0."""
-        mean, var = leave_out(self.complete)
-        present = self.model.present
-        full = np.full((2, present.size), np.nan)
-        full[:, present] = mean, var
-        return spread_out(self.model.tails, *full)
+        model, present = self.complete, self.model.present
+        mean, var, noise, runs = np.full((4, present.size), np.nan)
+        mean[present], var[present] = leave_out(model)
+        noise[present] = model.rows.total_noise
+        if observations is not None:
+            runs[present] = run_variances(model)
+            row, others = np.maximum(observations.index, 0), find_others(observations, column)
+            runs, noise = np.minimum(runs, var)[row], noise[row]
+            mean, var = add_others(mean[row], var[row], runs, noise, others)
+            var = np.where(observations.index >= 0, var, np.nan)
+        return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
+
+    def residuals(self, column: int) -> Residuals:
+        """Predictions of the rows without the observations at these rows."""
+        with one_blas_thread():
+            return residuals_of(self.complete, np.zeros(self.model.rows.n_rows, bool))[1]
+
+    def _apart(self, points: Points) -> Apart:
+        """Points that coincide with a training row; the diagonal is computed only if there are."""
+        if not (find_rows(self.model, points) >= 0).any():
+            nothing = np.zeros(0)
+            return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
+        return stand_apart(self.complete, points)
+
+    def noise(self, column: int) -> float:
+        """Noise variance of a new observation."""
+        return self.model.new_noise
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
         """Training targets (n,), NaN for rows of weight 0, and weights (n,), None if all are 1."""

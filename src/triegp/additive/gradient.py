@@ -82,9 +82,11 @@ def forest_gradient(
         raise ValueError(
             f"solved must have the shape of probes, {held[1].shape}, got {held[2].shape}"
         )
+    offset = None
     if weight is not None:
-        weight, noise = finite_vector("weight", weight, n, hold), check_noise(noise, n)
-    return gradient_held(forest, orders, held[0], held[1], held[2], weight, noise)
+        weight = finite_vector("weight", weight, n, hold)
+        offset = (weight - 1.0) / (2.0 * hold(check_noise(noise, n)))
+    return gradient_held(forest, orders, held[0], held[1], held[2], weight, offset)
 
 
 def gradient_held(
@@ -94,11 +96,12 @@ def gradient_held(
     probes: Floats,
     solved: Floats,
     weight: Floats | None = None,
-    noise: Any = None,
+    offset: Floats | None = None,
 ) -> ForestGradient:
     """As `forest_gradient`, for arrays in the engine's memory and without checks.
 
-    weight and noise may lie on the host.
+    weight and offset may lie on the host. offset: float64 (n,), d nll / d noise of each row apart
+    from that of its message, as `Rows.noise_offset`; needed with weights.
     """
     engine = forest.engine
     n_targets, n_probes = alpha.shape[1], probes.shape[1]
@@ -111,8 +114,8 @@ def gradient_held(
     by_variance = 0.5 * share * np.einsum("np,np->n", probes, solved)
     by_variance -= 0.5 * np.einsum("nk,nk->n", alpha, alpha)
     if weight is not None:
-        weight, noise = engine.hold(weight), engine.hold(np.asarray(noise, np.float64))
-        by_variance = by_variance / weight + n_targets * (weight - 1.0) / (2.0 * noise)
+        assert offset is not None
+        by_variance = by_variance / engine.hold(weight) + n_targets * engine.hold(offset)
     by_noise = float(by_variance.sum())
     phi, log_scale = [], np.empty(len(orders))
     for t, (order, by_weight) in enumerate(zip(orders, by_level, strict=True)):

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import Nystrom, make_preconditioner
 from triegp.additive.solve import Solution, solve_forest
-from triegp.additive.tails import Tails
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
@@ -60,8 +59,6 @@ class ForestModel:
         (K + noise)^-1 y.
     residual : float
         Relative residual of alpha.
-    tails : Tails
-        Distribution of the residuals of new observations, in predicted standard deviations.
     variance_by : {"auto", "exact", "samples", "cheap"}
         How variances are computed.
     variance_error : float
@@ -83,7 +80,6 @@ class ForestModel:
     present: npt.NDArray[np.bool_]
     alpha: Floats
     residual: float
-    tails: Tails
     variance_by: str
     variance_error: float
     seed: int
@@ -219,6 +215,57 @@ def _mean_inside(model: ForestModel, points: Points) -> Floats:
     total: Floats = np.zeros(points.inner.size)
     for part in model.forest.engine.each(read, _trees(model)):
         total += part
+    return total
+
+
+def find_rows(model: ForestModel, points: Points) -> Ints:
+    """The training row that each point inside the box coincides with in all trees, -1 if none.
+
+    Only rows that were observed once are found: others keep their run (`run_variances`). Trees
+    after the first are asked only about points that coincide with a row in all trees before.
+    """
+    found = np.full(points.inner.size, -1, np.int64)
+    some = np.arange(points.inner.size)
+    for t, trie in enumerate(model.forest.tries):
+        if not some.size:
+            break
+        if t == 0:
+            query = keys_of(model, points, t)
+        else:
+            query = sorted_keys(trie, select_codes(points.codes[t], some))
+        at = model.forest.engine.locate(trie.links, model.keys[t], query.keys, query.row_idx)
+        n_levels = trie.links.n_levels
+        ends = (at.leaves_at == n_levels) & (at.node < trie.n_rows)
+        alone = ends & (at.above < n_levels)
+        # Of rows that share a key, the search may return any; such rows have no run in this tree.
+        row = np.where(ends, -1, -2)
+        row[alone] = trie.row_idx[at.node[alone]]
+        here = np.empty(some.size, np.int64)
+        here[at.row_idx] = row
+        before = found[some]
+        same = (here >= -1) & ((here == before) | (here == -1) | (before == -1))
+        found[some] = np.where(same, np.maximum(here, before), -1)
+        some = some[same]
+    each = model.rows.weight if model.rows.copies is None else model.rows.copies
+    if each is not None:
+        found = np.where((found >= 0) & (each[np.maximum(found, 0)] > 1.0), -1, found)
+    return found
+
+
+def run_variances(model: ForestModel) -> Floats:
+    """Variance of the unbranched runs above each training row, summed over the trees, (n,).
+
+    Along its run a row has a tree to itself. Only the sum of its runs and its noise enters the
+    likelihood, so that data do not tell them apart. O(n T).
+    """
+
+    def runs(_: Engine, t: int) -> Floats:
+        trie, levels = model.forest.tries[t], model.forest.levels[t]
+        lcp = np.append(trie.links.lcp, -1)
+        parent = np.maximum(np.maximum(lcp[:-1], lcp[1:]), 0)
+        return np.asarray(trie.unsort(levels[parent] - levels[-1]))
+
+    total: Floats = np.sum(model.forest.engine.each(runs, _trees(model)), axis=0)
     return total
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.conditioning import (
-    calibrate_forest,
     check_extremes,
     condition_forest,
     move_model,
+    residuals_of,
 )
 from triegp.additive.fitted import FittedForest
 from triegp.additive.model import ForestModel, rank_for
@@ -35,7 +35,7 @@ from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import Settings as MixtureSettings
 from triegp.mixture.settings import settings_of
 from triegp.mixture.train import card_bytes, train_ensemble
-from triegp.models.interface import Trained
+from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run, silent
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
@@ -124,16 +124,21 @@ def _train(
     solver = None if engine.on_host else engine
     model = condition_forest(data, parameters, settings, seed, host, solver)
     model = replace(model, present=present)
+    residuals = None
     if settings.calibrated:
         try:
-            model = _learn_tails(model, data, parameters, mixed, n_held, settings, solver)
+            model, residuals = _leave_out(model, data, parameters, mixed, n_held, settings, solver)
         except KeyboardInterrupt:
             if not run.keep:
                 raise
             run.watch.interrupt()
             stopped = True
     run.progress("fits", 1, 1)
-    return _result(model, stages, stopped)
+    n_steps = sum(stage.n_steps for stage in stages)
+    diverged = any(stage.diverged for stage in stages)
+    looks = tuple(look for stage in stages for look in stage.nll_per_row)
+    fitted = FittedForest(model, looks, n_steps, diverged)
+    return Trained(fitted, stopped, n_steps, None if residuals is None else (residuals,))
 
 
 def _start(
@@ -180,7 +185,7 @@ def _run_stages(
     return found, stopped
 
 
-def _learn_tails(
+def _leave_out(
     model: ForestModel,
     data: EncodedRows,
     parameters: Parameters,
@@ -188,30 +193,23 @@ def _learn_tails(
     n_held: int,
     settings: Settings,
     solver: Engine | None,
-) -> ForestModel:
-    """The model with tails learned from the held-out rows, or from all rows if none are held out.
+) -> tuple[ForestModel, Residuals]:
+    """The model with what it learned for leave-one-out, and residuals for its calibration.
 
-    mixed: the rows in random order, the held-out ones last. From 60,000 rows on, leave-one-out uses
-    a forest conditioned on 20,000 rows. That avoids solves on all rows, and standardised residuals
-    hardly depend on the number of rows.
+    mixed: the rows in random order, the held-out ones last. From 60,000 rows on, residuals are
+    those of a forest conditioned on 20,000 rows. That avoids solves on all rows, and standardised
+    residuals hardly depend on the number of rows.
     """
+    fresh = np.zeros(mixed.size, bool)
+    fresh[mixed[mixed.size - n_held :]] = True
     if mixed.size < MANY_ROWS:
-        last = np.sort(mixed[mixed.size - n_held :]) if n_held else None
-        return calibrate_forest(model, last, move_model(model, data.codes, solver))
+        return residuals_of(model, fresh, move_model(model, data.codes, solver))
     some = np.append(mixed[: SOME_ROWS - n_held], mixed[mixed.size - n_held :])
     fewer = data.select(some)
     host = model.forest.engine
     small = condition_forest(fewer, parameters, settings, model.seed, host, solver)
-    last = np.arange(some.size - n_held, some.size)
-    calibrated = calibrate_forest(small, last, move_model(small, fewer.codes, solver))
-    return replace(model, tails=calibrated.tails)
-
-
-def _result(model: ForestModel, stages: Sequence[Stage], stopped: bool) -> Trained:
-    n_steps = sum(stage.n_steps for stage in stages)
-    diverged = any(stage.diverged for stage in stages)
-    looks = tuple(look for stage in stages for look in stage.nll_per_row)
-    return Trained(FittedForest(model, looks, n_steps, diverged), stopped, n_steps)
+    _, found = residuals_of(small, fresh[some], move_model(small, fewer.codes, solver))
+    return model, replace(found, rows=np.flatnonzero(model.present)[some])
 
 
 def _from_trained(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,15 @@ from scipy.linalg import cho_factor, cho_solve
 from triegp.additive.cheap import Cheap, cheap_variance, learn_cheap
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
-from triegp.additive.model import ForestModel, Points, forest_mean, joint_forest, solve_rows
+from triegp.additive.model import (
+    ForestModel,
+    Points,
+    find_rows,
+    forest_mean,
+    joint_forest,
+    run_variances,
+    solve_rows,
+)
 from triegp.additive.sampling import draw_prior
 
 Floats = npt.NDArray[np.float64]
@@ -149,24 +158,55 @@ def sample_tolerance(model: ForestModel) -> float:
 
 
 def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
-    """Mean and variance of a new observation at each training row given all other rows, (n,) each.
+    """Mean and variance of f at each training row given all other rows, (n,) each.
 
-    Rows of weight 0 are not included. For a row of weight c > 1, one of its c copies is left out.
+    Rows of weight 0 are not included. A row is left out with all of its copies.
     """
     known = with_diagonal(model).known_diagonal
     assert known is not None
     own = model.variance
     # Given the other rows, the variance of f lies between 0 and the prior variance.
     inverse = np.clip(known, 1.0 / (own + model.forest.prior_variance), 1.0 / own)
-    var = np.maximum(1.0 / inverse - own, 0.0)
-    mean = model.rows.y - model.alpha / inverse
-    noise = np.broadcast_to(model.rows.total_noise, own.shape)
-    if model.rows.weight is not None:
-        left = np.maximum(model.rows.weight - 1.0, 0.0)
-        gain = var * left / (var * left + noise)  # condition f on the remaining copies
-        mean = mean + gain * (model.rows.y - mean)
-        var = var * (1.0 - gain)
-    return mean, var + noise
+    return model.rows.y - model.alpha / inverse, np.maximum(1.0 / inverse - own, 0.0)
+
+
+class Apart(NamedTuple):
+    """f at points that coincide with training rows, if these rows' runs count as noise.
+
+    Attributes
+    ----------
+    points : int64 (r,)
+        Indices of these points.
+    mean, var : float64 (r,)
+        Mean and variance of f, with a new run.
+    extra : float64 (r,)
+        Excess of `var` over the posterior variance of f with the run of the training row.
+    """
+
+    points: npt.NDArray[np.int64]
+    mean: Floats
+    var: Floats
+    extra: Floats
+
+
+def stand_apart(model: ForestModel, points: Points) -> Apart:
+    """Predictions at points that coincide with a training row in all trees (`docs/notation.md`).
+
+    Write f = g + r at such a row, with r the sum of its runs. The target is g + r + noise, so that
+    r is noise as far as the data can tell, and a new observation has its own.
+    """
+    rows = find_rows(model, points)
+    near = np.flatnonzero(rows >= 0)
+    row = rows[near]
+    known = with_diagonal(model).known_diagonal
+    assert known is not None
+    own, runs = model.variance[row], run_variances(model)[row]
+    inverse = np.clip(known[row], 1.0 / (own + model.forest.prior_variance), 1.0 / own)
+    noise = own + runs
+    mean = model.rows.y[row] - noise * model.alpha[row]
+    var = np.maximum(noise - noise * noise * inverse, 0.0) + runs
+    extra = np.maximum(var - (own - own * own * inverse), 0.0)
+    return Apart(points.inner[near], mean, var, extra)
 
 
 def _exact_variance(model: ForestModel, points: Points) -> Floats:

@@ -102,7 +102,8 @@ class Walk:
         self._renew()
         if not self._solve() <= MAX_RESIDUAL or self._rows.known_noise is not None:
             return
-        square = float(self._y @ self._solution[:, 0]) / self._rows.count
+        square = float(self._y @ self._solution[:, 0]) + self._noisy.within
+        square /= self._rows.count
         if np.isfinite(square) and square > 1e-12:
             self.parameters = rescale(self.parameters, square)
             self._solution /= square
@@ -123,7 +124,7 @@ class Walk:
             self._probes,
             self._solution[:, 1:],
             self._rows.weight,
-            self._noisy.noise,
+            None if self._rows.weight is None else self._noisy.noise_offset,
         )
         self.parameters = self._optimiser.step(self.parameters, gradient)
         self.place(self.forest)

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -15,6 +16,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from triegp.calibration.folds import MOST_ROWS, cross_fit
+from triegp.calibration.model import CalibratedModel
+from triegp.calibration.stage import learn_stage
 from triegp.checks import random_generator
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
@@ -24,7 +28,6 @@ from triegp.estimators.inputs import (
     location_and_scale,
     read_rows,
     standardise,
-    unify_rows,
 )
 from triegp.estimators.parameters import (
     check_common,
@@ -33,6 +36,7 @@ from triegp.estimators.parameters import (
     share_budget,
 )
 from triegp.estimators.predictions import Predictor
+from triegp.estimators.repeats import Folded, fold_rows
 from triegp.estimators.streaming import Stream, check_batch, queue_rows
 from triegp.files.container import ModelFileError, read_file, write_file
 from triegp.files.state import (
@@ -52,6 +56,7 @@ Floats = npt.NDArray[np.float64]
 
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
+LEAST_COPIES = 0.01  # share of copies above which `fit` warns
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
 
 
@@ -89,7 +94,9 @@ class TreeGPRegressor(
 
     stopped_early_: bool
     n_evaluations_: int
+    weights: str
     _format: ClassVar[PartFormat]
+    _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
 
     @abstractmethod
     def _settings(self) -> Any:
@@ -98,6 +105,13 @@ class TreeGPRegressor(
     @abstractmethod
     def _encoders(self, rows: Rows, settings: Any) -> tuple[BitEncoder, ...]:
         """Fitted encoders, without shift."""
+
+    @abstractmethod
+    def _variants(self, settings: Any) -> Sequence[tuple[Any, Any]]:
+        """Settings to choose from if there are few rows, each with settings of a smaller model.
+
+        The first is `settings` itself. Nothing if the model is not to be calibrated.
+        """
 
     @abstractmethod
     def _train(
@@ -126,8 +140,9 @@ class TreeGPRegressor(
 
         Notes
         -----
-        Arrays on a device are copied to the host. Integer weights and repeated rows (same features,
-        targets and known noise) give the same bits, in any order of the rows.
+        Arrays on a device are copied to the host. Integer weights and repeated rows give the same
+        model to rounding, in any order of the rows. How repeated rows and weights are read is said
+        at the parameter `weights`.
         """
         if y is None:
             name = type(self).__name__
@@ -260,7 +275,7 @@ class TreeGPRegressor(
             feature_names=None if names is None else [str(name) for name in names],
             fitted=stream.fitted,
             kept=stream.kept,
-            index=stream.index,
+            observations=stream.observations,
         )
 
     def _restore(self, state: ModelState) -> None:
@@ -275,7 +290,7 @@ class TreeGPRegressor(
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
         self.__dict__.pop("_summary", None)
-        self._stream = Stream(state.fitted, state.kept, state.index)
+        self._stream = Stream(state.fitted, state.kept, state.observations)
         self._lock = threading.Lock()
 
     def _fit(
@@ -292,14 +307,16 @@ class TreeGPRegressor(
             feature_names = _feature_names(X)
         check_finite(data, feature_names)
         rows = read_rows(data, y, sample_weight, known_noise)
-        unified, index = unify_rows(rows)
-        encoders = self._encoders(unified, settings)
+        folded = fold_rows(rows, self.weights)
+        distinct = folded.rows
+        encoders = self._encoders(distinct, settings)
         for encoder in encoders if feature_names is not None else ():
             encoder.feature_names_in_ = feature_names
-        mean, scale = location_and_scale(unified.y, unified.weight)
+        counted = distinct if distinct.scatter is None else rows
+        mean, scale = location_and_scale(counted.y, counted.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         trained, ended_by = self._train_targets(
-            encoders, standardise(unified, mean, scale), settings
+            encoders, standardise(distinct, mean, scale), settings
         )
         stopped = any(part.stopped for part in trained)
         self._restore(
@@ -313,9 +330,10 @@ class TreeGPRegressor(
                 feature_names=None if feature_names is None else list(feature_names),
                 fitted=tuple(part.fitted for part in trained),
                 kept=kept,
-                index=index,
+                observations=folded.observations((rows.y - mean) / scale),
             )
         )
+        _tell_copies(folded, rows.n_rows)
         if stopped:
             warnings.warn(
                 f"training was ended by {ended_by}; the best found so far is kept",
@@ -323,6 +341,33 @@ class TreeGPRegressor(
                 stacklevel=3,
             )
         return self
+
+    def _train_calibrated(
+        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any, run: Run
+    ) -> Trained:
+        """Train one model for all targets of the rows, and calibrate it if it is to be."""
+        variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
+        optimism = (1.0,) * rows.n_targets
+        if variants:
+            small = [few for _, few in variants]
+            crossed = cross_fit(
+                lambda few, some, own: self._train(encoders, some, few, own), small, rows, run
+            )
+            settings, optimism = variants[crossed.best][0], crossed.optimism
+        trained = self._train(encoders, rows, settings, run)
+        if trained.residuals is None:
+            return trained
+        stages = tuple(
+            learn_stage(
+                rows.features,
+                trained.residuals[column],
+                run,
+                by_var=self._by_var,
+                optimism=optimism[column],
+            )
+            for column in range(rows.n_targets)
+        )
+        return trained._replace(fitted=CalibratedModel(trained.fitted, stages))
 
     def _train_targets(
         self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any
@@ -350,10 +395,23 @@ class TreeGPRegressor(
                 keep=parameters["on_interrupt"] == "keep",
                 engine=parameters["engine"],
             )
-            trained.append(self._train(encoders, rows.targets(group), settings, run))
+            trained.append(self._train_calibrated(encoders, rows.targets(group), settings, run))
             if watch.interrupted:
                 ended_by = "Ctrl-C"
         return trained, ended_by or f"time_budget of {budget} s"
+
+
+def _tell_copies(folded: Folded, n_rows: int) -> None:
+    """Warn if rows are copies of others."""
+    if folded.n_copies < max(2.0, LEAST_COPIES * n_rows):
+        return
+    warnings.warn(
+        f"{folded.n_copies:,} of the observations are copies of others: rows that repeat with "
+        "the same target, near-twins, or sample weights above 1. Each group of copies counts as "
+        "one observation of that weight; see weights= and the guide",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def load(path: str | Path) -> TreeGPRegressor:

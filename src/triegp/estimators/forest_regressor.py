@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -13,11 +14,14 @@ from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import Settings, check_settings
 from triegp.additive.train import train_forest
 from triegp.additive.variance import diagonal_samples
+from triegp.calibration.folds import N_FOLDS
+from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.base import TreeGPRegressor, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
+from triegp.files.calibration import calibrated
 from triegp.files.state import PartFormat
 from triegp.models.interface import Trained
 from triegp.models.run import Run
@@ -67,6 +71,12 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     outside : {"clip", "unrelated", "error"}, default="clip"
         Treatment of rows outside the training box: moved to its border, unrelated to all training
         rows, or a ValueError.
+    weights : {"frequency", "precision"}, default="frequency"
+        Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
+        rows at the same features never differ, neither weights nor repeated rows are independent
+        observations. They then count as one observation each, of relative precision, and `fit`
+        warns. "precision": a weight c divides the noise variance of one observation by c; weights
+        are scaled to mean 1.
     time_budget : float, optional
         Seconds after which training ends with the best found so far and a ConvergenceWarning; no
         limit by default. The solve on all rows comes after that and is not limited.
@@ -141,7 +151,8 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     prediction included.
     """
 
-    _format = PartFormat("forest", pack_forest, unpack_forest)
+    _by_var = False
+    _format = calibrated(PartFormat("forest", pack_forest, unpack_forest))
 
     def __init__(
         self,
@@ -157,6 +168,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         variance_error: float = 0.2,
         calibrated: bool = True,
         outside: str = "clip",
+        weights: str = "frequency",
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -176,6 +188,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.variance_error = variance_error
         self.calibrated = calibrated
         self.outside = outside
+        self.weights = weights
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
@@ -187,20 +200,19 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def forests_(self) -> tuple[FittedForest, ...]:
         """One per target; waiting rows are inserted first."""
-        return cast(tuple[FittedForest, ...], self._inserted().fitted)
+        return tuple(cast(FittedForest, base_of(part)) for part in self._inserted().fitted)
 
     @property
     def diverged_(self) -> bool:
         """Whether training stopped because the likelihood fell or solves failed."""
         check_is_fitted(self)
-        return any(part.diverged for part in cast(tuple[FittedForest, ...], self._stream.fitted))
+        return any(base_of(part).diverged for part in self._stream.fitted)
 
     @property
     def n_iter_(self) -> int:
         """Optimiser steps of the target that took most; at least 1."""
         check_is_fitted(self)
-        forests = cast(tuple[FittedForest, ...], self._stream.fitted)
-        return max(1, *(part.n_steps for part in forests))
+        return max(1, *(int(base_of(part).n_steps) for part in self._stream.fitted))
 
     @property
     def log_marginal_likelihood_error_(self) -> Any:
@@ -218,7 +230,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
             return text
-        models = [part.model for part in cast(tuple[FittedForest, ...], self._stream.fitted)]
+        models = [base_of(part).model for part in self._stream.fitted]
         noise = np.mean([model.new_noise for model in models])
         return (
             f"<{text} fitted: {self._describe_rows()}, {len(models[0].orders)} trees, "
@@ -249,6 +261,19 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
             precision=settings.precision,
             outside=self.outside,
         )
+
+    def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
+        if not settings.calibrated:
+            return []
+        few = max(4, settings.n_trees // N_FOLDS)
+        steps = sorted({settings.max_iter, settings.max_iter // 4, 0}, reverse=True)
+        return [
+            (
+                replace(settings, max_iter=n),
+                replace(settings, max_iter=n, n_trees=min(few, settings.n_trees)),
+            )
+            for n in steps
+        ]
 
     def _train(
         self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run

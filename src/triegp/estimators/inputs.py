@@ -1,4 +1,4 @@
-"""Checks of targets, weights and known noise; one form for weights and copies; standardisation."""
+"""Checks of targets, weights and known noise; standardisation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import float_array, non_negative_vector
-from triegp.encoding.precision import hash_rows
-from triegp.encoding.reading import row_blocks
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-MAX_COPIES = 20  # per distinct row, on average: beyond, copies are folded into weights
 
 
 def read_rows(
@@ -79,63 +74,6 @@ def copy_rows(rows: Rows) -> Rows:
     return Rows(rows.y.copy(), known, weight, X)
 
 
-def unify_rows(rows: Rows) -> tuple[Rows, Ints | None]:
-    """Bring weighted rows and repeated rows into one form; drop rows of weight 0.
-
-    Training then does not depend on the order of such rows, and a row of weight 2 equals a row that
-    appears twice. Rows that are all different and have no weights are returned unchanged. Otherwise
-    the result is in lexicographic order of features, targets and known noise:
-
-    * If all weights are integers, a row of weight c becomes c rows without weights. Evaluations
-      without weights are faster, and random draws of rows treat copies as the rows they are.
-    * If there are fractions, or more than 20 copies per distinct row on average, equal rows are
-      folded into one whose weight is their sum.
-
-    Parameters
-    ----------
-    rows : Rows
-        With features; y (n, k).
-
-    Returns
-    -------
-    rows : Rows
-        The same data in the form above.
-    index : int64 (n,) or None
-        For each input row its index in the output (of its first copy), -1 if its weight is 0; None
-        if the rows are returned unchanged.
-
-    Notes
-    -----
-    O(n d) to find equal rows by their hashes, O(n log n (d + k)) to sort them.
-    """
-    weight = rows.weight
-    if weight is not None and (weight == 1.0).all():
-        weight = None
-    if weight is None and not _has_equal_rows(rows):
-        return replace(rows, weight=None), None
-    kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
-    columns = [*rows.features.T, *rows.y.T]
-    if rows.known_noise is not None:
-        columns.append(rows.known_noise)
-    order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
-    is_first = np.zeros(order.size, bool)
-    is_first[0] = True
-    for column in columns:
-        is_first[1:] |= column[order[1:]] != column[order[:-1]]
-    if weight is None and is_first.all():  # two hashes agreed by chance
-        return replace(rows, weight=None), None
-    group = np.cumsum(is_first) - 1
-    count = np.bincount(group, None if weight is None else weight[order]).astype(np.float64)
-    distinct = order[is_first]
-    index = np.full(rows.n_rows, -1, np.int64)
-    if (count == np.floor(count)).all() and count.sum() <= MAX_COPIES * count.size:
-        copies = count.astype(np.int64)
-        index[order] = (np.cumsum(copies) - copies)[group]
-        return replace(rows, weight=None).select(np.repeat(distinct, copies)), index
-    index[order] = group
-    return replace(rows.select(distinct), weight=count), index
-
-
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of each target, (k,) each.
 
@@ -156,18 +94,5 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
     """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
     known = None if rows.known_noise is None else rows.known_noise[:, None] / scale / scale
-    return replace(rows, y=(rows.y - mean) / scale, known_noise=known)
-
-
-def _has_equal_rows(rows: Rows) -> bool:
-    """Whether two rows are equal in features, targets and known noise, by 64-bit hashes."""
-    n_rows, n_features = rows.features.shape
-    hashes = np.empty(n_rows, np.uint64)
-    for some in row_blocks(n_rows, n_features):
-        parts = [rows.features[some].T, rows.y[some].T]
-        if rows.known_noise is not None:
-            parts.append(rows.known_noise[None, some])
-        columns = np.concatenate([part.astype(np.float64) for part in parts]) + 0.0  # -0 is 0
-        hashes[some] = hash_rows(columns.view(np.uint64))
-    hashes.sort()
-    return bool((hashes[1:] == hashes[:-1]).any())
+    scatter = None if rows.scatter is None else rows.scatter / scale / scale
+    return replace(rows, y=(rows.y - mean) / scale, known_noise=known, scatter=scatter)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from triegp.calibration.folds import N_FOLDS
+from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.base import TreeGPRegressor, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
+from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, unpack_ensemble
 from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
@@ -76,6 +80,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         Temperature for mixture="softmax": 0.01 by default.
     multi_target : {"own", "shared"}, default="own"
         Whether each column of y trains its own orders and weights, or all share one set.
+    weights : {"frequency", "precision"}, default="frequency"
+        Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
+        rows at the same features never differ, neither weights nor repeated rows are independent
+        observations. They then count as one observation each, of relative precision, and `fit`
+        warns. "precision": a weight c divides the noise variance of one observation by c; weights
+        are scaled to mean 1.
     time_budget : float, optional
         Seconds after which training ends with the best found so far and a ConvergenceWarning; no
         limit by default.
@@ -141,7 +151,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     exactly, from one member drawn by weight, in O(K (n + m) + m n_samples).
     """
 
-    _format = PartFormat("ensemble", pack_ensemble, unpack_ensemble)
+    _by_var = True
+    _format = calibrated(PartFormat("ensemble", pack_ensemble, unpack_ensemble))
 
     def __init__(
         self,
@@ -162,6 +173,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         mixture: str | None = None,
         temperature: float | None = None,
         multi_target: str = "own",
+        weights: str = "frequency",
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -186,6 +198,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.mixture = mixture
         self.temperature = temperature
         self.multi_target = multi_target
+        self.weights = weights
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
@@ -197,13 +210,13 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:
         """One per target, or one for all; waiting rows are inserted first."""
-        return cast(tuple[Ensemble, ...], self._inserted().fitted)
+        return tuple(cast(Ensemble, base_of(part)) for part in self._inserted().fitted)
 
     @property
     def n_iter_(self) -> int:
         """Optimiser steps of the member that took most; at least 1."""
         check_is_fitted(self)
-        ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
+        ensembles = [cast(Ensemble, base_of(part)) for part in self._stream.fitted]
         steps = [member.trained.n_iter for part in ensembles for member in part.members]
         known = [n for n in steps if n is not None]
         if len(known) < len(steps):
@@ -214,7 +227,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
             return text
-        ensembles = cast(tuple[Ensemble, ...], self._stream.fitted)
+        ensembles = [cast(Ensemble, base_of(part)) for part in self._stream.fitted]
         members = [member for ensemble in ensembles for member in ensemble.members]
         noise = [m.posteriors[0].new_noise for m in members]
         return (
@@ -237,6 +250,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         check_encoders(encoders, settings)
         return encoders
 
+    def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
+        if settings.mixture != "calibrated":
+            return []
+        few = max(2, settings.n_members // N_FOLDS)
+        return [(settings, replace(settings, n_members=min(few, settings.n_members)))]
+
     def _train(
         self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run
     ) -> Trained:
@@ -244,4 +263,4 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)
-        return [importances(cast(Ensemble, t.fitted), t.column) for t in self._targets()]
+        return [importances(cast(Ensemble, base_of(t.fitted)), t.column) for t in self._targets()]

@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 MULTI_TARGETS = ("own", "shared")
 ON_INTERRUPT = ("raise", "keep")
+WEIGHTS = ("frequency", "precision")
 
 
 def check_common(parameters: dict[str, Any]) -> None:
@@ -27,6 +28,7 @@ def check_common(parameters: dict[str, Any]) -> None:
     one_of("outside", parameters["outside"], OUTSIDE)
     boolean("keep_rows", parameters["keep_rows"])
     one_of("multi_target", parameters.get("multi_target", "own"), MULTI_TARGETS)
+    one_of("weights", parameters["weights"], WEIGHTS)
     one_of("on_interrupt", parameters["on_interrupt"], ON_INTERRUPT)
     if parameters["time_budget"] is not None:
         positive_number("time_budget", parameters["time_budget"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,7 @@ class Predictor:
         """
         stream = self._inserted()
         mean, std = zip(*map(units.loo_moments, self._targets(stream)), strict=True)
-        return self._shape(_each_row(stream, mean)), self._shape(_each_row(stream, std))
+        return self._shape(mean), self._shape(std)
 
     def loo_log_density(self) -> Any:
         """Leave-one-out log density of each training target, (n,) or (n, n_targets).
@@ -209,8 +210,7 @@ class Predictor:
         NaN for rows of weight 0.
         """
         stream = self._inserted()
-        density = [units.loo_log_density(target) for target in self._targets(stream)]
-        return self._shape(_each_row(stream, density))
+        return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
 
     @property
     def rows_(self) -> Rows | None:
@@ -266,14 +266,19 @@ class Predictor:
         stream: the models to use, by default the current ones. A method that uses more than this
         list takes the stream once: another thread may add rows in between.
         """
-        fitted = (stream or self._inserted()).fitted
+        stream = stream or self._inserted()
+        fitted, observations = stream.fitted, stream.observations
         shared = len(fitted) == 1
-        return [
-            Target(fitted[0 if shared else t], t if shared else 0, mean, scale)
-            for t, (mean, scale) in enumerate(
-                zip(self.target_mean_.tolist(), self.target_scale_.tolist(), strict=True)
-            )
-        ]
+        targets = []
+        for t, (mean, scale) in enumerate(
+            zip(self.target_mean_.tolist(), self.target_scale_.tolist(), strict=True)
+        ):
+            own = observations
+            if own is not None and not shared:
+                own = replace(own, y=own.y[:, [t]])
+            part, column = (fitted[0], t) if shared else (fitted[t], 0)
+            targets.append(Target(part, column, mean, scale, own))
+        return targets
 
     def _summarise(self) -> tuple[Any, float]:
         """Log marginal likelihood and leave-one-out score; computed on first use."""
@@ -283,7 +288,7 @@ class Predictor:
             targets = self._targets(stream)
             evidence = [units.log_marginal_likelihood(target) for target in targets]
             density = np.sum([units.loo_log_density(target) for target in targets], axis=0)
-            _, weight = stream.fitted[0].observed(0)
+            weight = targets[0].observed()[1]
             if weight is not None:  # leave-one-out is NaN for rows of weight 0
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
@@ -294,15 +299,3 @@ class Predictor:
     def _shape(self, values: Sequence[Floats]) -> Floats:
         """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
-
-
-def _each_row(stream: Stream, values: Sequence[Floats]) -> list[Floats]:
-    """Convert values per row of the models, one array per target, to the rows as passed."""
-    _, weight = stream.fitted[0].observed(0)
-    out = []
-    for column in values:
-        found = column if weight is None else np.where(weight > 0, column, np.nan)
-        if stream.index is not None:
-            found = np.where(stream.index >= 0, found[stream.index], np.nan)
-        out.append(found)
-    return out

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.inputs import standardise
 from triegp.models.interface import Fitted
+from triegp.models.repeats import Observations
 from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MAX_BATCHES = 256  # waiting batches beyond this number are joined into one
 
@@ -37,22 +37,22 @@ class Stream:
         One for all targets, or one for each.
     kept : Rows or None
         All rows inserted so far, as they were passed; None if they are not kept.
-    index : int64 (n,) or None
-        For each of these rows, its row in the models, -1 if it has weight 0; None if they are the
-        same.
+    observations : Observations or None
+        These rows as they were passed, if several may share a row of the models; None if they are
+        the rows of the models.
     waiting : tuple of Rows
         Batches that are checked but not inserted yet, as they were passed.
     """
 
     fitted: tuple[Fitted, ...]
     kept: Rows | None
-    index: Ints | None = None
+    observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
 
     @property
     def n_rows(self) -> int:
         """Number of rows passed, without those that wait."""
-        return self.fitted[0].n_rows if self.index is None else int(self.index.size)
+        return self.fitted[0].n_rows if self.observations is None else self.observations.n_rows
 
 
 def queue_rows(stream: Stream, batch: Rows) -> Stream:
@@ -72,13 +72,13 @@ def insert_waiting(stream: Stream, mean: Floats, scale: Floats) -> Stream:
         return stream
     batch = join_rows(stream.waiting)
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
-    index = stream.index
-    if index is not None:
-        first = stream.fitted[0].n_rows
-        index = np.append(index, np.arange(first, first + batch.n_rows))
     rows = standardise(batch, mean, scale)
+    observations = stream.observations
+    if observations is not None:
+        observations = _append(observations, rows, stream.fitted[0].n_rows)
     pairs = zip(stream.fitted, _groups(stream.fitted), strict=True)
-    return Stream(tuple(part.insert(rows.targets(group)) for part, group in pairs), kept, index)
+    fitted = tuple(part.insert(rows.targets(group)) for part, group in pairs)
+    return Stream(fitted, kept, observations)
 
 
 def check_batch(
@@ -100,6 +100,20 @@ def check_batch(
     rows = standardise(batch, mean, scale)
     for part, group in zip(fitted, _groups(fitted), strict=True):
         part.check(rows.targets(group))
+
+
+def _append(observations: Observations, rows: Rows, first: int) -> Observations:
+    """Observations followed by new rows, each of which is a row of the models from `first` on."""
+    weight = observations.weight
+    if weight is not None or rows.weight is not None:
+        old = np.ones(observations.n_rows) if weight is None else weight
+        weight = np.append(old, np.ones(rows.n_rows) if rows.weight is None else rows.weight)
+    return replace(
+        observations,
+        index=np.append(observations.index, np.arange(first, first + rows.n_rows)),
+        y=np.concatenate([observations.y, rows.y]),
+        weight=weight,
+    )
 
 
 def _groups(fitted: Sequence[Fitted]) -> list[list[int]]:

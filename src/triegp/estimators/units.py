@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from triegp.models.distribution import PredictiveDistribution, log_density, quantiles
 from triegp.models.interface import Array, Fitted
+from triegp.models.repeats import Observations
 
 Floats = npt.NDArray[np.float64]
 BLOCK_ROWS = 1 << 16  # rows predicted at a time
@@ -24,13 +25,26 @@ BLOCK_ROWS = 1 << 16  # rows predicted at a time
 class Target:
     """One target of an estimator: its model, its column in that model, and its units.
 
-    y = mean + scale * standardised y.
+    y = mean + scale * standardised y. Observations are the training rows as they were passed, None
+    if they are those of the model.
     """
 
     fitted: Fitted
     column: int
     mean: float
     scale: float
+    observations: Observations | None = None
+
+    def observed(self) -> tuple[Floats, Floats | None]:
+        """Standardised training targets (n,) as passed, and their weights, 0 if not used."""
+        if self.observations is None:
+            return self.fitted.observed(self.column)
+        used = self.observations.index >= 0
+        weight = self.observations.weight
+        if weight is None and used.all():
+            return self.observations.y[:, self.column], None
+        weight = np.where(used, 1.0 if weight is None else weight, 0.0)
+        return self.observations.y[:, self.column], weight
 
 
 def predict_mean(targets: Sequence[Target], X: Array, *, latent: bool) -> list[Floats]:
@@ -119,19 +133,19 @@ def sample(
 
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
     """Leave-one-out mean and standard deviation of the training targets, (n,) each."""
-    return _moments(target, target.fitted.leave_one_out(target.column))
+    return _moments(target, target.fitted.leave_one_out(target.column, target.observations))
 
 
 def loo_log_density(target: Target) -> Floats:
     """Leave-one-out log density of the training targets, (n,)."""
-    y, _ = target.fitted.observed(target.column)
-    return _log_density(target, target.fitted.leave_one_out(target.column), y)
+    y, _ = target.observed()
+    left = target.fitted.leave_one_out(target.column, target.observations)
+    return _log_density(target, left, y)
 
 
 def log_marginal_likelihood(target: Target) -> float:
     """Log marginal likelihood of the training targets."""
-    y, weight = target.fitted.observed(target.column)
-    count = y.size if weight is None else float(weight.sum())
+    count = target.fitted.n_observations
     return target.fitted.log_evidence(target.column) - count * float(np.log(target.scale))
 
 

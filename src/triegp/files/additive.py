@@ -12,11 +12,16 @@ from triegp.additive.fitted import FittedForest
 from triegp.additive.forest import Forest
 from triegp.additive.model import ForestModel
 from triegp.additive.settings import VARIANCES, check_variance_error
-from triegp.additive.tails import Tails
 from triegp.checks import one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
-from triegp.files.contents import check_array, check_index, check_sorted_rows, check_stored_order
+from triegp.files.contents import (
+    check_array,
+    check_counts,
+    check_index,
+    check_sorted_rows,
+    check_stored_order,
+)
 from triegp.tree.rows import Rows
 from triegp.tree.trie import link_rows
 
@@ -33,11 +38,15 @@ def pack_forest(
         "noise": model.rows.total_noise,
         "present": model.present,
         "alpha": model.alpha,
-        "tails": np.stack([model.tails.weight, model.tails.factor]),
         "looks": np.array(fitted.nll_per_row),
     }
-    if model.rows.weight is not None:
-        arrays["weight"] = model.rows.weight
+    for name, part in (
+        ("row_weight", model.rows.weight),
+        ("copies", model.rows.copies),
+        ("scatter", None if model.rows.scatter is None else model.rows.scatter[None]),
+    ):
+        if part is not None:
+            arrays[name] = part
     if model.known_diagonal is not None:
         arrays["diagonal"] = model.known_diagonal
     for t, (encoder, order) in enumerate(zip(model.encoders, model.orders, strict=True)):
@@ -69,20 +78,18 @@ def unpack_forest(
     y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
     n = y.size
     noise = check_array(arrays, f"{prefix}.noise", np.float64, (n,))
-    weight = diagonal = None
-    if f"{prefix}.weight" in arrays:
-        weight = check_array(arrays, f"{prefix}.weight", np.float64, (n,))
+    diagonal = None
+    if f"{prefix}.weight" in arrays:  # before format version 3
+        arrays = arrays | {f"{prefix}.row_weight": arrays[f"{prefix}.weight"]}
+    counts = check_counts(arrays, prefix, (1, n))[0]
     if f"{prefix}.diagonal" in arrays:
         diagonal = check_array(arrays, f"{prefix}.diagonal", np.float64, (n,))
-    for name, values in (("noise", noise), ("weight", weight), ("diagonal", diagonal)):
+    for name, values in (("noise", noise), ("row_weight", counts.weight), ("diagonal", diagonal)):
         if values is not None and not ((values > 1e-30) & (values < 1e30)).all():
             raise ValueError(f"{prefix}.{name} must lie between 1e-30 and 1e30")
     present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
     if int(present.sum()) != n:
         raise ValueError(f"{prefix}.present must be True for {n} rows, got {int(present.sum())}")
-    tails = check_array(arrays, f"{prefix}.tails", np.float64, (2, None))
-    if tails.min() < 0 or abs(tails[0].sum() - 1.0) > 1e-6 or tails[1].min() <= 0:
-        raise ValueError(f"{prefix}.tails must be weights that sum to 1 and positive factors")
     own, orders, tries, keys = [], [], [], []
     for t, which in enumerate(facts["encoders"]):
         encoder = check_index("encoder", which, encoders)
@@ -99,11 +106,10 @@ def unpack_forest(
         noise=positive_number("noise", facts["noise"]),
         forest=Forest.of(tries, [order.levels for order in orders]),
         keys=tuple(keys),
-        rows=Rows(y, weight=weight, noise=noise),
+        rows=Rows(y, noise=noise, **counts._asdict()),
         present=present,
         alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
         residual=float(facts["residual"]),
-        tails=Tails(tails[0], tails[1]),
         variance_by=one_of("variance", facts["variance"], VARIANCES),
         variance_error=check_variance_error(facts["error"]),
         seed=whole_number("seed", facts["seed"], 0),

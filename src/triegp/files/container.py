@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 FORMAT = "triegp"
-VERSION = 2  # 1: before `tol`, `init` and the number of steps
+VERSION = 3  # 2: before calibration as a stage; 1: before `tol`, `init` and the number of steps
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -84,12 +84,44 @@ def check_sorted_rows(
     return row_idx, lcp, keys
 
 
-def check_noisy_rows(
-    y: Floats, arrays: Arrays, name: str, weight: Floats | None, dtype: np.dtype[Any]
-) -> Rows:
-    """Rows of targets, noise and weights; raises ValueError outside the range of `dtype`.
+class Counts(NamedTuple):
+    """Weights, copies and scatter of the rows of one target, as in `Rows`."""
 
-    y and weight must be known to be finite.
+    weight: Floats | None
+    copies: Floats | None
+    scatter: Floats | None
+
+
+def check_counts(arrays: Arrays, prefix: str, shape: tuple[int, ...]) -> list[Counts]:
+    """Weights, copies and scatter of each target; raises ValueError for negative ones.
+
+    shape: number of targets, number of rows. Scatter differs between targets, the others do not.
+    """
+    found: dict[str, Floats | None] = {}
+    for name, own in (("row_weight", shape[1:]), ("copies", shape[1:]), ("scatter", shape)):
+        found[name] = None
+        if f"{prefix}.{name}" in arrays:
+            values = check_array(arrays, f"{prefix}.{name}", np.float64, own)
+            if values.min() < 0 or values.max() > 1e300:
+                raise ValueError(f"{prefix}.{name} must not be negative, and at most 1e300")
+            found[name] = values
+    if found["row_weight"] is None and (
+        found["copies"] is not None or found["scatter"] is not None
+    ):
+        raise ValueError(f"{prefix}.copies and {prefix}.scatter require {prefix}.row_weight")
+    scatter = found["scatter"]
+    return [
+        Counts(found["row_weight"], found["copies"], None if scatter is None else scatter[t])
+        for t in range(shape[0])
+    ]
+
+
+def check_noisy_rows(
+    y: Floats, arrays: Arrays, name: str, counts: Counts, dtype: np.dtype[Any]
+) -> Rows:
+    """Rows of targets, noise and counts; raises ValueError outside the range of `dtype`.
+
+    y and counts must be known to be finite.
     """
     smallest, largest, furthest = RANGES[dtype]
     noise = check_array(arrays, name, np.float64, (None,))
@@ -97,9 +129,7 @@ def check_noisy_rows(
         raise ValueError(f"{name} must have 1 or {y.size} entries, got {noise.size}")
     if np.abs(y).max() > furthest or noise.min() < smallest or noise.max() > largest:
         raise ValueError(f"{name} and the targets must lie in the range of messages in {dtype}")
-    if weight is not None and weight.min() < 0:
-        raise ValueError("row_weight must not be negative")
-    rows = Rows(y, weight=weight, noise=noise)
+    rows = Rows(y, noise=noise, **counts._asdict())
     refuse_zero_weights(rows)
     return rows
 

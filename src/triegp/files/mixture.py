@@ -13,6 +13,7 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
     check_array,
+    check_counts,
     check_index,
     check_mixing,
     check_noisy_rows,
@@ -43,6 +44,10 @@ def pack_ensemble(
     arrays[f"{prefix}.targets"] = np.stack([posterior.rows.y for posterior in first])
     if first[0].rows.weight is not None:
         arrays[f"{prefix}.row_weight"] = first[0].rows.weight
+    if first[0].rows.copies is not None:
+        arrays[f"{prefix}.copies"] = first[0].rows.copies
+    if first[0].rows.scatter is not None:
+        arrays[f"{prefix}.scatter"] = np.stack([np.asarray(part.rows.scatter) for part in first])
     members = []
     for k, member in enumerate(ensemble.members):
         name = f"{prefix}.{k}"
@@ -68,7 +73,7 @@ def pack_ensemble(
                 "converged": member.trained.converged,
             }
         )
-    return {"members": members}, arrays
+    return {"members": members, "apart": ensemble.apart}, arrays
 
 
 def unpack_ensemble(
@@ -79,9 +84,7 @@ def unpack_ensemble(
     Everything that the engines rely on is checked first, since a file may contain anything.
     """
     targets = check_array(arrays, f"{prefix}.targets", np.float64, (None, None))
-    weight = None
-    if f"{prefix}.row_weight" in arrays:
-        weight = check_array(arrays, f"{prefix}.row_weight", np.float64, targets.shape[1:])
+    shared = check_counts(arrays, prefix, targets.shape)
     mixing = check_array(
         arrays, f"{prefix}.weight", np.float64, (targets.shape[0], len(header["members"]))
     )
@@ -103,7 +106,7 @@ def unpack_ensemble(
                 keys,
                 order,
                 positive_number("noise", facts["noise"]),
-                check_noisy_rows(y, arrays, f"{name}.noise.{t}", weight, dtype),
+                check_noisy_rows(y, arrays, f"{name}.noise.{t}", shared[t], dtype),
                 dtype,
             )
             for t, y in enumerate(targets)
@@ -120,4 +123,4 @@ def unpack_ensemble(
         Calibration(weight, *numbers)
         for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
     )
-    return Ensemble(tuple(members), calibrations)
+    return Ensemble(tuple(members), calibrations, bool(header.get("apart", False)))

@@ -15,11 +15,11 @@ from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.files.contents import check_array, check_training_rows
 from triegp.models.interface import Fitted
+from triegp.models.repeats import Observations
 from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class ModelState:
         One for all targets, or one for each.
     kept : Rows or None
         All rows passed to `fit` and `partial_fit`, unchanged; None if they are not kept.
-    index : int64 (n,) or None
-        For each row passed, its row in the models, -1 if it has weight 0; None if they are the
-        same.
+    observations : Observations or None
+        The rows as they were passed, if several may share a row of the models; None if they are
+        the rows of the models.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -79,7 +79,7 @@ class ModelState:
     feature_names: list[str] | None
     fitted: tuple[Fitted, ...]
     kept: Rows | None
-    index: Ints | None
+    observations: Observations | None
 
 
 def pack_model(
@@ -108,8 +108,12 @@ def pack_model(
         facts, own = kind.pack(fitted, f"{kind.name}.{k}", state.encoders)
         header[f"{kind.name}s"].append(facts)
         arrays |= own
-    if state.index is not None:
-        arrays["rows.index"] = state.index
+    if state.observations is not None:
+        arrays["rows.index"] = state.observations.index
+        arrays["rows.standardised"] = state.observations.y
+        if state.observations.weight is not None:
+            arrays["rows.counted"] = state.observations.weight
+        header["copies"] = state.observations.copies
     if training_data:
         if state.kept is None:
             raise ValueError("training_data=True requires a model fitted with keep_rows=True")
@@ -144,12 +148,10 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     n_rows = _count_rows(parts, n_targets, kind.name)
     if one_dimensional and n_targets != 1:
         raise ValueError(f"one_dimensional requires one target, got {n_targets}")
-    index = None
+    observations = None
     if "rows.index" in arrays:
-        index = check_array(arrays, "rows.index", np.int64, (None,))
-        if index.min() < -1 or index.max() >= n_rows:
-            raise ValueError(f"rows.index must lie between -1 and {n_rows - 1}")
-        n_rows = index.size
+        observations = _unpack_observations(header, arrays, parts, n_rows)
+        n_rows = observations.n_rows
     kept = None
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, n_features, n_targets)
@@ -165,8 +167,29 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         feature_names=header["feature_names"],
         fitted=parts,
         kept=kept,
-        index=index,
+        observations=observations,
     )
+
+
+def _unpack_observations(
+    header: dict[str, Any], arrays: Arrays, parts: tuple[Fitted, ...], n_rows: int
+) -> Observations:
+    """The rows as they were passed; before format version 3 only their index was stored."""
+    index = check_array(arrays, "rows.index", np.int64, (None,))
+    if index.min() < -1 or index.max() >= n_rows:
+        raise ValueError(f"rows.index must lie between -1 and {n_rows - 1}")
+    if "rows.standardised" not in arrays:
+        columns = [part.observed(j)[0] for part in parts for j in range(part.n_targets)]
+        row = np.maximum(index, 0)
+        return Observations(index, np.stack([y[row] for y in columns], axis=1), None, True)
+    n_targets = sum(part.n_targets for part in parts)
+    y = check_array(arrays, "rows.standardised", np.float64, (index.size, n_targets))
+    weight = None
+    if "rows.counted" in arrays:
+        weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
+        if weight.min() < 0:
+            raise ValueError("rows.counted must not be negative")
+    return Observations(index, y, weight, bool(header["copies"]))
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:
@@ -208,7 +231,7 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
 
 
 def upgrade_header(header: dict[str, Any]) -> dict[str, Any]:
-    """Convert a header of format version 1 to version 2; newer headers are returned unchanged.
+    """Convert a header of format version 1; newer headers are returned unchanged.
 
     Version 1 did not store the optimiser's steps, `n_iter`.
     """

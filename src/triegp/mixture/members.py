@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,18 @@ from triegp.encoding.grids import encode_grids
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.interface import Residuals
+from triegp.models.repeats import Observations, add_others, find_others
 from triegp.tree.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
 from triegp.tree.order import BitOrder
-from triegp.tree.posterior import Posterior, insert_sorted, leave_one_out, log_evidence, predict
+from triegp.tree.posterior import (
+    Posterior,
+    insert_sorted,
+    leave_one_out,
+    log_evidence,
+    predict,
+    run_variance,
+)
 from triegp.tree.rows import Rows, add_noise, check_range
 from triegp.tree.trie import insert_rows
 
@@ -43,10 +52,22 @@ class Ensemble:
     """Members, and one calibration of their mixture per target; implements `Fitted`.
 
     All members are conditioned on the same rows.
+
+    Attributes
+    ----------
+    members : tuple of Member
+        The trees.
+    calibrations : tuple of Calibration
+        One per target.
+    apart : bool
+        Whether the unbranched run above a row that was observed once counts as noise, so that a
+        new observation at the same key has it anew (`docs/notation.md`). The paper counts it as
+        function.
     """
 
     members: tuple[Member, ...]
     calibrations: tuple[Calibration, ...]
+    apart: bool = False
 
     @property
     def n_targets(self) -> int:
@@ -58,6 +79,11 @@ class Ensemble:
         """Number of training rows."""
         return self.members[0].posteriors[0].n_rows
 
+    @property
+    def n_observations(self) -> float:
+        """Number of observations in the likelihood of one target."""
+        return self.members[0].posteriors[0].rows.count
+
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
         engine = self.members[0].posteriors[0].trie.engine
@@ -66,16 +92,32 @@ class Ensemble:
     def predict(
         self, points: list[Codes], column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
-        """Predictive distribution at m new rows; variances are 0 without `var`. O(K m)."""
-        means, variances = [], []
-        for member, own in zip(self.members, points, strict=True):
-            posterior = member.posteriors[column]
-            part = predict(posterior, own, var=var)
-            noise = 0.0 if latent else posterior.new_noise
-            means.append(part.mean)
-            variances.append(np.zeros_like(part.mean) if part.var is None else part.var + noise)
+        """Predictive distribution at m new rows; variances are 0 without `var`. O(K m).
+
+        If runs count as noise, the distribution of the function is one Gaussian around the average
+        of the means. By the ambiguity decomposition, the squared error of an average is the mean
+        squared error of the members less the spread of their means, here at least a third of it.
+        """
         mixed = self.calibrations[column]
-        return temper(mixed, np.stack(means), np.stack(variances), latent=latent)
+        posteriors = [member.posteriors[column] for member in self.members]
+        parts = [
+            predict(posterior, own, var=var, apart=self.apart)
+            for posterior, own in zip(posteriors, points, strict=True)
+        ]
+        mean = np.stack([part.mean for part in parts])
+        if not var:
+            return temper(mixed, mean, np.zeros_like(mean), latent=latent)
+        total = np.stack([np.asarray(part.var) for part in parts])
+        if not latent:
+            noise = np.array([posterior.new_noise for posterior in posteriors])
+            return temper(mixed, mean, total + noise[:, None])
+        if not self.apart:
+            return temper(mixed, mean, total, latent=True)
+        average = mixed.weight @ mean
+        own = mixed.weight @ (total - np.stack([np.asarray(part.run) for part in parts]))
+        spread = mixed.weight @ np.square(mean - average)
+        error = np.maximum(own - spread, own / 3.0)
+        return PredictiveDistribution(np.ones(1), average[None], error[None])
 
     def predict_covariance(
         self, points: list[Codes], column: int, *, latent: bool
@@ -86,12 +128,13 @@ class Ensemble:
         """
         joints, noise = self._joints(points, column)
         mixed = self.calibrations[column]
-        means = np.stack([joint_mean(joint) for joint in joints])
+        means = np.stack([joint.mean for joint in joints])
         mean = mixed.weight @ means
         cov, within = np.zeros((mean.size, mean.size)), np.zeros(mean.size)
         for weight, eps, joint, own in zip(mixed.weight, noise, joints, means, strict=True):
             apart = mixed.shrink * (own - mean)
-            part = mixed.scale * dense_covariance(joint)
+            part = mixed.scale * dense_covariance(joint.points)
+            part[np.diag_indices_from(part)] += mixed.scale * joint.extra
             if not latent:
                 part[np.diag_indices_from(part)] += mixed.scale * eps
             cov += weight * (part + np.outer(apart, apart))
@@ -119,7 +162,7 @@ class Ensemble:
         """
         joints, noise = self._joints(points, column)
         mixed = self.calibrations[column]
-        means = np.stack([joint_mean(joint) for joint in joints])
+        means = np.stack([joint.mean for joint in joints])
         mean = mixed.weight @ means
         chosen = rng.choice(noise.size, size=n_samples, p=mixed.weight)
         out = np.empty((mean.size, n_samples))
@@ -127,9 +170,10 @@ class Ensemble:
             mine = np.flatnonzero(chosen == k)
             if not mine.size:
                 continue
-            draws = draw_samples(joint, mine.size, rng) - own[:, None]
-            if not latent:
-                draws += np.sqrt(eps) * rng.standard_normal(draws.shape)
+            draws = draw_samples(joint.points, mine.size, rng) - joint_mean(joint.points)[:, None]
+            more = joint.extra + (0.0 if latent else eps)
+            if more.any():
+                draws += np.sqrt(more)[:, None] * rng.standard_normal(draws.shape)
             centre = mean + mixed.shrink * (own - mean)
             out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
         if not latent and mixed.outlier:
@@ -138,9 +182,34 @@ class Ensemble:
             out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
         return out
 
-    def leave_one_out(self, column: int) -> PredictiveDistribution:
+    def leave_one_out(
+        self, column: int, observations: Observations | None = None
+    ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; noise included. O(K n)."""
-        return temper(self.calibrations[column], *loo_members(self.members, column))
+        left = leave_out_members(self.members, column, run=self.apart)
+        if observations is None:
+            return temper(self.calibrations[column], left.mean, left.var + left.noise)
+        row = np.maximum(observations.index, 0)
+        noise = np.broadcast_to(left.noise, left.mean.shape)[:, row]
+        others = find_others(observations, column)
+        mean, var = add_others(left.mean[:, row], left.var[:, row], left.run[:, row], noise, others)
+        var = np.where(observations.index >= 0, var + noise, np.nan)
+        return temper(self.calibrations[column], mean, var)
+
+    def residuals(self, column: int) -> Residuals:
+        """Predictions of the rows without the observations at these rows; O(K n)."""
+        left = leave_out_members(self.members, column)
+        found = temper(self.calibrations[column], left.mean, left.var + left.noise)
+        rows = self.members[0].posteriors[column].rows
+        every = np.arange(rows.n_rows)
+        return Residuals(
+            every, found.mean(), found.var(), rows.y, rows.weight, np.zeros(every.size, bool)
+        )
+
+    def noise(self, column: int) -> float:
+        """Noise variance of a new observation, averaged over the members."""
+        each = [member.posteriors[column].new_noise for member in self.members]
+        return float(self.calibrations[column].weight @ np.array(each))
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
         """Training targets (n,) and their sample weights (n,), None if all are 1."""
@@ -169,20 +238,52 @@ class Ensemble:
         members = tuple(_insert(member, codes, targets) for member, codes in pairs)
         return replace(self, members=members)
 
-    def _joints(self, codes: list[Codes], column: int) -> tuple[list[Joint], Floats]:
+    def _joints(self, codes: list[Codes], column: int) -> tuple[list[_JointMember], Floats]:
         """Joint distributions of the members, and their noise."""
         posteriors = [member.posteriors[column] for member in self.members]
-        pairs = zip(posteriors, codes, strict=True)
-        joints = [joint_posterior(posterior, own) for posterior, own in pairs]
+        joints = []
+        for posterior, own in zip(posteriors, codes, strict=True):
+            points = joint_posterior(posterior, own)
+            mean, extra = joint_mean(points), np.zeros(points.n_points)
+            if self.apart:
+                # Marginally as `predict`: the run of a training row is drawn anew at each point.
+                together, alone = predict(posterior, own), predict(posterior, own, apart=True)
+                assert together.var is not None
+                assert alone.var is not None
+                mean, extra = alone.mean, np.maximum(alone.var - together.var, 0.0)
+            joints.append(_JointMember(points, mean, extra))
         return joints, np.array([posterior.new_noise for posterior in posteriors])
 
 
-def loo_members(members: tuple[Member, ...], target: int) -> tuple[Floats, Floats]:
-    """Leave-one-out means and variances of all rows, (K, n) each, noise included. O(K n)."""
-    parts = [leave_one_out(member.posteriors[target]) for member in members]
-    noise = [member.posteriors[target].rows.total_noise for member in members]  # (n,) or (1,) each
+class _JointMember(NamedTuple):
+    """Joint distribution of f at points, its mean (m,) and further independent variance (m,)."""
+
+    points: Joint
+    mean: Floats
+    extra: Floats
+
+
+class LeftOut(NamedTuple):
+    """Each member's f at each row given all other rows, (K, n) each.
+
+    run: variance of the row's unbranched run, or 0. noise: (K, n) or (K, 1), of an observation.
+    """
+
+    mean: Floats
+    var: Floats
+    run: Floats
+    noise: Floats
+
+
+def leave_out_members(members: tuple[Member, ...], target: int, *, run: bool = False) -> LeftOut:
+    """Leave out every row, with all of its copies, in every member. O(K n)."""
+    posteriors = [member.posteriors[target] for member in members]
+    parts = [leave_one_out(posterior, whole=True) for posterior in posteriors]
     mean = np.stack([part.mean for part in parts])
-    return mean, np.stack([np.asarray(part.var) for part in parts]) + np.stack(noise)
+    var = np.stack([np.asarray(part.var) for part in parts])
+    runs = np.stack([run_variance(p) for p in posteriors]) if run else np.zeros_like(var)
+    noise = np.stack([posterior.rows.total_noise for posterior in posteriors])
+    return LeftOut(mean, var, np.minimum(runs, var), noise)
 
 
 def _insert(member: Member, codes: Codes, targets: list[Rows]) -> Member:

@@ -15,8 +15,8 @@ from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.batches import Batches, Start, evaluate_candidates, train_in_step
-from triegp.mixture.calibration import Calibration, calibrate
-from triegp.mixture.members import Ensemble, Member, loo_members
+from triegp.mixture.calibration import Calibration
+from triegp.mixture.members import Ensemble, Member, leave_out_members
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
     Follower,
@@ -27,7 +27,7 @@ from triegp.mixture.optimise import (
     train_order,
 )
 from triegp.mixture.settings import Settings
-from triegp.mixture.weights import soften, stack
+from triegp.mixture.weights import average, soften, stack
 from triegp.models.distribution import component_log_density
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch, run_jobs
@@ -100,7 +100,11 @@ def train_ensemble(
     )
     run.raise_interrupt()
     n_evaluations = sum(one.n_evaluations for _, one in done)
-    return Trained(weigh(tuple(members), rows, settings), stopped, n_evaluations)
+    mixed = weigh(tuple(members), rows, settings)
+    residuals = None
+    if settings.mixture == "calibrated":
+        residuals = tuple(mixed.residuals(target) for target in range(rows.n_targets))
+    return Trained(mixed, stopped, n_evaluations, residuals)
 
 
 def card_bytes(
@@ -135,15 +139,16 @@ def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemb
         return Ensemble(members, (Calibration(weight),) * rows.n_targets)
     found = []
     for target in range(rows.n_targets):
-        mean, var = loo_members(members, target)
-        y = members[0].posteriors[target].rows.y
+        left = leave_out_members(members, target)
+        y, var = members[0].posteriors[target].rows.y, left.var + left.noise
         if settings.mixture == "calibrated":
-            found.append(calibrate(mean, var, y, rows.weight))
+            weight = average(left.mean, var, y, rows.weight)
         else:
-            found.append(Calibration(stack(component_log_density(mean, var, y), rows.weight)))
+            weight = stack(component_log_density(left.mean, var, y), rows.weight)
+        found.append(Calibration(weight))
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
-    return Ensemble(tuple(members[k] for k in used), kept)
+    return Ensemble(tuple(members[k] for k in used), kept, settings.mixture == "calibrated")
 
 
 def _train_orders(

@@ -1,4 +1,4 @@
-"""Weights of the members of a mixture: by stacking, or by a softmax of their nll."""
+"""Weights of the members of a mixture: by the error of their average, by stacking, by softmax."""
 
 from __future__ import annotations
 
@@ -10,6 +10,48 @@ Floats = npt.NDArray[np.float64]
 
 STACK_TOLERANCE = 1e-9  # of the mean log density
 MAX_STACK_STEPS = 500
+SMALLEST_RATIO = 1e-30  # of a member's density and the largest of all members
+
+
+SMALLEST_WEIGHT = 1e-3  # members of smaller weight in an average are left out
+
+
+def average(mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = None) -> Floats:
+    """Weights >= 0, sum 1, whose average of the members' means has the least squared error.
+
+    Parameters
+    ----------
+    mean, var : float64 (K, n)
+        Predictions of each row by each member, without the row itself. Squared errors are divided
+        by the mean variance of the row.
+    y : float64 (n,)
+        Targets.
+    row_weight : float64 (n,), optional
+        How often each row counts; 1 by default.
+
+    Notes
+    -----
+    O(K^2 n), a non-negative least-squares problem. Its K x K matrix has 1 / n of its mean diagonal
+    added to the diagonal, which pulls the weights of equally good members together.
+    """
+    n_members, n_rows = mean.shape
+    even = np.full(n_members, 1.0 / n_members)
+    count = np.ones(n_rows) if row_weight is None else row_weight
+    if n_members == 1 or count.sum() < 2:
+        return even
+    root = np.sqrt(count / var.mean(axis=0))
+    error = (mean - y) * root  # with weights w of sum 1, the error of the average is w @ error
+    gram = error @ error.T
+    size = float(np.trace(gram)) / n_members
+    if not np.isfinite(size) or size <= 0:
+        return even
+    gram[np.diag_indices_from(gram)] += size / n_rows
+    lower = np.linalg.cholesky(gram)
+    # min w' gram w with sum 1 is min |lower' w|^2 + (penalty (sum w - 1))^2 up to the scale of w.
+    stacked = np.vstack([lower.T, np.full((1, n_members), np.sqrt(size))])
+    weight, _ = nnls(stacked, np.append(np.zeros(n_members), np.sqrt(size)))
+    weight = np.where(weight < SMALLEST_WEIGHT * weight.sum(), 0.0, weight)
+    return np.asarray(weight / weight.sum())
 
 
 def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
@@ -45,6 +87,7 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     if not counts.any():
         return weight
     relative = np.exp(log_densities[:, counts] - top[counts])  # (K, n), each column's largest is 1
+    relative = np.maximum(relative, SMALLEST_RATIO)  # so that no weight can make a density 0
     share = share[counts] / share[counts].sum()
     total = weight @ relative
     for _ in range(MAX_STACK_STEPS):

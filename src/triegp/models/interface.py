@@ -5,12 +5,14 @@ Models work in standardised units. The estimators convert to the units of y.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.repeats import Observations
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -32,6 +34,11 @@ class Fitted(Protocol):
     @property
     def n_rows(self) -> int:
         """Number of training rows."""
+        ...
+
+    @property
+    def n_observations(self) -> float:
+        """Number of observations in the likelihood of one target."""
         ...
 
     def read(self, X: Array, *, var: bool) -> Any:
@@ -60,8 +67,21 @@ class Fitted(Protocol):
         """Joint samples at the rows, (m, n_samples)."""
         ...
 
-    def leave_one_out(self, column: int) -> PredictiveDistribution:
-        """Prediction of each training target given all other rows, noise included."""
+    def leave_one_out(
+        self, column: int, observations: Observations | None = None
+    ) -> PredictiveDistribution:
+        """Prediction of each training target given all other rows, noise included.
+
+        With `observations`, of each of these given all others; NaN for those of weight 0.
+        """
+        ...
+
+    def residuals(self, column: int) -> Residuals:
+        """Predictions of the model's rows without the observations at these rows."""
+        ...
+
+    def noise(self, column: int) -> float:
+        """Noise variance of a new observation, as `predict` adds it to that of the function."""
         ...
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
@@ -81,6 +101,32 @@ class Fitted(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Predictions of training rows from all other rows; calibration learns from them.
+
+    Attributes
+    ----------
+    rows : int64 (k,)
+        Rows of the model.
+    mean, var : float64 (k,)
+        Prediction of an observation at each row, given all rows at other inputs; noise included.
+    y : float64 (k,)
+        Targets.
+    weight : float64 (k,) or None
+        How often each row counts; None if all count once.
+    fresh : bool (k,)
+        Whether the row was held out when the parameters were trained. If none was, all rows count.
+    """
+
+    rows: npt.NDArray[np.int64]
+    mean: Floats
+    var: Floats
+    y: Floats
+    weight: Floats | None
+    fresh: npt.NDArray[np.bool_]
+
+
 class Trained(NamedTuple):
     """Result of a training.
 
@@ -92,8 +138,11 @@ class Trained(NamedTuple):
         Whether the time budget or Ctrl-C ended training early.
     n_evaluations : int
         Evaluations of the likelihood with gradient, members that are not kept included.
+    residuals : tuple of Residuals or None
+        One per target, for calibration; None if the model is not to be calibrated.
     """
 
     fitted: Fitted
     stopped: bool
     n_evaluations: int
+    residuals: tuple[Residuals, ...] | None = None

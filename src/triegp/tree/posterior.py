@@ -5,7 +5,7 @@ The codes of the training rows are not needed after that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from triegp.checks import finite_vector
 from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, inner_rows, select_codes
+from triegp.engines import Located
 from triegp.tree.likelihood import check_order, leaf_messages
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import (
@@ -31,10 +32,15 @@ Messages = npt.NDArray[Any]
 
 
 class Prediction(NamedTuple):
-    """Posterior mean and variance of f, (m,) each; var is None if it was not requested."""
+    """Posterior mean and variance of f, (m,) each; var is None if it was not requested.
+
+    run: part of `var` that lies below the depth at which each row parts from the data; None if it
+    was not requested.
+    """
 
     mean: Floats
     var: Floats | None
+    run: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +147,9 @@ def condition_rows(
     return restore(trie, trie_keys(trie, codes), order, noise, known, dtype)
 
 
-def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Prediction:
+def predict(
+    posterior: Posterior, codes: Codes, *, var: bool = True, apart: bool = False
+) -> Prediction:
     """Compute the posterior mean and variance of f at new rows.
 
     For the variance of a new observation, add `posterior.new_noise`. Rows outside the training box
@@ -155,6 +163,10 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
         The new rows, encoded by the same encoder as the training rows.
     var : bool, default=True
         Whether to compute the variance. If False, the variance is None and costs nothing.
+    apart : bool, default=False
+        Whether a new row with the key of a training row that was observed once is predicted as if
+        it parted from that row where the row parted from all others (`docs/notation.md`). `run` is
+        returned, too, if there is a variance.
 
     Returns
     -------
@@ -169,12 +181,15 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
     _check_codes(posterior, codes)
     mean = np.zeros_like(codes.packed, dtype=np.float64, shape=(codes.n_rows,))
     spread = np.full_like(mean, posterior.order.prior_variance) if var else None
+    run = np.zeros_like(mean) if var and apart else None
     near = None if codes.unrelated is None else inner_rows(codes)
     inner = codes if near is None else select_codes(codes, near)
     if inner.n_rows:
         trie = posterior.trie
         query = sorted_keys(trie, inner)
         located = trie.engine.locate(trie.links, posterior.keys, query.keys, query.row_idx)
+        if apart:
+            located = _part(posterior, located)
         inner_mean, inner_var = trie.engine.predict(
             trie.links,
             posterior.order.levels,
@@ -187,19 +202,26 @@ def predict(posterior: Posterior, codes: Codes, *, var: bool = True) -> Predicti
         mean[where] = like(inner_mean, mean)
         if spread is not None:
             spread[where] = like(inner_var, mean)
-    return Prediction(mean, spread)
+        if run is not None:
+            levels = posterior.order.levels
+            inner_run = np.empty(inner.n_rows)
+            inner_run[to_host(located.row_idx)] = levels[to_host(located.leaves_at)] - levels[-1]
+            run[where] = like(inner_run, mean)
+    return Prediction(mean, spread, run)
 
 
-def leave_one_out(posterior: Posterior) -> Prediction:
+def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
     """Compute the mean and variance of f at every training row, given all other rows.
 
-    A row of weight c > 1 counts as c copies, of which one is left out: it keeps weight c - 1. For
-    the variance of an observation, add `posterior.rows.noise`. O(n), without refitting. The result
-    lies in the memory of `posterior.rows`.
+    A row of weight c > 1 counts as c copies, of which one is left out: it keeps weight c - 1. With
+    `whole`, all of its copies are left out. For the variance of an observation, add
+    `posterior.rows.noise`. O(n), without refitting. The result lies in the memory of
+    `posterior.rows`.
     """
     trie, rows = posterior.trie, posterior.rows
-    stays = trie.engine.hold(rows.remainder)
-    if rows.weight is not None:
+    weighted = rows.weight is not None and not whole
+    stays = trie.engine.hold(rows.remainder if weighted else np.array([np.inf]))
+    if weighted:
         stays = trie.sort(stays)
     mean, var = trie.engine.leave_out(
         trie.links,
@@ -209,6 +231,28 @@ def leave_one_out(posterior: Posterior) -> Prediction:
         stays,
     )
     return Prediction(like(trie.unsort(mean), rows.y), like(trie.unsort(var), rows.y))
+
+
+def run_variance(posterior: Posterior) -> Floats:
+    """Variance of the unbranched run above each training row, W(D) - W(depth of its parent), (n,).
+
+    Only its sum with the row's noise enters the likelihood. O(n), on the host.
+    """
+    trie, levels = posterior.trie, posterior.order.levels
+    above = to_host(posterior.above)[: trie.n_rows]
+    return np.asarray(to_host(trie.unsort(trie.engine.hold(levels[above] - levels[-1]))))
+
+
+def _part(posterior: Posterior, located: Located) -> Located:
+    """Move new rows that end on a leaf of one observation up to where that leaf's run begins."""
+    trie, rows = posterior.trie, posterior.rows
+    each = rows.weight if rows.copies is None else rows.copies
+    ends = (located.leaves_at == trie.links.n_levels) & (located.node < trie.n_rows)
+    if each is not None:
+        row = trie.row_idx[np.minimum(located.node, trie.n_rows - 1)]
+        ends &= to_host(each)[row] <= 1.0
+    leaves_at = np.where(ends, located.above, located.leaves_at).astype(np.int32)
+    return replace(located, leaves_at=leaves_at)
 
 
 def insert(
@@ -307,9 +351,10 @@ def restore(
 
 
 def _own(rows: Rows) -> Rows:
-    """Return the rows with y and weight copied, so that callers can't change them later."""
-    weight = None if rows.weight is None else rows.weight.copy()
-    return Rows(rows.y.copy(), weight=weight, noise=rows.noise)
+    """Return the rows with their arrays copied, so that callers can't change them later."""
+    extras = (rows.weight, rows.copies, rows.scatter)
+    weight, copies, scatter = (None if part is None else part.copy() for part in extras)
+    return Rows(rows.y.copy(), weight=weight, noise=rows.noise, copies=copies, scatter=scatter)
 
 
 def _check_codes(posterior: Posterior, codes: Codes) -> None:

@@ -46,6 +46,12 @@ class Rows:
     noise : float64 (n,), (1,) or None
         Noise variance of each row under a model: its noise and nugget, and the known noise. None
         until `add_noise` sets it. It has shape (1,) and lies on the host if all rows share it.
+    copies : float64 (n,) or None
+        How many observations each row stands for; None if that is its weight. A row of weight c
+        and one copy is one observation whose noise variance is divided by c.
+    scatter : float64 (n,), (n, k) or None
+        Weighted sum of squared deviations of a row's observations from their mean, which is y;
+        None if they are all equal to it.
     """
 
     y: Floats
@@ -53,6 +59,8 @@ class Rows:
     weight: Floats | None = None
     X: npt.NDArray[Any] | None = None
     noise: Floats | None = None
+    copies: Floats | None = None
+    scatter: Floats | None = None
 
     @property
     def n_rows(self) -> int:
@@ -66,8 +74,9 @@ class Rows:
 
     @property
     def count(self) -> float:
-        """Sum of the weights; n if there are no weights."""
-        return float(self.n_rows if self.weight is None else self.weight.sum())
+        """Number of observations: the sum of the copies, or of the weights; n without either."""
+        each = self.weight if self.copies is None else self.copies
+        return float(self.n_rows if each is None else each.sum())
 
     @property
     def features(self) -> npt.NDArray[Any]:
@@ -104,17 +113,22 @@ class Rows:
 
     @property
     def constant(self) -> float:
-        """Constant that the weights add to the nll.
+        """Constant that weights, copies and scatter add to the nll.
 
-        A row of weight c enters the trie as one message of variance noise / c. The constant is
-        the difference to the nll of c copies of the row.
+        k observations of noise variance v / c_i each, with sum of weights c and weighted mean y,
+        enter the trie as one message (y, v / c). The constant is the difference to the nll of the
+        k observations: ((k - 1) log(2 pi v) + log c + scatter / v) / 2. If k is not c, the term
+        -sum log(c_i) / 2, which no parameter changes, is left out.
         """
         if self.weight is None:
             return 0.0
         counts = self.weight > 0
         c, noise = self.weight[counts], self.total_noise
-        log_noise = math.log(float(noise[0])) if noise.size == 1 else np.log(noise[counts])
-        terms = (c - 1.0) * (math.log(2.0 * math.pi) + log_noise) + np.log(c)
+        k = c if self.copies is None else self.copies[counts]
+        own = float(noise[0]) if noise.size == 1 else noise[counts]
+        terms = (k - 1.0) * (math.log(2.0 * math.pi) + np.log(own)) + np.log(c)
+        if self.scatter is not None:
+            terms = terms + self.scatter[counts] / own
         return 0.5 * float(terms.sum())
 
     def noise_gradient(self, by_variance: Floats) -> Floats:
@@ -123,27 +137,51 @@ class Rows:
             return by_variance
         c = self.weight
         with np.errstate(divide="ignore", invalid="ignore"):
-            gradient = by_variance / c + (c - 1.0) / (2.0 * _one_or_all(self.total_noise))
+            gradient = by_variance / c + self.noise_offset
         return np.where(c > 0, gradient, 0.0)
+
+    @property
+    def noise_offset(self) -> Floats:
+        """Derivative of `constant` by the noise of each row, (n,); the rows must have weights."""
+        assert self.weight is not None
+        noise = _one_or_all(self.total_noise)
+        k = self.weight if self.copies is None else self.copies
+        offset = (k - 1.0) / (2.0 * noise)
+        if self.scatter is not None:
+            offset = offset - self.scatter / (2.0 * noise * noise)
+        return offset
+
+    @property
+    def within(self) -> float:
+        """Sum of scatter / noise over the rows: the squares that the messages leave out."""
+        if self.scatter is None:
+            return 0.0
+        return float((self.scatter / _one_or_all(self.total_noise)).sum())
 
     def target(self, j: int) -> Rows:
         """Return the rows with target j only, y (n,)."""
-        known = self.known_noise
-        known = known if known is None or known.ndim == 1 else known[:, j]
-        return replace(self, y=self.y[:, j], known_noise=known)
+        known, scatter = (
+            part if part is None or part.ndim == 1 else part[:, j]
+            for part in (self.known_noise, self.scatter)
+        )
+        return replace(self, y=self.y[:, j], known_noise=known, scatter=scatter)
 
     def targets(self, columns: Sequence[int]) -> Rows:
         """Return the rows with some of their targets, y (n, len(columns))."""
-        known = self.known_noise
-        known = known if known is None or known.ndim == 1 else known[:, columns]
-        return replace(self, y=self.y[:, columns], known_noise=known)
+        known, scatter = (
+            part if part is None or part.ndim == 1 else part[:, columns]
+            for part in (self.known_noise, self.scatter)
+        )
+        return replace(self, y=self.y[:, columns], known_noise=known, scatter=scatter)
 
     def select(self, some: npt.NDArray[Any]) -> Rows:
         """Return some of the rows, by index or mask; a noise of shape (1,) is kept as it is."""
         shared = self.noise is not None and self.noise.shape[0] != self.n_rows
+        kept = self.noise if shared else None
         parts = (self.known_noise, self.weight, self.X, None if shared else self.noise)
         known, weight, X, noise = (None if part is None else part[some] for part in parts)
-        return Rows(self.y[some], known, weight, X, self.noise if shared else noise)
+        extras = (None if part is None else part[some] for part in (self.copies, self.scatter))
+        return Rows(self.y[some], known, weight, X, kept if shared else noise, *extras)
 
 
 def check_rows(
@@ -221,33 +259,44 @@ def add_noise(
 
 def hold_rows(rows: Rows, hold: Callable[[Floats], Floats]) -> Rows:
     """Return the rows in other memory, for example an engine's; X is dropped."""
-    known, weight = (None if a is None else hold(a) for a in (rows.known_noise, rows.weight))
-    return Rows(hold(rows.y), known, weight)
+    extras = (rows.known_noise, rows.weight, rows.copies, rows.scatter)
+    known, weight, copies, scatter = (None if part is None else hold(part) for part in extras)
+    return Rows(hold(rows.y), known, weight, copies=copies, scatter=scatter)
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
     """Rows of several parts, one after the other, all in the same memory.
 
-    Missing weights are 1, missing known noise is 0. A noise that all rows share stays (1,). Parts
-    have noise either all or none. Features are joined if all parts have them.
+    Missing weights are 1, missing known noise and scatter are 0, missing copies are the weights. A
+    noise that all rows share stays (1,). Parts have noise either all or none. Features are joined
+    if all parts have them.
     """
 
     def join(columns: Sequence[Any], fill: float) -> Any:
         if all(column is None for column in columns):
             return None
         pairs = zip(columns, parts, strict=True)
-        filled = (np.full_like(p.y, fill, shape=(p.n_rows,)) if c is None else c for c, p in pairs)
+        shape = next(column.shape[1:] for column in columns if column is not None)
+        filled = (
+            np.full_like(part.y, fill, shape=(part.n_rows, *shape)) if column is None else column
+            for column, part in pairs
+        )
         return np.concatenate(list(filled))
 
     noise = None
     if any(part.noise is not None for part in parts):
         noise = _join_noise(parts)
+    copies = [part.copies for part in parts]
+    if any(each is not None for each in copies):
+        copies = [part.weight if part.copies is None else part.copies for part in parts]
     return Rows(
         np.concatenate([part.y for part in parts]),
         join([part.known_noise for part in parts], 0.0),
         join([part.weight for part in parts], 1.0),
         np.concatenate([part.features for part in parts]) if parts[0].X is not None else None,
         noise,
+        join(copies, 1.0),
+        join([part.scatter for part in parts], 0.0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Tails of a forest's predictive distribution, learned by leave-one-out.
+"""Tails of a predictive distribution, learned by leave-one-out.
 
 A Gaussian process with one noise variance assumes Gaussian residuals. Real residuals often have
 heavier tails and a sharper peak. The predictive distribution is therefore a mixture of Gaussians
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 from triegp.mixture.weights import stack
 from triegp.models.distribution import LOG_2PI, PredictiveDistribution
@@ -69,6 +70,15 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
     found = stack(log_density, count[some])
     weight = (total * found + UNSEEN / UNSEEN.sum()) / (total + 1.0)
     return Tails(weight, FACTORS)
+
+
+def log_densities(tails: Tails, score: Floats) -> Floats:
+    """Log density of standardised residuals, (n,)."""
+    used = tails.weight > 0
+    factor = tails.factor[used][:, None]
+    with np.errstate(over="ignore"):
+        each = -0.5 * (LOG_2PI + np.square(score / factor)) - np.log(factor)
+    return np.asarray(logsumexp(each + np.log(tails.weight[used])[:, None], axis=0))
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:

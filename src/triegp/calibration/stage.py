@@ -1,0 +1,127 @@
+"""What calibration learns for one target, and how it is learned from residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
+from triegp.calibration.tails import GAUSSIAN, Tails, learn_tails, log_densities
+from triegp.models.interface import Residuals
+from triegp.models.run import Run
+
+Floats = npt.NDArray[np.float64]
+
+SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
+SLOPE_ROWS = 5_000  # rows from which the slope is chosen
+LEAST_GAIN = 3.0  # nats in all, for local noise to be used
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Calibration of one target.
+
+    An observation at x has the predicted mean and variance v(x) scale exp(slope g(x)), with g the
+    local logarithm, and tails around that.
+
+    Attributes
+    ----------
+    scale : float
+        Factor of all variances.
+    tails : Tails
+        Distribution of standardised residuals.
+    local : LocalNoise or None
+        The mixture that predicts g; None if noise is the same everywhere.
+    slope : float
+        Factor of g; 0 without `local`.
+    logs : float64 (n,)
+        g at each row of the model, without the row itself; zeros without `local`.
+    """
+
+    scale: float
+    tails: Tails
+    local: LocalNoise | None
+    slope: float
+    logs: Floats
+
+
+def learn_stage(
+    X: npt.NDArray[np.floating],
+    residuals: Residuals,
+    run: Run,
+    *,
+    by_var: bool,
+    optimism: float = 1.0,
+) -> Stage:
+    """Learn scale, tails and local noise from residuals.
+
+    Parameters
+    ----------
+    X : float (n, d)
+        Features of the model's rows.
+    residuals : Residuals
+        Predictions of some of the rows without themselves.
+    run : Run
+        Random numbers and threads for the local noise.
+    by_var : bool
+        Whether the local noise may depend on the predicted variance.
+    optimism : float, default=1.0
+        Ratio of squared residuals of new rows and of training rows that are left out. The
+        parameters have seen the latter.
+    """
+    logs = np.zeros(X.shape[0])
+    local, slope = None, 0.0
+    rows, y, mean, var = residuals.rows, residuals.y, residuals.mean, residuals.var
+    score = (y - mean) / np.sqrt(var)
+    use = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
+    weight = None if residuals.weight is None else residuals.weight[use]
+    if rows.size >= FEWEST_ROWS:
+        local, own = learn_local(X[rows], mean, var, y, run, by_var=by_var)
+        slope = _choose_slope(score[use], own[use], weight)
+        if slope == 0.0:
+            local = None
+        else:
+            logs[rows] = own
+    spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
+    scale = _scale(spread, weight)
+    tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN
+    return Stage(scale * optimism, tails, local, slope, logs)
+
+
+class _Fit(NamedTuple):
+    """Tails at one slope, and the log density that they reach."""
+
+    log_density: float
+    slope: float
+
+
+def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
+    """The slope of highest density, with its own scale and tails; 0 unless it gains 3 nats."""
+    some = np.linspace(0, score.size - 1, min(score.size, SLOPE_ROWS)).astype(np.int64)
+    count = None if weight is None else weight[some]
+    found = []
+    for slope in SLOPES.tolist():
+        shift = slope * logs[some]
+        spread = score[some] * np.exp(-0.5 * shift)
+        scale = _scale(spread, count)
+        density = log_densities(
+            learn_tails(spread / np.sqrt(scale), count), spread / np.sqrt(scale)
+        )
+        density -= 0.5 * (shift + np.log(scale))
+        found.append(_Fit(float(np.average(density, weights=count)) * some.size, slope))
+    best = max(found)
+    return best.slope if best.log_density > found[0].log_density + LEAST_GAIN else 0.0
+
+
+def _scale(score: Floats, weight: Floats | None) -> float:
+    """Squared scale of residuals, by their median size: that of a Gaussian with this median."""
+    size = np.abs(score)
+    order = np.argsort(size)
+    count = np.ones(size.size) if weight is None else weight
+    total = np.cumsum(count[order])
+    median = float(size[order[np.searchsorted(total, 0.5 * total[-1])]])
+    square = (median / 0.6744897501960817) ** 2
+    return square if square > 1e-12 else 1.0

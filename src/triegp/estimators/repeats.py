@@ -1,0 +1,235 @@
+"""Rows that share their features, and weights: folded into one row each.
+
+Whether observations with the same features are independent decides what they say about the noise.
+If some of them differ, they are repeated measurements, and their differences teach the noise. If
+practically none differ, they are copies of one observation, such as duplicated records or sample
+weights above 1. Copies count as one observation each, with a relative weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.precision import hash_rows
+from triegp.encoding.reading import row_blocks
+from triegp.models.repeats import Observations
+from triegp.tree.rows import Rows
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+LEAST_SHARE = 0.01  # of repeats that must differ for all to be independent
+ENOUGH = 10  # repeats that differ, or ENOUGH_SHARE of all repeats
+ENOUGH_SHARE = 0.2
+NEAR = 0.02  # of the typical distance between neighbours: nearer rows are candidates for twins
+NEAR_ROWS = 50  # with fewer rows, nothing is nearer than chance allows
+AGREEMENT = 0.1  # of the deviation of y: twins differ by less
+MOST_AGREE = 0.5  # share of near pairs that agree, beyond that of other neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """Rows with distinct features, and how the rows that were passed map to them.
+
+    Attributes
+    ----------
+    rows : Rows
+        Distinct rows: weighted means of the targets, sums of the weights.
+    index : int64 (n,) or None
+        For each row that was passed its row here, -1 if its weight is 0; None if nothing changed.
+    weight : float64 (n,) or None
+        Weight of each row that was passed, in units of `rows.weight`; None if all are 1.
+    copies : bool
+        Whether rows that share their features are copies of one observation.
+    n_copies : int
+        Rows passed that repeat another, counted by weight, if they are copies; otherwise 0.
+    """
+
+    rows: Rows
+    index: Ints | None
+    weight: Floats | None
+    copies: bool
+    n_copies: int
+
+    def observations(self, y: Floats) -> Observations | None:
+        """The rows that were passed, with standardised targets y (n, k); None if not folded."""
+        if self.index is None:
+            return None
+        return Observations(self.index, y, self.weight, self.copies)
+
+
+def fold_rows(rows: Rows, reading: str) -> Folded:
+    """Fold rows with the same features and known noise, and read their weights.
+
+    Parameters
+    ----------
+    rows : Rows
+        With features; y (n, k).
+    reading : {"frequency", "precision"}
+        "frequency": a weight c stands for c observations. "precision": for one observation whose
+        noise variance is divided by c; weights are scaled to mean 1.
+
+    Notes
+    -----
+    Rows are sorted by features if any repeat, so that the result does not depend on their order. A
+    row of weight 2 equals a row that appears twice. O(n d) to find equal rows by their hashes,
+    O(n log n d) to sort them.
+    """
+    weight = rows.weight
+    kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
+    count = np.ones(kept.size) if weight is None else weight[kept]
+    if reading == "precision":
+        count = count / count.mean()
+    order, group = _group_equal(rows, kept)
+    if group is None and kept.size == rows.n_rows and (count == 1.0).all():
+        twins = _find_twins(replace(rows, weight=None))
+        if twins is None:
+            return Folded(replace(rows, weight=None), None, None, False, 0)
+        order, group = np.argsort(twins, kind="stable"), np.sort(twins)
+    elif group is None:
+        order, group = np.arange(kept.size), np.arange(kept.size)
+    source, count = kept[order], count[order]
+    n_distinct = int(group[-1]) + 1
+    first = np.searchsorted(group, np.arange(n_distinct))
+    total: Floats = np.bincount(group, count).astype(np.float64)
+    number = np.bincount(group).astype(np.float64)
+    y = rows.y[source]
+    base = y[first]
+    apart = y - base[group]  # deviations keep their accuracy if the targets are large
+    shift = _sum_groups(group, count[:, None] * apart) / total[:, None]
+    left = apart - shift[group]
+    scatter = _sum_groups(group, count[:, None] * left * left)
+    copies = reading == "frequency" and not _differ(y, count, group, first)
+    folded = rows.select(source[first])
+    folded = replace(folded, y=base + shift, weight=None)
+    index = np.full(rows.n_rows, -1, np.int64)
+    index[source] = group
+    n_copies = 0
+    if copies:
+        n_copies = round(float(np.maximum(total - 1.0, 0.0).sum()))
+        mean = total.mean()
+        total, count = total / mean, count / mean
+    elif reading == "frequency":
+        number = total
+    own = np.ones(rows.n_rows)
+    own[source] = count
+    plain = bool((total == 1.0).all())
+    if not plain:
+        repeated = None if copies or not scatter.any() else scatter
+        observed = np.ones(n_distinct) if copies else number
+        folded = replace(folded, weight=total, copies=observed, scatter=repeated)
+    return Folded(folded, index, None if plain else own, copies, n_copies)
+
+
+def _sum_groups(group: Ints, values: Floats) -> Floats:
+    """Sums of values (n, k) over the rows of each group."""
+    return np.stack([np.bincount(group, part) for part in values.T], axis=1).astype(np.float64)
+
+
+def _differ(y: Floats, count: Floats, group: Ints, first: Ints) -> bool:
+    """Whether enough observations at the same features differ for all to be independent.
+
+    Also true if there are no repeats: then no row has a weight above 1.
+    """
+    repeats = float(np.maximum(np.bincount(group, count) - 1.0, 0.0).sum())
+    if repeats < 1e-9:
+        return True
+    order = np.lexsort((y[:, 0], group))
+    same = group[order][1:] == group[order][:-1]
+    n_differ = int((same & (y[order][1:] != y[order][:-1]).any(axis=1)).sum())
+    enough = n_differ >= ENOUGH or n_differ >= ENOUGH_SHARE * repeats
+    return enough and n_differ >= LEAST_SHARE * repeats
+
+
+def _group_equal(rows: Rows, kept: Ints) -> tuple[Ints, Ints | None]:
+    """Order of the kept rows by features and known noise, and the group of each; None if distinct.
+
+    The order is a permutation of range(len(kept)).
+    """
+    if not _has_equal_rows(rows, kept):
+        return np.arange(kept.size), None
+    columns = list(rows.features.T)
+    if rows.known_noise is not None:
+        columns.append(rows.known_noise)
+    columns = [column[kept] for column in columns]
+    order = np.lexsort([*rows.y[kept].T, *reversed(columns)])
+    is_first = np.zeros(order.size, bool)
+    is_first[0] = True
+    for column in columns:
+        is_first[1:] |= column[order[1:]] != column[order[:-1]]
+    if is_first.all():  # two hashes agreed by chance
+        return np.arange(kept.size), None
+    return order, np.cumsum(is_first) - 1
+
+
+def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
+    """Whether two rows are equal in features and known noise, by 64-bit hashes."""
+    n_features = rows.features.shape[1]
+    hashes = np.empty(kept.size, np.uint64)
+    for some in row_blocks(kept.size, n_features):
+        parts = [rows.features[kept[some]].T]
+        if rows.known_noise is not None:
+            parts.append(rows.known_noise[None, kept[some]])
+        columns = np.concatenate([part.astype(np.float64) for part in parts]) + 0.0  # -0 is 0
+        hashes[some] = hash_rows(columns.view(np.uint64))
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def _find_twins(rows: Rows) -> Ints | None:
+    """Group of each row, if rows come in twins: nearer than chance allows, with the same target.
+
+    Rows are compared with their neighbours on grids whose cells are far smaller than the distance
+    of neighbours would be by chance. None if fewer than ENOUGH pairs share a cell, or if these do
+    not agree more often than other rows that are next to each other. O(n d + n log n).
+    """
+    n_rows = rows.n_rows
+    if n_rows < NEAR_ROWS or rows.known_noise is not None:
+        return None
+    X = np.asarray(rows.features, np.float64)
+    sd = X.std(axis=0)
+    varies = sd > 0
+    if not varies.any():
+        return None
+    width = NEAR * sd[varies] * float(n_rows) ** (-1.0 / int(varies.sum()))
+    scale = rows.y.std(axis=0)
+    agree = AGREEMENT * np.where(scale > 0, scale, 1.0)
+    parent = np.arange(n_rows)
+    n_near = n_agree = 0
+    for shift in (0.0, 0.5):  # two rows on either side of an edge of one grid share a cell here
+        cells = np.floor(X[:, varies] / width + shift)
+        hashes = hash_rows(np.ascontiguousarray(cells.T).view(np.uint64))
+        order = np.argsort(hashes, kind="stable")
+        near = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        one, other = order[near], order[near + 1]
+        same = (np.abs(rows.y[one] - rows.y[other]) <= agree).all(axis=1)
+        n_near, n_agree = max(n_near, near.size), max(n_agree, int(same.sum()))
+        for a, b in zip(one[same].tolist(), other[same].tolist(), strict=True):
+            parent[_root(parent, b)] = _root(parent, a)
+    if n_near < max(ENOUGH, LEAST_SHARE * n_rows):
+        return None
+    usual = _usual_agreement(X[:, varies] / sd[varies], rows.y, agree)
+    if n_agree / n_near - usual <= MOST_AGREE * (1.0 - usual):
+        return None
+    roots = np.array([_root(parent, a) for a in range(n_rows)])
+    return np.unique(roots, return_inverse=True)[1].astype(np.int64)
+
+
+def _usual_agreement(X: Floats, y: Floats, agree: Floats) -> float:
+    """Share of rows whose target agrees with that of a row next to it along one feature."""
+    shares = []
+    for column in X.T[:8]:
+        order = np.argsort(column, kind="stable")
+        two_on = order[2:], order[:-2]  # the row after next: twins are neighbours
+        shares.append((np.abs(y[two_on[0]] - y[two_on[1]]) <= agree).all(axis=1).mean())
+    return float(np.max(shares))
+
+
+def _root(parent: Ints, a: int) -> int:
+    while parent[a] != a:
+        parent[a] = parent[parent[a]]
+        a = int(parent[a])
+    return a

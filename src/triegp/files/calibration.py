@@ -1,0 +1,135 @@
+"""Conversion of a model's calibration to a header and flat arrays, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.calibration.local import SETTINGS, LocalNoise
+from triegp.calibration.model import CalibratedModel
+from triegp.calibration.stage import Stage
+from triegp.calibration.tails import Tails
+from triegp.checks import positive_number
+from triegp.encoding.codes import check_precision
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.scaling import N_STEPS
+from triegp.files.contents import check_array
+from triegp.files.mixture import pack_ensemble, unpack_ensemble
+from triegp.files.state import PartFormat
+from triegp.models.interface import Fitted
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+LARGEST_LOG = 100.0  # of a local logarithm times its slope, and of a scale
+
+
+def calibrated(base: PartFormat) -> PartFormat:
+    """File format of a model of kind `base`, with or without a calibration."""
+
+    def pack(
+        fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
+    ) -> tuple[dict[str, Any], Arrays]:
+        if not isinstance(fitted, CalibratedModel):
+            return base.pack(fitted, prefix, encoders)
+        facts, arrays = base.pack(fitted.base, prefix, encoders)
+        parts = []
+        for j, stage in enumerate(fitted.stages):
+            own, more = _pack_stage(stage, f"{prefix}.stage.{j}")
+            parts.append(own)
+            arrays |= more
+        return facts | {"stages": parts}, arrays
+
+    def unpack(
+        facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+    ) -> Fitted:
+        fitted = base.unpack(facts, arrays, prefix, encoders)
+        if f"{prefix}.tails" in arrays:  # a forest of format version 2 or older
+            tails = _unpack_tails(arrays, f"{prefix}.tails")
+            return CalibratedModel(fitted, (_only_tails(tails, fitted),))
+        stages = facts.get("stages")
+        if stages is None:
+            return fitted
+        if len(stages) != fitted.n_targets:
+            raise ValueError(f"stages must be one per target, got {len(stages)}")
+        n_features = encoders[0].n_features_in_
+        return CalibratedModel(
+            fitted,
+            tuple(
+                _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features)
+                for j, part in enumerate(stages)
+            ),
+        )
+
+    return PartFormat(base.name, pack, unpack)
+
+
+def _only_tails(tails: Tails, fitted: Any) -> Stage:
+    """The calibration of a forest before there was local noise."""
+    return Stage(1.0, tails, None, 0.0, np.zeros(fitted.n_rows))
+
+
+def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
+    facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
+    arrays: Arrays = {
+        f"{prefix}.tails": np.stack([stage.tails.weight, stage.tails.factor]),
+        f"{prefix}.logs": stage.logs,
+    }
+    local = stage.local
+    if local is not None:
+        encoder = local.encoder
+        own, more = pack_ensemble(local.ensemble, f"{prefix}.local", [encoder])
+        facts["local"] = own | {"centre": local.centre, "by_var": local.by_var}
+        arrays |= more
+        arrays[f"{prefix}.local.low"] = encoder.low_
+        arrays[f"{prefix}.local.high"] = encoder.high_
+        arrays[f"{prefix}.local.precision"] = encoder.precision_
+        arrays[f"{prefix}.local.knots"] = np.asarray(encoder.knots_)
+    return facts, arrays
+
+
+def _unpack_stage(
+    facts: dict[str, Any], arrays: Arrays, prefix: str, n_rows: int, n_features: int
+) -> Stage:
+    scale = positive_number("scale", facts["scale"])
+    slope = float(facts["slope"])
+    if not (abs(math.log(scale)) < LARGEST_LOG and 0 <= slope < 10):
+        raise ValueError("stage must have a scale near 1 and a slope from 0 to 10")
+    logs = check_array(arrays, f"{prefix}.logs", np.float64, (n_rows,))
+    if np.abs(logs).max() > LARGEST_LOG:
+        raise ValueError(f"{prefix}.logs must lie between -{LARGEST_LOG} and {LARGEST_LOG}")
+    local = None
+    if facts.get("local") is not None:
+        local = _unpack_local(facts["local"], arrays, f"{prefix}.local", n_features)
+    return Stage(scale, _unpack_tails(arrays, f"{prefix}.tails"), local, slope, logs)
+
+
+def _unpack_tails(arrays: Arrays, name: str) -> Tails:
+    tails = check_array(arrays, name, np.float64, (2, None))
+    if tails.min() < 0 or abs(tails[0].sum() - 1.0) > 1e-6 or tails[1].min() <= 0:
+        raise ValueError(f"{name} must be weights that sum to 1 and positive factors")
+    return Tails(tails[0], tails[1])
+
+
+def _unpack_local(
+    facts: dict[str, Any], arrays: Arrays, prefix: str, n_features: int
+) -> LocalNoise:
+    by_var, centre = bool(facts["by_var"]), float(facts["centre"])
+    width = n_features + (2 if by_var else 1)
+    encoder = BitEncoder(scaling=SETTINGS.scaling)
+    encoder.n_features_in_ = width
+    encoder.low_ = check_array(arrays, f"{prefix}.low", np.float64, (width,))
+    encoder.high_ = check_array(arrays, f"{prefix}.high", np.float64, (width,))
+    encoder.knots_ = check_array(arrays, f"{prefix}.knots", np.float64, (width, N_STEPS + 1))
+    if (encoder.low_ > encoder.high_).any() or (np.diff(encoder.knots_) < 0).any():
+        raise ValueError(f"{prefix} must have low <= high and knots that do not decrease")
+    encoder.shift_ = None
+    encoder.precision_ = check_precision(arrays[f"{prefix}.precision"], width)
+    encoder.n_bits_ = int(encoder.precision_.sum())
+    ensemble = unpack_ensemble(facts, arrays, prefix, [encoder])
+    if ensemble.n_targets != 1 or not math.isfinite(centre):
+        raise ValueError(f"{prefix} must be a mixture for one target, with a finite centre")
+    return LocalNoise(ensemble, encoder, centre, by_var)

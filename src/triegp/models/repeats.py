@@ -1,0 +1,99 @@
+"""Observations that share a row of a model: repeated inputs, and leave-one-out among them.
+
+Rows with equal features are folded into one row of a model. Its target is the weighted mean of the
+observations, and its weight is the sum of theirs. The likelihood is that of the observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Observations as they were passed, and the rows of the model that hold them.
+
+    Attributes
+    ----------
+    index : int64 (n,)
+        For each observation its row in the model, -1 if its weight is 0.
+    y : float64 (n, k)
+        Targets in standardised units.
+    weight : float64 (n,) or None
+        Weights in the model; None if all are 1.
+    copies : bool
+        Whether observations that share a row are copies of one observation. Then they are left out
+        together; otherwise an observation is predicted from the others at its row.
+    """
+
+    index: Ints
+    y: Floats
+    weight: Floats | None
+    copies: bool
+
+    @property
+    def n_rows(self) -> int:
+        """Number of observations, n."""
+        return int(self.index.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Others:
+    """The other observations at each observation's row: their mean, total weight and number."""
+
+    mean: Floats
+    weight: Floats
+    count: Floats
+
+
+def find_others(observations: Observations, column: int) -> Others:
+    """Summarise, for each observation, the other observations at its row, (n,) each. O(n).
+
+    All are 0 if there are none, or if observations at one row are copies.
+    """
+    n = observations.n_rows
+    if observations.copies:
+        return Others(np.zeros(n), np.zeros(n), np.zeros(n))
+    used = observations.index >= 0
+    index = np.where(used, observations.index, 0)
+    weight = np.ones(n) if observations.weight is None else observations.weight
+    weight = np.where(used, weight, 0.0)
+    y = observations.y[:, column]
+    count = np.bincount(index, used)[index] - used
+    total = np.where(count > 0, np.bincount(index, weight)[index] - weight, 0.0)
+    # Deviations from the mean of the row keep their accuracy if the targets are large.
+    centre = np.bincount(index, weight * y) / np.maximum(np.bincount(index, weight), 1e-300)
+    apart = y - centre[index]
+    rest = np.bincount(index, weight * apart)[index] - weight * apart
+    mean = np.where(total > 0, centre[index] + rest / np.maximum(total, 1e-300), 0.0)
+    return Others(mean, np.maximum(total, 0.0), count.astype(np.float64))
+
+
+def add_others(
+    mean: Floats, var: Floats, run: Floats, noise: Floats, others: Others
+) -> tuple[Floats, Floats]:
+    """Mean and variance of f at rows, given also the other observations there.
+
+    Parameters
+    ----------
+    mean, var : float64 (..., n)
+        f at the row of each observation, given all other rows.
+    run : float64 (..., n)
+        Part of `var` that counts as noise if there is one other observation, as in
+        `triegp.tree.posterior.run_variance`; 0 to count all of it as function.
+    noise : float64 (..., n)
+        Noise variance of an observation of weight 1.
+    others : Others
+        The other observations at each row.
+    """
+    own = np.where(others.count > 1, 0.0, run)
+    shared = np.maximum(var - own, 0.0)
+    some = others.weight > 0
+    gain = np.where(some, shared / (var + noise / np.where(some, others.weight, 1.0)), 0.0)
+    return mean + gain * (others.mean - mean), shared * (1.0 - gain) + own
