@@ -117,7 +117,8 @@ def _train(
     mixed = run.rng.permutation(rows.n_rows)
     n_held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
     seen = mixed[: mixed.size - n_held]
-    stages, stopped = _run_stages(data, parameters, seen, settings, run, engine)
+    learned = replace(data, rows=rows.for_training())
+    stages, stopped = _run_stages(learned, parameters, seen, settings, run, engine)
     parameters = stages[-1].parameters if stages else parameters
     run.raise_interrupt()
     seed = int(run.rng.integers(2**31))

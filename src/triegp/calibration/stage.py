@@ -84,7 +84,9 @@ def learn_stage(
         if slope == 0.0:
             local = None
         else:
-            logs[rows] = own
+            logs = np.bincount(rows, own, logs.size) / np.maximum(
+                np.bincount(rows, minlength=logs.size), 1
+            )
     spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
     scale = _scale(spread, weight)
     tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN

@@ -7,6 +7,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -47,8 +48,9 @@ from triegp.files.state import (
     unpack_model,
     upgrade_header,
 )
-from triegp.models.interface import Trained
+from triegp.models.interface import Trained, expand_residuals
 from triegp.models.jobs import Stopwatch
+from triegp.models.repeats import Observations
 from triegp.models.run import Run, progress_bars
 from triegp.tree.rows import Rows
 
@@ -315,8 +317,9 @@ class TreeGPRegressor(
         counted = distinct if distinct.scatter is None else rows
         mean, scale = location_and_scale(counted.y, counted.weight)
         kept = copy_rows(rows) if self.keep_rows else None
+        observations = folded.observations((rows.y - mean) / scale)
         trained, ended_by = self._train_targets(
-            encoders, standardise(distinct, mean, scale), settings
+            encoders, standardise(distinct, mean, scale), observations, settings
         )
         stopped = any(part.stopped for part in trained)
         self._restore(
@@ -330,7 +333,7 @@ class TreeGPRegressor(
                 feature_names=None if feature_names is None else list(feature_names),
                 fitted=tuple(part.fitted for part in trained),
                 kept=kept,
-                observations=folded.observations((rows.y - mean) / scale),
+                observations=observations,
             )
         )
         _tell_copies(folded, rows.n_rows)
@@ -343,7 +346,12 @@ class TreeGPRegressor(
         return self
 
     def _train_calibrated(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any, run: Run
+        self,
+        encoders: tuple[BitEncoder, ...],
+        rows: Rows,
+        observations: Observations | None,
+        settings: Any,
+        run: Run,
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
@@ -357,10 +365,15 @@ class TreeGPRegressor(
         trained = self._train(encoders, rows, settings, run)
         if trained.residuals is None:
             return trained
+        residuals = trained.residuals
+        if observations is not None and not observations.copies:
+            residuals = tuple(
+                expand_residuals(part, observations, j) for j, part in enumerate(residuals)
+            )
         stages = tuple(
             learn_stage(
                 rows.features,
-                trained.residuals[column],
+                residuals[column],
                 run,
                 by_var=self._by_var,
                 optimism=optimism[column],
@@ -370,7 +383,11 @@ class TreeGPRegressor(
         return trained._replace(fitted=CalibratedModel(trained.fitted, stages))
 
     def _train_targets(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any
+        self,
+        encoders: tuple[BitEncoder, ...],
+        rows: Rows,
+        observations: Observations | None,
+        settings: Any,
     ) -> tuple[list[Trained], str]:
         """Train one model per target, or one for all; also return what ended training early, if so.
 
@@ -395,7 +412,11 @@ class TreeGPRegressor(
                 keep=parameters["on_interrupt"] == "keep",
                 engine=parameters["engine"],
             )
-            trained.append(self._train_calibrated(encoders, rows.targets(group), settings, run))
+            own = observations
+            if own is not None:
+                own = replace(own, y=own.y[:, group])
+            some = rows.targets(group)
+            trained.append(self._train_calibrated(encoders, some, own, settings, run))
             if watch.interrupted:
                 ended_by = "Ctrl-C"
         return trained, ended_by or f"time_budget of {budget} s"

@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
 
 from triegp.encoding.precision import hash_rows
 from triegp.encoding.reading import row_blocks
@@ -27,6 +30,8 @@ ENOUGH_SHARE = 0.2
 NEAR = 0.02  # of the typical distance between neighbours: nearer rows are candidates for twins
 NEAR_ROWS = 50  # with fewer rows, nothing is nearer than chance allows
 AGREEMENT = 0.1  # of the deviation of y: twins differ by less
+SKIP = 5  # rows between two that are next to each other but no twins
+MOST_PAIRS = 20  # near pairs per row: more are no twins but a dense cloud
 MOST_AGREE = 0.5  # share of near pairs that agree, beyond that of other neighbours
 
 
@@ -120,7 +125,7 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
     if not plain:
         repeated = None if copies or not scatter.any() else scatter
         observed = np.ones(n_distinct) if copies else number
-        folded = replace(folded, weight=total, copies=observed, scatter=repeated)
+        folded = replace(folded, weight=total, copies=observed, scatter=repeated, pulling=copies)
     return Folded(folded, index, None if plain else own, copies, n_copies)
 
 
@@ -182,9 +187,10 @@ def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
 def _find_twins(rows: Rows) -> Ints | None:
     """Group of each row, if rows come in twins: nearer than chance allows, with the same target.
 
-    Rows are compared with their neighbours on grids whose cells are far smaller than the distance
-    of neighbours would be by chance. None if fewer than ENOUGH pairs share a cell, or if these do
-    not agree more often than other rows that are next to each other. O(n d + n log n).
+    Two rows are near if their distance, in standard deviations of the features, is a fiftieth of
+    the distance between neighbours of a regular grid. None if few rows are near another, or if near
+    rows do not agree in y far more often than rows that are next to each other otherwise. O(n d)
+    if a sample of cells of that size shows none; otherwise one search in a k-d tree.
     """
     n_rows = rows.n_rows
     if n_rows < NEAR_ROWS or rows.known_noise is not None:
@@ -192,30 +198,36 @@ def _find_twins(rows: Rows) -> Ints | None:
     X = np.asarray(rows.features, np.float64)
     sd = X.std(axis=0)
     varies = sd > 0
-    if not varies.any():
+    if not varies.any() or not np.isfinite(sd).all():
         return None
-    width = NEAR * sd[varies] * float(n_rows) ** (-1.0 / int(varies.sum()))
+    X = X[:, varies] / sd[varies]
+    n_features = X.shape[1]
+    radius = NEAR * float(n_rows) ** (-1.0 / n_features) * np.sqrt(n_features)
+    if _count_shared_cells(X, radius) < LEAST_SHARE * n_rows:
+        return None
+    near = cKDTree(X).query_pairs(radius, output_type="ndarray")
+    if len(near) < ENOUGH or len(near) > MOST_PAIRS * n_rows:
+        return None
     scale = rows.y.std(axis=0)
     agree = AGREEMENT * np.where(scale > 0, scale, 1.0)
-    parent = np.arange(n_rows)
-    n_near = n_agree = 0
-    for shift in (0.0, 0.5):  # two rows on either side of an edge of one grid share a cell here
-        cells = np.floor(X[:, varies] / width + shift)
-        hashes = hash_rows(np.ascontiguousarray(cells.T).view(np.uint64))
+    same = (np.abs(rows.y[near[:, 0]] - rows.y[near[:, 1]]) <= agree).all(axis=1)
+    usual = _usual_agreement(X, rows.y, agree)
+    if same.mean() - usual <= MOST_AGREE * (1.0 - usual):
+        return None
+    links = csr_array((np.ones(int(same.sum())), near[same].T), (n_rows, n_rows))
+    return np.asarray(connected_components(links, directed=False)[1], np.int64)
+
+
+def _count_shared_cells(X: Floats, radius: float) -> int:
+    """Rows that share a cell of width 4 radius with another, on one of two grids."""
+    shared = np.zeros(X.shape[0], bool)
+    for shift in (0.0, 0.5):
+        cells = np.ascontiguousarray(np.floor(X / (4.0 * radius) + shift).T)
+        hashes = hash_rows(cells.view(np.uint64))
         order = np.argsort(hashes, kind="stable")
-        near = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-        one, other = order[near], order[near + 1]
-        same = (np.abs(rows.y[one] - rows.y[other]) <= agree).all(axis=1)
-        n_near, n_agree = max(n_near, near.size), max(n_agree, int(same.sum()))
-        for a, b in zip(one[same].tolist(), other[same].tolist(), strict=True):
-            parent[_root(parent, b)] = _root(parent, a)
-    if n_near < max(ENOUGH, LEAST_SHARE * n_rows):
-        return None
-    usual = _usual_agreement(X[:, varies] / sd[varies], rows.y, agree)
-    if n_agree / n_near - usual <= MOST_AGREE * (1.0 - usual):
-        return None
-    roots = np.array([_root(parent, a) for a in range(n_rows)])
-    return np.unique(roots, return_inverse=True)[1].astype(np.int64)
+        same = hashes[order[1:]] == hashes[order[:-1]]
+        shared[order[1:][same]] = shared[order[:-1][same]] = True
+    return int(shared.sum())
 
 
 def _usual_agreement(X: Floats, y: Floats, agree: Floats) -> float:
@@ -223,13 +235,6 @@ def _usual_agreement(X: Floats, y: Floats, agree: Floats) -> float:
     shares = []
     for column in X.T[:8]:
         order = np.argsort(column, kind="stable")
-        two_on = order[2:], order[:-2]  # the row after next: twins are neighbours
-        shares.append((np.abs(y[two_on[0]] - y[two_on[1]]) <= agree).all(axis=1).mean())
+        one, other = order[SKIP:], order[:-SKIP]  # not the next row: that may be a twin
+        shares.append((np.abs(y[one] - y[other]) <= agree).all(axis=1).mean())
     return float(np.max(shares))
-
-
-def _root(parent: Ints, a: int) -> int:
-    while parent[a] != a:
-        parent[a] = parent[parent[a]]
-        a = int(parent[a])
-    return a

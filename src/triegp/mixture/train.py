@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, choose, one_blas_thread
@@ -80,7 +81,7 @@ def train_ensemble(
     ]
     targets = tuple(replace(rows.target(j), X=None) for j in range(rows.n_targets))
     codes = encode_grids(grids, rows.features, CpuEngine(n_threads=run.n_threads))
-    problems = [Problem(own, targets) for own in codes]
+    problems = [Problem(own, tuple(part.for_training() for part in targets)) for own in codes]
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
     starts = _choose_starts(settings, grids, problems, streams, run, batches)
     found = _train_orders(starts, problems, settings, run, batches)
@@ -93,7 +94,7 @@ def train_ensemble(
     done = [(grid, one) for (grid, _), one in zip(starts, found, strict=True) if one is not None]
     floor = settings.floor(rows.count)
     members = _finish(
-        lambda item: _member(grids[item[0]], problems[item[0]], item[1], floor),
+        lambda item: _member(grids[item[0]], codes[item[0]], targets, item[1], floor),
         done,
         run,
         lambda count: run.progress("posteriors", count, len(done)),
@@ -242,8 +243,13 @@ def _nll_per_row(problem: Problem, order: BitOrder, noise: float) -> float:
     return nll / problem.n_terms
 
 
-def _member(encoder: BitEncoder, problem: Problem, trained: TrainedOrder, noise: float) -> Member:
-    codes, targets = problem
+def _member(
+    encoder: BitEncoder,
+    codes: Codes,
+    targets: Sequence[Rows],
+    trained: TrainedOrder,
+    noise: float,
+) -> Member:
     trie = build_trie(codes, trained.order, engine=CpuEngine(n_threads=1))
     posteriors = tuple(condition_rows(trie, codes, trained.order, rows, noise) for rows in targets)
     free = with_engine(trie, CpuEngine())

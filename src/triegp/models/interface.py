@@ -127,6 +127,27 @@ class Residuals:
     fresh: npt.NDArray[np.bool_]
 
 
+def expand_residuals(residuals: Residuals, observations: Observations, column: int) -> Residuals:
+    """Residuals of observations, several of which may share a row of the model.
+
+    All of them are predicted without any observation at their row.
+    """
+    place = np.full(int(observations.index.max()) + 1, -1, np.int64)
+    place[residuals.rows] = np.arange(residuals.rows.size)
+    used = np.flatnonzero(observations.index >= 0)
+    at = place[observations.index[used]]
+    used, at = used[at >= 0], at[at >= 0]
+    weight = None if observations.weight is None else observations.weight[used]
+    return Residuals(
+        residuals.rows[at],
+        residuals.mean[at],
+        residuals.var[at],
+        observations.y[used, column],
+        weight,
+        residuals.fresh[at],
+    )
+
+
 class Trained(NamedTuple):
     """Result of a training.
 

@@ -52,6 +52,9 @@ class Rows:
     scatter : float64 (n,), (n, k) or None
         Weighted sum of squared deviations of a row's observations from their mean, which is y;
         None if they are all equal to it.
+    pulling : bool
+        Whether the weights only pull the posterior mean. They are then 1 while parameters are
+        learned: weights of copies say nothing about the noise.
     """
 
     y: Floats
@@ -61,6 +64,7 @@ class Rows:
     noise: Floats | None = None
     copies: Floats | None = None
     scatter: Floats | None = None
+    pulling: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -158,6 +162,12 @@ class Rows:
             return 0.0
         return float((self.scatter / _one_or_all(self.total_noise)).sum())
 
+    def for_training(self) -> Rows:
+        """The rows that parameters are learned from: without weights that only pull the mean."""
+        if not self.pulling:
+            return self
+        return replace(self, weight=None, copies=None, scatter=None, pulling=False)
+
     def target(self, j: int) -> Rows:
         """Return the rows with target j only, y (n,)."""
         known, scatter = (
@@ -181,7 +191,9 @@ class Rows:
         parts = (self.known_noise, self.weight, self.X, None if shared else self.noise)
         known, weight, X, noise = (None if part is None else part[some] for part in parts)
         extras = (None if part is None else part[some] for part in (self.copies, self.scatter))
-        return Rows(self.y[some], known, weight, X, kept if shared else noise, *extras)
+        copies, scatter = extras
+        noise = kept if shared else noise
+        return Rows(self.y[some], known, weight, X, noise, copies, scatter, self.pulling)
 
 
 def check_rows(
