@@ -1,8 +1,8 @@
-"""Cross-fitting for few rows: how much better training rows are predicted than new ones.
+"""Cross-fitting for few rows: predictions of rows that the parameters have not seen.
 
 Parameters that saw a row predict it too well, even if the row itself is left out. With many rows
 per parameter that is negligible. With few rows, some small models are trained on a part of the rows
-each and asked about the rest.
+each and asked about the rest. Calibration then learns from these predictions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from triegp.models.interface import Trained
+from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run, silent
 from triegp.tree.rows import Rows
 
@@ -25,18 +25,16 @@ N_FOLDS = 4
 MOST_ROWS = 1_000  # from this many rows on, nothing is cross-fitted
 FEWEST_ROWS = 6  # with fewer, a fold is too small to train on
 LARGEST_SQUARE = 25.0  # of a standardised residual: one outlier must not decide
-MOST_OPTIMISM = 9.0  # largest ratio of squared residuals
 
 
 class CrossFit(NamedTuple):
-    """The variant that predicts held-out rows best, and the optimism of its leave-one-out.
+    """The variant that predicts held-out rows best, and its predictions of them.
 
-    optimism: ratio of the mean squared standardised residuals of held-out rows and of training rows
-    that are left out, at least 1; one per target.
+    residuals: one per target; None if nothing was cross-fitted.
     """
 
     best: int
-    optimism: tuple[float, ...]
+    residuals: tuple[Residuals, ...] | None
 
 
 def cross_fit(
@@ -50,57 +48,39 @@ def cross_fit(
     Parameters
     ----------
     train : callable (variant, rows, run) -> Trained
-        Trains a model with residuals.
+        Trains a model.
     variants : sequence
         Settings to choose from.
     rows : Rows
         Standardised targets, y (n, k), with their features.
     run : Run
-        Random numbers, threads and clock. If the clock stops, the rest is left out.
+        Random numbers, threads and clock. If the clock stops, the first variant is chosen.
     """
-    nothing = CrossFit(0, (1.0,) * rows.n_targets)
+    nothing = CrossFit(0, None)
     if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
         return nothing
     parts = np.array_split(run.rng.permutation(rows.n_rows), min(N_FOLDS, rows.n_rows // 2))
+    quiet = replace(run, progress=silent, engine="cpu")
     found = []
     for variant in variants:
-        new: list[list[Floats]] = [[] for _ in range(rows.n_targets)]
-        old: list[list[Floats]] = [[] for _ in range(rows.n_targets)]
+        mean, var = np.empty((2, rows.n_targets, rows.n_rows))
         for part in parts:
             if run.watch.stop:
                 return nothing
-            rest = np.sort(np.concatenate([p for p in parts if p is not part]))
-            quiet = replace(run, progress=silent, engine="cpu")
-            trained = train(variant, rows.select(rest), quiet)
-            assert trained.residuals is not None
-            held = rows.select(np.sort(part))
-            points = trained.fitted.read(held.features, var=True)
+            rest = np.setdiff1d(np.arange(rows.n_rows), part)
+            fitted = train(variant, rows.select(rest), quiet).fitted
+            points = fitted.read(rows.features[part], var=True)
             for j in range(rows.n_targets):
-                told = trained.fitted.predict(points, j, var=True, latent=False)
-                new[j].append(_squares(held.y[:, j] - told.mean(), told.var()))
-                left = trained.residuals[j]
-                old[j].append(_squares(left.y - left.mean, left.var))
-        found.append(([np.hstack(p) for p in new], [np.hstack(p) for p in old]))
-    losses = [sum(_loss(part) for part in new) for new, _ in found]
-    best = int(np.argmin(losses))
-    new_parts, old_parts = found[best]
-    optimism = tuple(
-        float(np.clip(_size(a) / max(_size(b), 1e-12), 1.0, MOST_OPTIMISM))
-        for a, b in zip(new_parts, old_parts, strict=True)
-    )
-    return CrossFit(best, optimism)
+                told = fitted.predict(points, j, var=True, latent=False)
+                mean[j, part], var[j, part] = told.mean(), told.var()
+        found.append((mean, var))
+    best = int(np.argmin([_loss(rows.y.T - mean, var) for mean, var in found]))
+    every, fresh = np.arange(rows.n_rows), np.ones(rows.n_rows, bool)
+    pairs = zip(rows.y.T, *found[best], strict=True)
+    return CrossFit(best, tuple(Residuals(every, m, v, y, rows.weight, fresh) for y, m, v in pairs))
 
 
-def _squares(error: Floats, var: Floats) -> Floats:
-    """Squared standardised residuals and logarithms of the variances, (2, m)."""
-    return np.stack([np.square(error) / var, np.log(var)])
-
-
-def _size(parts: Floats) -> float:
-    """Mean squared standardised residual, large ones cut off."""
-    return float(np.minimum(parts[0], LARGEST_SQUARE).mean())
-
-
-def _loss(parts: Floats) -> float:
-    """Twice the nll per row of Gaussians at their best common scale, up to a constant."""
-    return float(parts[1].mean() + np.log(max(_size(parts), 1e-12)))
+def _loss(error: Floats, var: Floats) -> float:
+    """Twice the nll of Gaussians, each target at its best scale, up to a constant; (k, n) each."""
+    square = np.minimum(np.square(error) / var, LARGEST_SQUARE).mean(axis=1)
+    return float((np.log(var).mean(axis=1) + np.log(np.maximum(square, 1e-12))).sum())

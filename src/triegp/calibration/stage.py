@@ -54,7 +54,6 @@ def learn_stage(
     run: Run,
     *,
     by_var: bool,
-    optimism: float = 1.0,
 ) -> Stage:
     """Learn scale, tails and local noise from residuals.
 
@@ -68,9 +67,6 @@ def learn_stage(
         Random numbers and threads for the local noise.
     by_var : bool
         Whether the local noise may depend on the predicted variance.
-    optimism : float, default=1.0
-        Ratio of squared residuals of new rows and of training rows that are left out. The
-        parameters have seen the latter.
     """
     logs = np.zeros(X.shape[0])
     local, slope = None, 0.0
@@ -90,7 +86,7 @@ def learn_stage(
     spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
     scale = _scale(spread, weight)
     tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN
-    return Stage(scale * optimism, tails, local, slope, logs)
+    return Stage(scale, tails, local, slope, logs)
 
 
 class _Fit(NamedTuple):

@@ -355,17 +355,17 @@ class TreeGPRegressor(
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
-        optimism = (1.0,) * rows.n_targets
+        residuals = None
         if variants:
             small = [few for _, few in variants]
             crossed = cross_fit(
                 lambda few, some, own: self._train(encoders, some, few, own), small, rows, run
             )
-            settings, optimism = variants[crossed.best][0], crossed.optimism
+            settings, residuals = variants[crossed.best][0], crossed.residuals
         trained = self._train(encoders, rows, settings, run)
         if trained.residuals is None:
             return trained
-        residuals = trained.residuals
+        residuals = residuals or trained.residuals
         if observations is not None and not observations.copies:
             residuals = tuple(
                 expand_residuals(part, observations, j) for j, part in enumerate(residuals)
@@ -376,7 +376,6 @@ class TreeGPRegressor(
                 residuals[column],
                 run,
                 by_var=self._by_var,
-                optimism=optimism[column],
             )
             for column in range(rows.n_targets)
         )
