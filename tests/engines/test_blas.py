@@ -75,6 +75,7 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_does_not_have():
     child = multiprocessing.get_context("fork").Process(target=in_child)
     child.start()
     child.join(60)
+    child.kill()  # if it waits for ever
     assert child.exitcode == 0
     visitor.end()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +55,18 @@ Floats = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
+
+_fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
+
+
+def _renew_locks() -> None:
+    """Give every model a new lock: in a forked child, the thread that held the old one is gone."""
+    for model in _fitted.values():
+        model._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def loadable(kind: Kind) -> Kind:
@@ -277,6 +291,7 @@ class TreeGPRegressor(
         self.__dict__.pop("_summary", None)
         self._stream = Stream(state.fitted, state.kept, state.index)
         self._lock = threading.Lock()
+        _fitted[id(self)] = self
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
