@@ -17,11 +17,12 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from triegp.checks import random_generator
+from triegp.checks import random_generator, refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import check_finite, real_array
 from triegp.estimators.inputs import (
+    check_targets,
     copy_rows,
     location_and_scale,
     read_rows,
@@ -177,7 +178,10 @@ class TreeGPRegressor(
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination, R squared, of the predicted mean."""
-        return float(super().score(*map(to_host, (X, y, sample_weight))))
+        X, y, sample_weight = map(to_host, (X, y, sample_weight))
+        check_targets(y)
+        refuse_masked("sample_weight", sample_weight)
+        return float(super().score(X, y, sample_weight))
 
     def refresh(self) -> Self:
         """Fit again from scratch on all rows passed to `fit` and `partial_fit`.

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
-from triegp.checks import float_array, non_negative_vector
+from triegp.checks import float_array, non_negative_vector, real_number, refuse_masked
 from triegp.encoding.precision import hash_rows
 from triegp.encoding.reading import row_blocks
 from triegp.tree.rows import Rows, refuse_zero_weights
@@ -17,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_COPIES = 20  # per distinct row, on average: beyond, copies are folded into weights
+MAX_TARGET = 1e307  # largest |y|: differences and means of larger targets can overflow
+WEIGHTS = (1e-30, 1e30)  # smallest and largest sample weight other than 0
+LARGE_OFFSET = 1e-6  # of a target: its deviation is less than this times its size
 
 
 def read_rows(
@@ -36,6 +40,7 @@ def read_rows(
     known = None
     if known_noise is not None:
         known = non_negative_vector("known_noise", known_noise, n_rows)
+        known = known if known.any() else None
     rows = Rows(targets, known, weight, X)
     if not all_zero:
         refuse_zero_weights(rows)
@@ -43,12 +48,15 @@ def read_rows(
 
 
 def check_targets(y: Any) -> Floats:
-    """Targets as columns (n, k); raises ValueError unless they are finite numbers."""
+    """Targets as columns (n, k); raises ValueError unless they are numbers of at most 1e307."""
     if y is None:
         raise ValueError("y must be given: this estimator requires y to be passed, got None")
+    if issparse(y):
+        raise ValueError(f"y must be a dense array, got a sparse {type(y).__name__}")
+    refuse_masked("y", y)
     array = np.asarray(y)
     if array.dtype.kind == "O":
-        array = array.astype(np.float64)
+        array = _plain_numbers(array)
     if array.ndim not in (1, 2) or array.shape[0] == 0 or (array.ndim == 2 and array.shape[1] < 1):
         raise ValueError(f"y must have shape (n_rows,) or (n_rows, k), got {array.shape}")
     targets = float_array("y", array)
@@ -56,17 +64,33 @@ def check_targets(y: Any) -> Floats:
         where = np.argwhere(~np.isfinite(targets))[0]
         value = "NaN" if np.isnan(targets[tuple(where)]) else str(targets[tuple(where)])
         raise ValueError(f"y must be finite, got {value} at row {where[0]}")
-    return targets.reshape(targets.shape[0], -1)
+    targets = targets.reshape(targets.shape[0], -1)
+    size = np.abs(targets).max(axis=1)
+    if size.max() > MAX_TARGET:
+        i = int(np.argmax(size))
+        raise ValueError(f"y must be at most {MAX_TARGET:g} in size, got {size[i]} at row {i}")
+    return targets
 
 
 def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
-    """Sample weights as a vector (n,), or None; a single number applies to all rows."""
+    """Sample weights as a vector (n,), or None; a single number applies to all rows.
+
+    Raises ValueError unless every weight is 0 or lies in WEIGHTS.
+    """
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight)
+    weight = float_array("sample_weight", sample_weight)
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
-    return non_negative_vector("sample_weight", weight, n_rows)
+    weight = non_negative_vector("sample_weight", weight, n_rows)
+    smallest, largest = WEIGHTS
+    bad = (weight > largest) | ((weight > 0) & (weight < smallest))
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise ValueError(
+            f"sample_weight must be 0 or in [{smallest:g}, {largest:g}], got {weight[i]} at row {i}"
+        )
+    return weight
 
 
 def copy_rows(rows: Rows) -> Rows:
@@ -145,18 +169,40 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
     total = count.sum()
     size = np.abs(targets[count > 0]).max(axis=0)
     size = np.where(size > 0, size, 1.0)  # squares of huge targets must not overflow
-    scaled = targets / size
-    mean = count @ scaled / total
-    var = count @ (scaled - mean) ** 2 / max(total - 1.0, min(total, 1.0))
-    sd = np.sqrt(var)
-    constant = sd <= 1e-12
-    return mean * size, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)
+
+    def moments(columns: Floats) -> tuple[Floats, Floats]:
+        mean = count @ columns / total
+        var = count @ (columns - mean) ** 2 / max(total - 1.0, min(total, 1.0))
+        return mean, np.sqrt(var)
+
+    mean, sd = moments(targets / size)
+    mean *= size
+    offset = sd < LARGE_OFFSET
+    if offset.any():  # subtract one of the targets first: the difference is exact
+        first = targets[np.argmax(count > 0), offset]
+        differences = np.where((count > 0)[:, None], targets[:, offset] - first, 0.0)
+        shift, sd[offset] = moments(differences / size[offset])
+        mean[offset] = first + shift * size[offset]
+    constant = sd <= 2.0 * np.finfo(np.float64).eps  # no more than the targets' rounding errors
+    return mean, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
     """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
     known = None if rows.known_noise is None else rows.known_noise[:, None] / scale / scale
-    return replace(rows, y=(rows.y - mean) / scale, known_noise=known)
+    with np.errstate(over="ignore"):  # targets far outside: checks see inf
+        y = (rows.y - mean) / scale
+    return replace(rows, y=y, known_noise=known)
+
+
+def _plain_numbers(array: npt.NDArray[Any]) -> Floats:
+    """An array of objects as float64; raises ValueError unless all of them are numbers."""
+    for cell in array.ravel().tolist():
+        try:
+            real_number(cell)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"y must be an array of real numbers, got {cell!r:.40}") from None
+    return array.astype(np.float64)
 
 
 def _has_equal_rows(rows: Rows) -> bool:
