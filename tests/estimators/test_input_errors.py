@@ -45,7 +45,6 @@ BAD_TARGETS = {
     "matrix": scipy.sparse.csr_matrix(Y[:, None]),
     "array": scipy.sparse.csr_array(Y[:, None]),
     "masked": np.ma.array(Y, mask=ONE_MASKED),
-    "huge": np.where(ONE_MASKED, -1.7e308, 1.7e308),
 }
 
 
@@ -95,14 +94,25 @@ def test_coverage_must_be_a_number_between_0_and_1(fitted, coverage):
             predict(*args)
 
 
+def test_targets_near_the_largest_float(model):
+    far = np.where(ONE_MASKED, -1.7e308, 1.7e308)
+    with pytest.raises(ValueError, match=r"^y must differ from its mean by less than 1\.8e308"):
+        model.fit(X, far)
+    with pytest.raises(ValueError, match=r"^y must differ from its mean by less than 1\.8e308"):
+        model.fit(X[:2], [-1.7e308, 1.7e308])
+    model.fit(X, np.where(ONE_MASKED, 1.6e308, 1.7e308))
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+
+
 def test_densities_of_targets_very_far_away(fitted):
     np.testing.assert_array_equal(fitted.log_density(X[:2], [1e300, -1e300]), [-np.inf, -np.inf])
 
 
 def test_added_targets_very_far_away(model):
     model.fit(X, 1e-200 * Y)
-    with pytest.raises(ValueError, match=r"^y must "):
-        model.partial_fit(X[:2], [1e300, 0.0])
+    for size in (1e300, 1.7e308):
+        with pytest.raises(ValueError, match=r"^y must "):
+            model.partial_fit(X[:2], [size, 0.0])
 
 
 def test_a_target_with_a_large_offset_is_not_constant(model):
@@ -122,6 +132,8 @@ def test_location_and_scale_by_hand():
     up = np.nextafter(0.3, 1)
     mean, scale = location_and_scale(np.array([[0.3], [up], [0.3], [up]]), ones)
     assert scale == [1.0]  # rounding errors do not count
+    mean, scale = location_and_scale(np.array([[1e300], [np.nextafter(1e300, 2e300)]]), ones[:2])
+    assert 1e283 < scale < 1e285  # but stay within the range of standardised targets
 
 
 def test_known_noise_of_zeros_is_no_known_noise(model):

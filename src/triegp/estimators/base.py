@@ -37,6 +37,7 @@ from triegp.estimators.parameters import (
 )
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.streaming import Stream, check_batch, queue_rows
+from triegp.estimators.units import Target
 from triegp.files.container import ModelFileError, read_file, write_file
 from triegp.files.state import (
     ModelState,
@@ -56,6 +57,7 @@ Floats = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
+SHOWN_TARGETS = 3  # targets whose noise `repr` shows
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
 
@@ -258,11 +260,27 @@ class TreeGPRegressor(
             header, arrays = packed
             self._restore(unpack_model(header, arrays, self._format))
 
-    def _describe_rows(self) -> str:
-        """Number of rows, for `repr`; does not insert waiting rows."""
+    def _describe(self, contents: str, noise: list[float]) -> str:
+        """Rows, targets, contents and noise, for `repr`; does not insert waiting rows.
+
+        noise: variance of the noise of each model, in standardised units.
+        """
         waiting = sum(batch.n_rows for batch in self._stream.waiting)
-        more = f" and {waiting:,} waiting" if waiting else ""
-        return f"{self._stream.n_rows:,} rows{more}"
+        text = count_of(self._stream.n_rows, "row")
+        text += f" and {waiting:,} waiting" if waiting else ""
+        n_targets = self.target_scale_.size
+        text += f", {n_targets} targets" if n_targets > 1 else ""
+        targets = self._targets(self._stream)
+        ratios = noise * n_targets if len(noise) == 1 else noise
+        pairs = zip(targets, ratios, strict=True)
+        shown = [f"{ratio:.3g}" for target, ratio in pairs if not _is_constant(target)]
+        n_constant = n_targets - len(shown)
+        shown = shown[:SHOWN_TARGETS] + ["..."] * (len(shown) > SHOWN_TARGETS)
+        text += f", {contents}"
+        text += f", noise {', '.join(shown)} of the variance" if shown else ""
+        if n_constant:
+            text += ", constant y" if n_targets == 1 else f", {n_constant} of them constant"
+        return text
 
     def _state(self) -> ModelState:
         """State of a fitted model, without its parameters; inserts waiting rows first."""
@@ -407,6 +425,19 @@ def load(path: str | Path) -> TreeGPRegressor:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
     return model
+
+
+def count_of(n: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{n:,} {noun}" + "s" * (n != 1)
+
+
+def _is_constant(target: Target) -> bool:
+    """Whether the target was constant when the model was fitted; its scale is then 1."""
+    if target.scale != 1.0:
+        return False
+    y, _ = target.fitted.observed(target.column)
+    return bool(np.nanmax(np.abs(y)) < 0.5)  # other targets have a standard deviation of 1
 
 
 def _feature_names(X: Any) -> Any:

@@ -18,7 +18,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_COPIES = 20  # per distinct row, on average: beyond, copies are folded into weights
-MAX_TARGET = 1e307  # largest |y|: differences and means of larger targets can overflow
 WEIGHTS = (1e-30, 1e30)  # smallest and largest sample weight other than 0
 LARGE_OFFSET = 1e-6  # of a target: its deviation is less than this times its size
 
@@ -48,7 +47,7 @@ def read_rows(
 
 
 def check_targets(y: Any) -> Floats:
-    """Targets as columns (n, k); raises ValueError unless they are numbers of at most 1e307."""
+    """Targets as columns (n, k); raises ValueError unless they are finite numbers."""
     if y is None:
         raise ValueError("y must be given: this estimator requires y to be passed, got None")
     if issparse(y):
@@ -64,12 +63,7 @@ def check_targets(y: Any) -> Floats:
         where = np.argwhere(~np.isfinite(targets))[0]
         value = "NaN" if np.isnan(targets[tuple(where)]) else str(targets[tuple(where)])
         raise ValueError(f"y must be finite, got {value} at row {where[0]}")
-    targets = targets.reshape(targets.shape[0], -1)
-    size = np.abs(targets).max(axis=1)
-    if size.max() > MAX_TARGET:
-        i = int(np.argmax(size))
-        raise ValueError(f"y must be at most {MAX_TARGET:g} in size, got {size[i]} at row {i}")
-    return targets
+    return targets.reshape(targets.shape[0], -1)
 
 
 def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
@@ -88,7 +82,8 @@ def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
     if bad.any():
         i = int(np.argmax(bad))
         raise ValueError(
-            f"sample_weight must be 0 or in [{smallest:g}, {largest:g}], got {weight[i]} at row {i}"
+            f"sample_weight must be 0 or in [{smallest:g}, {largest:g}], got {weight[i]} at row "
+            f"{i}: noise / weight must stay within float64"
         )
     return weight
 
@@ -163,7 +158,8 @@ def unify_rows(rows: Rows) -> tuple[Rows, Ints | None]:
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of each target, (k,) each.
 
-    A row of weight c equals c rows. The deviation of a constant target is set to 1.
+    A row of weight c equals c rows. The deviation of a constant target is set to 1. Raises
+    ValueError if the difference of a target and the mean exceeds float64.
     """
     count = np.ones(targets.shape[0]) if weight is None else weight
     total = count.sum()
@@ -183,8 +179,15 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
         differences = np.where((count > 0)[:, None], targets[:, offset] - first, 0.0)
         shift, sd[offset] = moments(differences / size[offset])
         mean[offset] = first + shift * size[offset]
+    with np.errstate(over="ignore"):
+        far = np.isinf(targets - mean).any(axis=0) | np.isinf(scale := sd * size)
+    if far.any():
+        raise ValueError(
+            "y must differ from its mean by less than 1.8e308, got targets of size "
+            f"{size[np.argmax(far)]}"
+        )
     constant = sd <= 2.0 * np.finfo(np.float64).eps  # no more than the targets' rounding errors
-    return mean, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)
+    return mean, np.where(constant, np.maximum(1.0, scale), scale)
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
