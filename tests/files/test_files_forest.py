@@ -24,6 +24,20 @@ def test_the_parts_make_a_model(parts, tmp_path):
     assert triegp.load(write_parts(tmp_path / "m", *parts)).predict([[0.5, 0.5]]).shape == (1,)
 
 
+def test_memory_that_is_never_written_is_not_checked(parts, tmp_path, monkeypatch):
+    real = np.empty
+
+    def full_of_nan(shape, dtype=float, **options):
+        out = real(shape, dtype, **options)
+        if out.dtype == np.float64:
+            out.fill(np.nan)
+        return out
+
+    path = write_parts(tmp_path / "m", *parts)
+    monkeypatch.setattr(np, "empty", full_of_nan)
+    assert np.isfinite(triegp.load(path).predict([[0.5, 0.5]])).all()
+
+
 EDITS = {
     "alpha": ("forest.0.alpha", lambda a: a * 1e306),
     "alpha in the units of y": ("forest.0.alpha", lambda a: a * 1e200, 1e150),

@@ -135,7 +135,8 @@ def _check_reach(model: ForestModel, scale: float) -> None:
     if not (prior < LARGEST and factor < LARGEST):
         raise ValueError(f"variances and factors of the tails must be less than {LARGEST:g}")
     with np.errstate(over="ignore", invalid="ignore"):
-        reach = factor * np.sqrt(prior) + sum(np.abs(path).max() for _, path in model.paths)
+        sums = (np.delete(path, path.size // 2) for _, path in model.paths)  # there is no node 0
+        reach = factor * np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
         if model.known_diagonal is not None:
             reach += np.abs(model.alpha / model.known_diagonal).max()
         overflows = not np.isfinite(reach * scale)
