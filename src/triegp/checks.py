@@ -55,12 +55,19 @@ def non_negative_vector(
 def positive_number(name: str, value: Any) -> float:
     """Return `value` as a finite float > 0."""
     try:
-        number = float(value)
+        number = real_number(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a positive number, got {value!r}") from None
     if not (np.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be positive and finite, got {number}")
     return number
+
+
+def real_number(value: Any) -> float:
+    """Return `value` as a float; raises TypeError or ValueError if it is text or not a number."""
+    if isinstance(value, str | bytes):
+        raise TypeError
+    return float(value)
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
@@ -87,8 +94,9 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
 def float_array(name: str, value: Any, hold: Hold | None = None) -> Floats:
     """Return `value` as a contiguous float64 array.
 
-    Raises ValueError for complex numbers, text and ragged lists.
+    Raises ValueError for complex numbers, text, ragged lists and masked entries.
     """
+    refuse_masked(name, value)
     from_device = hold is not None and on_device(value)
     try:
         array = hold(value) if hold is not None and from_device else np.asarray(value)
@@ -100,6 +108,13 @@ def float_array(name: str, value: Any, hold: Hold | None = None) -> Floats:
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be an array of real numbers, got {value!r:.80}") from None
     return array if hold is None else hold(array)
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """Raise ValueError if `value` is a masked array with masked entries."""
+    if np.ma.is_masked(value):
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
+        raise ValueError(f"{name} must not have masked entries, got one at row {row}")
 
 
 def _refuse_nonfinite(name: str, array: Floats) -> None:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 
+import numba
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine
@@ -147,6 +149,33 @@ def test_a_forked_child_makes_threads_of_its_own():
     assert queue.get(timeout=120) == expected
     child.join()
     assert child.exitcode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_kernels_that_are_being_compiled():
+    compiling, forked = threading.Event(), threading.Event()
+
+    def compile_slowly():
+        with global_compiler_lock:
+            compiling.set()
+            forked.wait(1.0)
+
+    thread = threading.Thread(target=compile_slowly)
+    thread.start()
+    assert compiling.wait(60)
+    child = multiprocessing.get_context("fork").Process(target=_compile)
+    child.start()
+    forked.set()
+    child.join(60)
+    child.kill()  # if it waits for ever
+    assert child.exitcode == 0
+    thread.join()
+    _compile()
+
+
+def _compile():
+    assert numba.njit(lambda x: x + 1)(1) == 2
 
 
 def test_numba_threading_layer_is_not_used():

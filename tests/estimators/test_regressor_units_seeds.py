@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from regressor_problems import QUICK, make_data, new_rows
 from tolerances import FITTED, LOOSE, STEPPED
 from triegp import BinaryTreeGPRegressor
-from triegp.engines.cpu.threads import one_blas_thread
+from triegp.engines import one_blas_thread
 from triegp.mixture import optimise as training
 
 # Units, seeds, threads.

@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import multiprocessing
 import pickle
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -155,6 +157,43 @@ def test_targets_that_share_members_are_encoded_once(monkeypatch):
 def test_models_do_not_share_a_lock(model):
     twin = copy.deepcopy(model)
     assert twin._lock is not model._lock
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
+def test_a_child_forked_while_rows_are_inserted_can_use_every_model(model, monkeypatch):
+    X, y = make_data(8, seed=1)
+    other, expected = copy.deepcopy(model), copy.deepcopy(model).partial_fit(X, y).predict(X)
+    begun, go_on, real = threading.Event(), threading.Event(), members.Ensemble.insert
+
+    def slow(ensemble, rows):
+        begun.set()
+        assert go_on.wait(60)
+        return real(ensemble, rows)
+
+    def in_child():
+        go_on.set()
+        for one in (other.partial_fit(X, y), model):
+            np.testing.assert_array_equal(one.predict(X), expected)
+
+    monkeypatch.setattr(members.Ensemble, "insert", slow)
+    thread = threading.Thread(target=model.partial_fit(X, y).predict, args=(X,))
+    thread.start()
+    assert begun.wait(60)
+    child = multiprocessing.get_context("fork").Process(target=in_child)
+    child.start()
+    child.join(60)
+    child.kill()  # if it waits for ever
+    assert child.exitcode == 0
+    go_on.set()
+    thread.join()
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_renewing_locks_at_a_fork_does_not_keep_models_alive(model):
+    gone = weakref.ref(copy.deepcopy(model))
+    gc.collect()
+    assert gone() is None
 
 
 def test_shallow_copies_go_their_own_ways(model):

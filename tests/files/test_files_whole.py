@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -142,3 +144,74 @@ def test_headers_that_cannot_be_read(tmp_path, text):
     path = tmp_path / "m"
     safetensors.numpy.save_file({"x": np.zeros(3)}, path, {FORMAT: text})
     refused(path)
+
+
+# What is at the path already
+
+
+def test_files_of_killed_saves_are_removed_by_the_next(plain, whole, tmp_path):
+    path = tmp_path / "m"
+    code = (
+        "import os, signal, sys; import triegp.files.container as c; "
+        "os.replace = lambda *a: os.kill(os.getpid(), signal.SIGKILL); "
+        "c.write_file(sys.argv[1], {}, {})"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    (tmp_path / ".m.b.01234567.part").touch()  # of a save to m.b
+    assert len(os.listdir(tmp_path)) == 2
+    plain.save(path)
+    assert sorted(os.listdir(tmp_path)) == [".m.b.01234567.part", "m"]
+    assert path.read_bytes() == whole
+
+
+def test_saves_at_the_same_time_do_not_remove_each_other(plain, whole, tmp_path, monkeypatch):
+    path, real = tmp_path / "m", os.replace
+    saves = []
+
+    def replace(part, target):
+        if not saves:  # another save begins and ends while this one is not done
+            saves.append(part)
+            plain.save(path)
+            assert os.path.exists(part)
+        real(part, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    plain.save(path)
+    assert saves
+    assert path.read_bytes() == whole
+    assert os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_a_link(plain, whole, tmp_path, exists):
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.write_bytes(b"old")
+    try:
+        link.symlink_to(target)
+    except OSError:
+        pytest.skip("links cannot be made here")
+    plain.save(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == whole
+    assert not target.is_symlink()
+    assert os.listdir(target.parent) == ["target"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize("mode", [0o600, 0o666, 0o640])
+def test_permissions_of_a_file_are_kept(plain, whole, tmp_path, monkeypatch, mode):
+    path, real, seen = tmp_path / "m", os.fsync, []
+    path.touch()
+    path.chmod(mode)
+
+    def fsync(number):
+        seen.append(stat.S_IMODE(os.fstat(number).st_mode))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    plain.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert seen == [mode]  # while it is written, too
+    assert path.read_bytes() == whole

@@ -10,7 +10,7 @@ from tolerances import DIFFERENCE, EXTENDED, GRADIENT, HALF_DIFFERENCE, SHARDS, 
 from triegp import sros
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
-from triegp.tree import BitOrder, build_trie, evaluate_orders, likelihood
+from triegp.tree import BitOrder, build_trie, evaluate_orders, factorize, likelihood, whiten
 
 
 def weights_gradient(gradient):
@@ -329,3 +329,30 @@ def test_a_scale_beyond_the_messages_is_refused():
     assert np.isfinite(likelihood(trie, order, [1.0, 2.0], 0.1).nll)
     with pytest.raises(ValueError, match=r"scale of order must be at most 1e\+30, got 1e\+39"):
         likelihood(trie, order, [1.0, 2.0], 0.1, dtype=np.float32)
+
+
+@pytest.mark.parametrize("noise", [1e-20, 1e-30, 1e-100])
+@pytest.mark.parametrize("copies", [3, 5, 7])
+def test_equal_rows_with_next_to_no_noise_against_extended_precision(noise, copies):
+    """Equal targets merge without rounding, which would be many standard deviations."""
+    rng = np.random.default_rng(copies)
+    codes = pack_codes(np.repeat(rng.integers(0, 32, (4, 2)), copies, axis=0), precision=5)
+    y = np.repeat(rng.standard_normal(4), copies)
+    order = BitOrder.from_phi(rng.standard_normal(10), nugget="bit")
+    trie = build_trie(codes, order)
+    bits = oracle.unpack_bits(codes, order.key_bits)
+    lcp = oracle.shared_prefix(bits, bits)
+    with mpmath.workdps(250):
+        remaining = [mpmath.mpf(float(r)) for r in order.levels]
+        covariance = mpmath.matrix(y.size, y.size)
+        for i in range(y.size):
+            for j in range(y.size):
+                covariance[i, j] = remaining[0] - remaining[int(lcp[i, j])]
+            covariance[i, i] += mpmath.mpf(noise)
+        lower = mpmath.cholesky(covariance)
+        white = mpmath.lu_solve(lower, mpmath.matrix([mpmath.mpf(float(v)) for v in y]))
+        logs = [2 * mpmath.log(lower[i, i]) for i in range(y.size)]
+        nll = (sum(v**2 for v in white) + sum(logs) + y.size * mpmath.log(2 * mpmath.pi)) / 2
+        assert abs(likelihood(trie, order, y, noise).nll - nll) < EXTENDED * sum(map(abs, logs))
+    squares = whiten(factorize(trie, order, noise), y) ** 2
+    np.testing.assert_allclose(squares.sum(), float(sum(v**2 for v in white)), rtol=EXTENDED)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
+from triegp.checks import refuse_masked
+
 BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
 
 
@@ -18,6 +20,7 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
 
     Error messages name the given estimator.
     """
+    refuse_masked("X", X)
     try:
         data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
         if data.dtype.kind == "O":

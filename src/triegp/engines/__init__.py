@@ -5,8 +5,9 @@ from __future__ import annotations
 from triegp.engines.choice import choose
 from triegp.engines.contract import Descent, Engine
 from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.sorting import pack_positions
-from triegp.engines.cpu.threads import available_cores, one_blas_thread
+from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import (
     Adjoints,
     Candidate,

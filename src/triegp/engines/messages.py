@@ -15,13 +15,14 @@ def merge(m1: float, s1: float, m2: float, s2: float) -> tuple[float, float, flo
 
     v = s1 + s2, r1 = s1/v, r2 = s2/v, m = m1 r2 + m2 r1, s = s1 s2/v. Both shares have full
     relative accuracy: the smaller is computed by division, the larger as one minus the smaller.
+    Equal means stay as they are: with tiny noise, even a rounding error would be many deviations.
     """
     small = s1 if s1 <= s2 else s2
     share = small / (s1 + s2) if small < INF else 0.5
     rest = 1.0 - share
     r1 = share if s1 <= s2 else rest
     r2 = rest if s1 <= s2 else share
-    return m1 * r2 + m2 * r1, small * rest, r1, r2
+    return m1 if m1 == m2 else m1 * r2 + m2 * r1, small * rest, r1, r2
 
 
 def merge_adjoint(

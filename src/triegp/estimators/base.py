@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +22,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from triegp.calibration.folds import MOST_ROWS, cross_fit
 from triegp.calibration.model import CalibratedModel
 from triegp.calibration.stage import learn_stage
-from triegp.checks import random_generator
+from triegp.checks import random_generator, refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import check_finite, real_array
 from triegp.estimators.inputs import (
+    check_targets,
     copy_rows,
     location_and_scale,
     read_rows,
@@ -39,6 +42,7 @@ from triegp.estimators.parameters import (
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.repeats import Folded, fold_rows
 from triegp.estimators.streaming import Stream, check_batch, queue_rows
+from triegp.estimators.units import Target
 from triegp.files.container import ModelFileError, read_file, write_file
 from triegp.files.state import (
     ModelState,
@@ -60,6 +64,19 @@ Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
 LEAST_COPIES = 0.01  # share of copies above which `fit` warns
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
+SHOWN_TARGETS = 3  # targets whose noise `repr` shows
+
+_fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
+
+
+def _renew_locks() -> None:
+    """Give every model a new lock: in a forked child, the thread that held the old one is gone."""
+    for model in _fitted.values():
+        model._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def loadable(kind: Kind) -> Kind:
@@ -180,7 +197,10 @@ class TreeGPRegressor(
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination, R squared, of the predicted mean."""
-        return float(super().score(*map(to_host, (X, y, sample_weight))))
+        X, y, sample_weight = map(to_host, (X, y, sample_weight))
+        check_targets(y)
+        refuse_masked("sample_weight", sample_weight)
+        return float(super().score(X, y, sample_weight))
 
     def refresh(self) -> Self:
         """Fit again from scratch on all rows passed to `fit` and `partial_fit`.
@@ -257,11 +277,27 @@ class TreeGPRegressor(
             header, arrays = packed
             self._restore(unpack_model(header, arrays, self._format))
 
-    def _describe_rows(self) -> str:
-        """Number of rows, for `repr`; does not insert waiting rows."""
+    def _describe(self, contents: str, noise: list[float]) -> str:
+        """Rows, targets, contents and noise, for `repr`; does not insert waiting rows.
+
+        noise: variance of the noise of each model, in standardised units.
+        """
         waiting = sum(batch.n_rows for batch in self._stream.waiting)
-        more = f" and {waiting:,} waiting" if waiting else ""
-        return f"{self._stream.n_rows:,} rows{more}"
+        text = count_of(self._stream.n_rows, "row")
+        text += f" and {waiting:,} waiting" if waiting else ""
+        n_targets = self.target_scale_.size
+        text += f", {n_targets} targets" if n_targets > 1 else ""
+        targets = self._targets(self._stream)
+        ratios = noise * n_targets if len(noise) == 1 else noise
+        pairs = zip(targets, ratios, strict=True)
+        shown = [f"{ratio:.3g}" for target, ratio in pairs if not _is_constant(target)]
+        n_constant = n_targets - len(shown)
+        shown = shown[:SHOWN_TARGETS] + ["..."] * (len(shown) > SHOWN_TARGETS)
+        text += f", {contents}"
+        text += f", noise {', '.join(shown)} of the variance" if shown else ""
+        if n_constant:
+            text += ", constant y" if n_targets == 1 else f", {n_constant} of them constant"
+        return text
 
     def _state(self) -> ModelState:
         """State of a fitted model, without its parameters; inserts waiting rows first."""
@@ -294,6 +330,7 @@ class TreeGPRegressor(
         self.__dict__.pop("_summary", None)
         self._stream = Stream(state.fitted, state.kept, state.observations)
         self._lock = threading.Lock()
+        _fitted[id(self)] = self
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
@@ -466,6 +503,19 @@ def load(path: str | Path) -> TreeGPRegressor:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
     return model
+
+
+def count_of(n: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{n:,} {noun}" + "s" * (n != 1)
+
+
+def _is_constant(target: Target) -> bool:
+    """Whether the target was constant when the model was fitted; its scale is then 1."""
+    if target.scale != 1.0:
+        return False
+    y, _ = target.fitted.observed(target.column)
+    return bool(np.nanmax(np.abs(y)) < 0.5)  # other targets have a standard deviation of 1
 
 
 def _feature_names(X: Any) -> Any:

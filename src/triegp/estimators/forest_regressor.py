@@ -17,7 +17,7 @@ from triegp.additive.variance import diagonal_samples
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
-from triegp.estimators.base import TreeGPRegressor, loadable
+from triegp.estimators.base import TreeGPRegressor, count_of, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
@@ -231,11 +231,9 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         if not hasattr(self, "_stream"):
             return text
         models = [base_of(part).model for part in self._stream.fitted]
-        noise = np.mean([model.new_noise for model in models])
-        return (
-            f"<{text} fitted: {self._describe_rows()}, {len(models[0].orders)} trees, "
-            f"noise {noise:.3g} of the variance>"
-        )
+        trees = count_of(len(models[0].orders), "tree") + " each" * (len(models) > 1)
+        noise = [float(model.new_noise) for model in models]
+        return f"<{text} fitted: {self._describe(trees, noise)}>"
 
     def _settings(self) -> Settings:
         return check_settings(

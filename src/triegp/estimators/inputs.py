@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
-from triegp.checks import float_array, non_negative_vector
+from triegp.checks import float_array, non_negative_vector, real_number, refuse_masked
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
+
+WEIGHTS = (1e-30, 1e30)  # smallest and largest sample weight other than 0
+LARGE_OFFSET = 1e-6  # of a target: its deviation is less than this times its size
 
 
 def read_rows(
@@ -31,6 +35,7 @@ def read_rows(
     known = None
     if known_noise is not None:
         known = non_negative_vector("known_noise", known_noise, n_rows)
+        known = known if known.any() else None
     rows = Rows(targets, known, weight, X)
     if not all_zero:
         refuse_zero_weights(rows)
@@ -41,9 +46,12 @@ def check_targets(y: Any) -> Floats:
     """Targets as columns (n, k); raises ValueError unless they are finite numbers."""
     if y is None:
         raise ValueError("y must be given: this estimator requires y to be passed, got None")
+    if issparse(y):
+        raise ValueError(f"y must be a dense array, got a sparse {type(y).__name__}")
+    refuse_masked("y", y)
     array = np.asarray(y)
     if array.dtype.kind == "O":
-        array = array.astype(np.float64)
+        array = _plain_numbers(array)
     if array.ndim not in (1, 2) or array.shape[0] == 0 or (array.ndim == 2 and array.shape[1] < 1):
         raise ValueError(f"y must have shape (n_rows,) or (n_rows, k), got {array.shape}")
     targets = float_array("y", array)
@@ -55,13 +63,25 @@ def check_targets(y: Any) -> Floats:
 
 
 def check_weight(sample_weight: Any, n_rows: int) -> Floats | None:
-    """Sample weights as a vector (n,), or None; a single number applies to all rows."""
+    """Sample weights as a vector (n,), or None; a single number applies to all rows.
+
+    Raises ValueError unless every weight is 0 or lies in WEIGHTS.
+    """
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight)
+    weight = float_array("sample_weight", sample_weight)
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
-    return non_negative_vector("sample_weight", weight, n_rows)
+    weight = non_negative_vector("sample_weight", weight, n_rows)
+    smallest, largest = WEIGHTS
+    bad = (weight > largest) | ((weight > 0) & (weight < smallest))
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise ValueError(
+            f"sample_weight must be 0 or in [{smallest:g}, {largest:g}], got {weight[i]} at row "
+            f"{i}: noise / weight must stay within float64"
+        )
+    return weight
 
 
 def copy_rows(rows: Rows) -> Rows:
@@ -77,22 +97,52 @@ def copy_rows(rows: Rows) -> Rows:
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of each target, (k,) each.
 
-    A row of weight c equals c rows. The deviation of a constant target is set to 1.
+    A row of weight c equals c rows. The deviation of a constant target is set to 1. Raises
+    ValueError if the difference of a target and the mean exceeds float64.
     """
     count = np.ones(targets.shape[0]) if weight is None else weight
     total = count.sum()
     size = np.abs(targets[count > 0]).max(axis=0)
     size = np.where(size > 0, size, 1.0)  # squares of huge targets must not overflow
-    scaled = targets / size
-    mean = count @ scaled / total
-    var = count @ (scaled - mean) ** 2 / max(total - 1.0, min(total, 1.0))
-    sd = np.sqrt(var)
-    constant = sd <= 1e-12
-    return mean * size, np.where(constant, 1.0, sd) * np.where(constant, 1.0, size)
+
+    def moments(columns: Floats) -> tuple[Floats, Floats]:
+        mean = count @ columns / total
+        var = count @ (columns - mean) ** 2 / max(total - 1.0, min(total, 1.0))
+        return mean, np.sqrt(var)
+
+    mean, sd = moments(targets / size)
+    mean *= size
+    offset = sd < LARGE_OFFSET
+    if offset.any():  # subtract one of the targets first: the difference is exact
+        first = targets[np.argmax(count > 0), offset]
+        differences = np.where((count > 0)[:, None], targets[:, offset] - first, 0.0)
+        shift, sd[offset] = moments(differences / size[offset])
+        mean[offset] = first + shift * size[offset]
+    with np.errstate(over="ignore"):
+        far = np.isinf(targets - mean).any(axis=0) | np.isinf(scale := sd * size)
+    if far.any():
+        raise ValueError(
+            "y must differ from its mean by less than 1.8e308, got targets of size "
+            f"{size[np.argmax(far)]}"
+        )
+    constant = sd <= 2.0 * np.finfo(np.float64).eps  # no more than the targets' rounding errors
+    return mean, np.where(constant, np.maximum(1.0, scale), scale)
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
     """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
     known = None if rows.known_noise is None else rows.known_noise[:, None] / scale / scale
     scatter = None if rows.scatter is None else rows.scatter / scale / scale
-    return replace(rows, y=(rows.y - mean) / scale, known_noise=known, scatter=scatter)
+    with np.errstate(over="ignore"):  # targets far outside: checks see inf
+        y = (rows.y - mean) / scale
+    return replace(rows, y=y, known_noise=known, scatter=scatter)
+
+
+def _plain_numbers(array: npt.NDArray[Any]) -> Floats:
+    """An array of objects as float64; raises ValueError unless all of them are numbers."""
+    for cell in array.ravel().tolist():
+        try:
+            real_number(cell)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"y must be an array of real numbers, got {cell!r:.40}") from None
+    return array.astype(np.float64)

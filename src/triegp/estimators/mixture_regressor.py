@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
-from triegp.estimators.base import TreeGPRegressor, loadable
+from triegp.estimators.base import TreeGPRegressor, count_of, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.calibration import calibrated
@@ -228,12 +228,16 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         if not hasattr(self, "_stream"):
             return text
         ensembles = [cast(Ensemble, base_of(part)) for part in self._stream.fitted]
-        members = [member for ensemble in ensembles for member in ensemble.members]
-        noise = [m.posteriors[0].new_noise for m in members]
-        return (
-            f"<{text} fitted: {self._describe_rows()}, {members[0].order.n_bits} bits, "
-            f"{len(members)} members, noise {np.mean(noise):.3g} of the variance>"
-        )
+        noise = [
+            float(np.mean([member.posteriors[0].new_noise for member in part.members]))
+            for part in ensembles
+        ]
+        n_bits = ensembles[0].members[0].order.n_bits
+        fewest, most = (f([len(part.members) for part in ensembles]) for f in (min, max))
+        members = count_of(most, "member") if fewest == most else f"{fewest} to {most} members"
+        each = " each" if len(ensembles) > 1 else ""
+        contents = f"{count_of(n_bits, 'bit')}, {members}{each}"
+        return f"<{text} fitted: {self._describe(contents, noise)}>"
 
     def _settings(self) -> Settings:
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})

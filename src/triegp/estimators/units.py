@@ -101,7 +101,8 @@ def predict_log_density(targets: Sequence[Target], X: Array, y: Floats) -> list[
     column = {id(target): j for j, target in enumerate(targets)}
 
     def density(target: Target, points: Any, rows: slice) -> Floats:
-        standard = (y[rows, column[id(target)]] - target.mean) / target.scale
+        with np.errstate(over="ignore"):  # very far away: the log density is -inf
+            standard = (y[rows, column[id(target)]] - target.mean) / target.scale
         return _log_density(target, _predict(target, points, False), standard)
 
     return [np.concatenate(parts) for parts in _over_blocks(targets, X, density)]

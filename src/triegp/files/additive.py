@@ -16,16 +16,20 @@ from triegp.checks import one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
+    LARGEST_FACTOR,
     check_array,
     check_counts,
     check_index,
     check_sorted_rows,
     check_stored_order,
 )
-from triegp.tree.rows import Rows
+from triegp.tree.rows import RANGES, Rows
 from triegp.tree.trie import link_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+LARGEST = 1e30  # variance of a row, or weight
+ORDINARY = 1e3  # predictions of at most so many deviations may exceed float64 if y nearly does
 
 
 def pack_forest(
@@ -85,8 +89,8 @@ def unpack_forest(
     if f"{prefix}.diagonal" in arrays:
         diagonal = check_array(arrays, f"{prefix}.diagonal", np.float64, (n,))
     for name, values in (("noise", noise), ("row_weight", counts.weight), ("diagonal", diagonal)):
-        if values is not None and not ((values > 1e-30) & (values < 1e30)).all():
-            raise ValueError(f"{prefix}.{name} must lie between 1e-30 and 1e30")
+        if values is not None and not ((values > 1.0 / LARGEST) & (values < LARGEST)).all():
+            raise ValueError(f"{prefix}.{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}")
     present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
     if int(present.sum()) != n:
         raise ValueError(f"{prefix}.present must be True for {n} rows, got {int(present.sum())}")
@@ -115,7 +119,32 @@ def unpack_forest(
         seed=whole_number("seed", facts["seed"], 0),
         known_diagonal=diagonal,
     )
+    _check_reach(model, float(arrays["target_scale"].max()))
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
     return FittedForest(
         model, looks, whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
     )
+
+
+def _check_reach(model: ForestModel, scale: float) -> None:
+    """Raise ValueError if predictions could exceed float64. O(n T).
+
+    scale: largest scale of the targets, by which predictions are multiplied. The mean of one tree
+    at any point lies between two of its partial sums, or between one of them and 0.
+    """
+    largest = RANGES[np.dtype(np.float64)][2]
+    if np.abs(model.rows.y).max() > largest:
+        raise ValueError(f"targets must be at most {largest:g} in size")
+    if np.abs(model.alpha).max() > largest * LARGEST:  # targets over the smallest noise
+        raise ValueError(f"alpha must be at most {largest * LARGEST:g} in size")
+    prior = sum(order.levels[0] for order in model.orders) + model.new_noise
+    if not prior < LARGEST:
+        raise ValueError(f"variances must be less than {LARGEST:g}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = (np.delete(path, path.size // 2) for _, path in model.paths)  # there is no node 0
+        reach = LARGEST_FACTOR * np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
+        if model.known_diagonal is not None:
+            reach += np.abs(model.alpha / model.known_diagonal).max()
+        overflows = not np.isfinite(reach * scale)
+    if not np.isfinite(reach) or (overflows and reach > ORDINARY):
+        raise ValueError(f"predictions must not exceed float64, got {reach:.3g} deviations of y")

@@ -17,14 +17,14 @@ from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.scaling import N_STEPS
-from triegp.files.contents import check_array
+from triegp.files.contents import LARGEST_FACTOR, check_array
 from triegp.files.mixture import pack_ensemble, unpack_ensemble
 from triegp.files.state import PartFormat
 from triegp.models.interface import Fitted
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-LARGEST_LOG = 100.0  # of a local logarithm times its slope, and of a scale
+LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
 
 
 def calibrated(base: PartFormat) -> PartFormat:
@@ -109,8 +109,14 @@ def _unpack_stage(
 
 def _unpack_tails(arrays: Arrays, name: str) -> Tails:
     tails = check_array(arrays, name, np.float64, (2, None))
-    if tails.min() < 0 or abs(tails[0].sum() - 1.0) > 1e-6 or tails[1].min() <= 0:
-        raise ValueError(f"{name} must be weights that sum to 1 and positive factors")
+    if (
+        tails.min() < 0
+        or abs(tails[0].sum() - 1.0) > 1e-6
+        or not 0 < tails[1].min() <= tails[1].max() <= LARGEST_FACTOR
+    ):
+        raise ValueError(
+            f"{name} must be weights that sum to 1 and factors in (0, {LARGEST_FACTOR:g}]"
+        )
     return Tails(tails[0], tails[1])
 
 

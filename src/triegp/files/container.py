@@ -12,16 +12,26 @@ import json
 import os
 import re
 import secrets
+import stat
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+if sys.platform == "win32":
+    fcntl = None
+else:
+    import fcntl
+
 FORMAT = "triegp"
 VERSION = 3  # 2: before calibration as a stage; 1: before `tol`, `init` and the number of steps
+LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -31,22 +41,83 @@ class ModelFileError(ValueError):
 
 
 def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write header and arrays to a file, completely or not at all; replaces an existing file."""
+    """Write header and arrays to a file, completely or not at all.
+
+    An existing file is replaced and its permissions are kept. A link stays a link.
+    """
     text = json.dumps({"version": VERSION, **header}, sort_keys=True)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
-    path = Path(path)
-    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    target = Path(os.path.realpath(path))  # a link stays, the file that it leads to is replaced
+    _remove_leftovers(target)
+    with _new_part(target) as part:
+        try:
+            part.write(save(arrays, metadata))
+            part.flush()
+            os.fsync(part.fileno())
+            if fcntl is None:
+                part.close()  # Windows does not rename open files
+            os.replace(part.name, target)
+        except BaseException:
+            part.close()
+            Path(part.name).unlink(missing_ok=True)
+            raise
+
+
+def _new_part(target: Path) -> IO[bytes]:
+    """Open a new file beside the target, with the permissions of the target if it exists.
+
+    The file stays locked until it is closed, so that `_remove_leftovers` knows that it is in use.
+    """
+    keep = fcntl is not None and target.is_file()
+    mode = stat.S_IMODE(target.stat().st_mode) if keep else None
+    while True:
+        name = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
+        number = os.open(
+            name,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0),
+            0o666 if mode is None else mode & 0o600,
+        )
+        part = open(name, "wb", opener=lambda *_, number=number: number)  # noqa: SIM115
+        try:
+            free = _lock(part) and (fcntl is None or os.fstat(part.fileno()).st_nlink > 0)
+        except OSError:  # there are no locks here: no save removes another's file
+            free = True
+        if free:
+            break
+        part.close()  # another save took it for a leftover
+    if mode is not None:
+        with suppress(OSError):  # a file system without permissions
+            os.fchmod(part.fileno(), mode)
+    return part
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove files that killed saves to the target left behind, but not those still in use."""
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.part")
+    found: list[Path] = []
+    with suppress(OSError):  # a folder that cannot be read
+        found = [path for path in target.parent.iterdir() if own.fullmatch(path.name)]
+    for path in found:
+        with suppress(OSError):  # it is gone, someone else's, or there are no locks here
+            if fcntl is not None:
+                with path.open("rb") as part:
+                    if _lock(part):
+                        path.unlink()
+            elif time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
+                path.unlink()
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock an open file; False if it is locked already. The lock ends with the process."""
+    if fcntl is None:
+        return True
     try:
-        with name.open("xb") as file:  # with default permissions, unlike tempfile
-            file.write(save(arrays, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        name.unlink(missing_ok=True)
-        raise
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:

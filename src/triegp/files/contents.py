@@ -18,6 +18,8 @@ Ids = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Item = TypeVar("Item")
 
+LARGEST_FACTOR = 1e6  # by which calibration may widen a standard deviation
+
 
 def check_array(
     arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]

@@ -21,6 +21,8 @@ from triegp.tree.rows import Rows
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
 
+LARGEST = 1e308  # mean or scale of targets
+
 
 @dataclass(frozen=True)
 class PartFormat:
@@ -140,6 +142,8 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     target_scale = check_array(arrays, "target_scale", np.float64, (n_targets,))
     if not (target_scale > 0).all():
         raise ValueError("target_scale must be > 0 for every target")
+    if np.abs(target_mean).max() > LARGEST or target_scale.max() > LARGEST:
+        raise ValueError(f"target_mean and target_scale must be at most {LARGEST:g} in size")
     one_dimensional = bool(header["one_dimensional"])
     parts = tuple(
         kind.unpack(facts, arrays, f"{kind.name}.{k}", encoders)

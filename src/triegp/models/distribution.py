@@ -156,9 +156,10 @@ def check_quantiles(q: Any) -> Floats:
 
 def interval_quantiles(coverage: float) -> Floats:
     """Probabilities below the two ends of a central interval, (2,)."""
-    if not 0 < positive_number("coverage", coverage) < 1:
+    inside = positive_number("coverage", coverage)
+    if not inside < 1:
         raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}")
-    tail = 0.5 * (1.0 - coverage)
+    tail = 0.5 * (1.0 - inside)
     return np.array([tail, 1.0 - tail])
 
 

@@ -50,7 +50,10 @@ def mean_up(order, left, right, depth, levels, s, x):
         s2 = s[c2] + (at - levels[depth[c2]])
         _, _, r1, r2 = merge(0.0, s1, 0.0, s2)
         for j in range(x.shape[1]):
-            x[n + node, j] = x[c1, j] * r2 + x[c2, j] * r1
+            if x[c1, j] == x[c2, j]:  # as in `merge`
+                x[n + node, j] = x[c1, j]
+            else:
+                x[n + node, j] = x[c1, j] * r2 + x[c2, j] * r1
 
 
 @jit

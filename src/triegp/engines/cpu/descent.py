@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines.cpu.threads import one_blas_thread, run_each
+from triegp.engines.cpu.blas import one_blas_thread
+from triegp.engines.cpu.threads import run_each
 from triegp.engines.records import Floats, Ints, Woodbury
 
 BLOCKS_AT_A_TIME = 32

@@ -8,6 +8,7 @@ from triegp.engines import messages
 from triegp.engines.cpu.compiler import inline, jit
 from triegp.engines.cpu.sorting import clz
 
+# numba's cache on disk does not notice changes in `messages`: clear it after one.
 merge = inline(messages.merge)
 
 

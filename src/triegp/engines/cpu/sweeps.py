@@ -18,6 +18,7 @@ from triegp.engines.cpu.compiler import inline, jit
 INF = math.inf
 SMALL, LARGE = 1e-100, 1e100  # a product of two numbers in this range is a normal float64
 
+# numba's cache on disk does not notice changes in `messages`: clear it after one.
 merge = inline(messages.merge)
 merge_adjoint = inline(messages.merge_adjoint)
 

@@ -1,17 +1,13 @@
-"""One thread pool per process, created on first use and again in a forked child; BLAS threads."""
+"""One thread pool per process, created on first use and again in a forked child."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeVar
-
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from typing import TypeVar
 
 from triegp.engines.cpu import scratch
 
@@ -104,36 +100,3 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
     for worker in workers:
         worker.result()
     return [results[turn] for turn in range(len(items))]
-
-
-_blas_lock = threading.Lock()
-_blas_users = 0
-_blas_limits: Any = None
-
-
-@cache
-def _blas_controller() -> ThreadpoolController:
-    """The BLAS libraries of this process, found once: the search reads all memory maps."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Run BLAS on one thread inside; the last user to leave restores the previous limit.
-
-    The optimiser's vectors have q entries, too few to share between threads. BLAS threads that wait
-    for each other would take ten times as long as the work, and cores from the other members.
-    """
-    global _blas_users, _blas_limits
-    with _blas_lock:
-        _blas_users += 1
-        if _blas_limits is None:
-            _blas_limits = _blas_controller().limit(limits=1)
-    try:
-        yield
-    finally:
-        with _blas_lock:
-            _blas_users -= 1
-            if _blas_users == 0 and _blas_limits is not None:
-                _blas_limits.restore_original_limits()
-                _blas_limits = None
