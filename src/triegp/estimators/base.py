@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -45,7 +46,7 @@ from triegp.files.state import (
 )
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
-from triegp.models.run import Run, progress_bars
+from triegp.models.run import Run, keep_interrupts, progress_bars
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
@@ -285,6 +286,7 @@ class TreeGPRegressor(
 
         feature_names: names of the columns, if X has lost them; by default those of X.
         """
+        began = time.monotonic()
         check_common(self.get_params(deep=False))
         settings = self._settings()
         data = real_array(X, self)
@@ -298,10 +300,10 @@ class TreeGPRegressor(
             encoder.feature_names_in_ = feature_names
         mean, scale = location_and_scale(unified.y, unified.weight)
         kept = copy_rows(rows) if self.keep_rows else None
-        trained, ended_by = self._train_targets(
-            encoders, standardise(unified, mean, scale), settings
+        trained, ended_by, left_out = self._train_targets(
+            encoders, standardise(unified, mean, scale), settings, began
         )
-        stopped = any(part.stopped for part in trained)
+        stopped = bool(left_out) or any(part.stopped for part in trained)
         self._restore(
             ModelState(
                 encoders=encoders,
@@ -317,27 +319,29 @@ class TreeGPRegressor(
             )
         )
         if stopped:
+            shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
             warnings.warn(
-                f"training was ended by {ended_by}; the best found so far is kept",
+                f"training was ended by {ended_by}; the best found so far is kept{shorter}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         return self
 
     def _train_targets(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any
-    ) -> tuple[list[Trained], str]:
-        """Train one model per target, or one for all; also return what ended training early, if so.
+        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any, began: float
+    ) -> tuple[list[Trained], str, list[str]]:
+        """Train one model per target, or one for all.
 
-        The rest of the time budget is shared equally by the models not trained yet.
+        Also returns what ended training early, if so, and what was left out. began: the time at
+        which the time budget begins. Its rest is shared equally by the models not trained yet.
         """
         parameters = self.get_params(deep=False)
         budget = parameters["time_budget"]
         groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
         streams = random_generator(parameters["random_state"]).spawn(len(groups))
-        began = time.monotonic()
+        keep, verbose = parameters["on_interrupt"] == "keep", parameters["verbose"]
         trained: list[Trained] = []
-        ended_by = ""
+        ended_by, left_out = "", list[str]()
         for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
             watch = Stopwatch(share_budget(budget, began, len(groups) - k))
             if ended_by:
@@ -346,14 +350,16 @@ class TreeGPRegressor(
                 rng=stream,
                 n_threads=count_threads(parameters["n_jobs"]),
                 watch=watch,
-                progress=progress_bars(parameters["verbose"]),
-                keep=parameters["on_interrupt"] == "keep",
+                progress=progress_bars(verbose),
+                keep=keep,
                 engine=parameters["engine"],
+                left_out=left_out,
             )
-            trained.append(self._train(encoders, rows.targets(group), settings, run))
+            with keep_interrupts(watch, verbose) if keep else nullcontext():
+                trained.append(self._train(encoders, rows.targets(group), settings, run))
             if watch.interrupted:
                 ended_by = "Ctrl-C"
-        return trained, ended_by or f"time_budget of {budget} s"
+        return trained, ended_by or f"time_budget of {budget} s", left_out
 
 
 def load(path: str | Path) -> TreeGPRegressor:
