@@ -81,7 +81,7 @@ class TreeGPRegressor(
     Attributes
     ----------
     stopped_early_ : bool
-        Whether the time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient.
     n_features_in_, feature_names_in_
