@@ -74,11 +74,11 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         residual. A ConvergenceWarning says what was left out. `fit` can take 20 % or 2 seconds
         longer, and more if a few products with all rows do.
     on_interrupt : {"raise", "keep"}, default="raise"
-        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the newest parameters that
-        are not known to be worse. "keep": the first Ctrl-C ends training, and the solve on all rows
-        follows. The second ends that solve too, at a larger residual. A third within 2 seconds of
-        the second raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a
-        ConvergenceWarning follows at the end.
+        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
+        "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
+        once, with a less accurate solve or fewer members. A third within 2 seconds of the second
+        raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
+        follows at the end.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"

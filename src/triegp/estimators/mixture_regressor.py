@@ -83,10 +83,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         20 % or 2 seconds longer.
     on_interrupt : {"raise", "keep"}, default="raise"
         Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
-        "keep", the first Ctrl-C ends training, and the posteriors of the members follow. The second
-        leaves out members that have none yet. A third within 2 seconds of the second raises
-        KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning follows
-        at the end.
+        "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
+        once, with a less accurate solve or fewer members. A third within 2 seconds of the second
+        raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
+        follows at the end.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"

@@ -111,8 +111,9 @@ def train_ensemble(
         run.tell("posteriors", len(done)),
     )
     run.raise_interrupt()
-    if len(members) < settings.n_members:
-        run.leave_out(f"{settings.n_members - len(members)} of {settings.n_members} members")
+    usual = min(settings.n_members, settings.all_candidates)
+    if len(members) < usual:
+        run.leave_out(f"{usual - len(members)} of {usual} members")
     untrained = sum(one.n_iter == 0 for _, one in done)
     if stopped and untrained:
         run.leave_out(f"the training of {untrained} members")
