@@ -228,9 +228,9 @@ def _run_stages(
         some = np.sort(seen[: min(most, seen.size)])
         if some.size == n_before:
             continue
-        if found and run.watch.left() < stage_seconds(some.size, FEW_STEPS, unit):
+        short = run.watch.left() < stage_seconds(some.size, FEW_STEPS, unit)
+        if found and (run.watch.stop or short):
             run.leave_out(f"the training stage on {some.size} rows")
-        if found and (run.watch.stop or run.left_out):
             stopped = True
             break
         n_before = some.size
