@@ -106,6 +106,41 @@ def test_training_stops_when_asked():
     assert problem.nll(found.parameters) == pytest.approx(60 * min(found.nll_per_row), rel=SUMMED)
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_ctrl_c_keeps_the_last_step(monkeypatch, quick):
+    """Not quick: the likelihood is not evaluated again, and the last step is taken as the best."""
+    monkeypatch.setattr(walk, "LOOK_SECONDS", np.inf if quick else -1.0)
+    problem, watch = make_problem(n=150), Stopwatch()
+
+    def press(what, done, total):
+        if done == 7:
+            watch.interrupt()
+
+    found = train(problem, watch, press, check_every=50)
+    assert found.stopped
+    assert found.n_steps == 7
+    assert len(found.nll_per_row) == (2 if quick else 1)
+    assert problem.nll(found.parameters) < problem.nll() - 5.0
+
+
+def test_a_step_is_not_taken_if_the_watch_stops_its_solve(monkeypatch):
+    problem, watch = make_problem(n=150, noise=1e-4), Stopwatch()
+    real, calls = walk.solve_held, []
+
+    def pressed(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:  # the scale takes the first
+            watch.interrupt()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(walk, "solve_held", pressed)
+    found = train(problem, watch, rank=2, solve_tol=1e-9)
+    assert found.stopped
+    assert not found.diverged
+    assert found.n_steps <= 2
+    assert problem.nll(found.parameters) <= problem.nll() + 1e-6
+
+
 def test_training_gives_up_where_solves_fail(monkeypatch):
     monkeypatch.setattr(walk, "MAX_SOLVE_STEPS", 1)
     problem = make_problem(n=150, noise=1e-4)

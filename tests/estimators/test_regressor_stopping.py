@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from regressor_problems import QUICK, make_data
 from triegp import BinaryTreeGPRegressor
+from triegp.estimators import base
 from triegp.mixture import optimise as training
 from triegp.mixture import train as ensemble_training
 from triegp.models.jobs import Stopwatch
@@ -126,7 +127,7 @@ def test_ctrl_c_after_the_last_fit_loses_nothing(monkeypatch, on_interrupt):
             assert heard.wait(60)
         return real(*args)
 
-    monkeypatch.setattr(ensemble_training, "Stopwatch", Noted)
+    monkeypatch.setattr(base, "Stopwatch", Noted)
     monkeypatch.setattr(ensemble_training, "_member", press)
     X, y = make_data()
     options = QUICK | {"mixture": "softmax", "n_jobs": 1}

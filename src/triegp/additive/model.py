@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import Nystrom, make_preconditioner
-from triegp.additive.solve import Solution, solve_forest
+from triegp.additive.solve import Solution, Tell, solve_forest
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import Engine
+from triegp.models.jobs import Stopwatch
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
 from triegp.tree.trie import SortedKeys, Trie, insert_keys, sorted_keys
@@ -130,10 +131,17 @@ class ForestModel:
         return self.forest.engine.each(walk, _trees(self))
 
 
-def precondition(forest: Forest, variance: Floats, seed: int) -> Nystrom:
-    """Preconditioner of the rank that `rank_for` returns."""
-    rank = rank_for(forest.n_rows)
-    return make_preconditioner(forest, variance, rank, np.random.default_rng(seed))
+def precondition(
+    forest: Forest,
+    variance: Floats,
+    seed: int,
+    watch: Stopwatch | None = None,
+    tell: Tell | None = None,
+    rank: int | None = None,
+) -> Nystrom:
+    """Preconditioner of the rank that `rank_for` returns, or the given one."""
+    rank = rank_for(forest.n_rows) if rank is None else rank
+    return make_preconditioner(forest, variance, rank, np.random.default_rng(seed), watch, tell)
 
 
 def rank_for(n_rows: int) -> int:
@@ -141,7 +149,13 @@ def rank_for(n_rows: int) -> int:
     return min(RANK, max(32, BASIS_FLOATS // n_rows))
 
 
-def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
+def solve_rows(
+    model: ForestModel,
+    b: Floats,
+    tolerance: float,
+    watch: Stopwatch | None = None,
+    tell: Tell | None = None,
+) -> Solution:
     """(K + noise)^-1 b, for b (n,) or (n, k), in the memory of the model's engine."""
     return solve_forest(
         model.forest,
@@ -149,6 +163,8 @@ def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Solution:
         model.forest.engine.hold(b),
         preconditioner=model.preconditioner,
         tolerance=tolerance,
+        watch=watch,
+        tell=tell,
     )
 
 

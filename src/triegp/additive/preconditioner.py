@@ -8,6 +8,7 @@ part captures smooth variation, the blocks capture rows that are almost equal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from triegp.additive.forest import Forest, multiply
 from triegp.checks import non_negative_vector, whole_number
 from triegp.devices import to_host
 from triegp.engines import Engine, Woodbury, one_blas_thread
+from triegp.models.jobs import Stopwatch
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
@@ -62,7 +64,14 @@ class Nystrom:
         return Woodbury(self.rows, self.local, self.gain)
 
 
-def make_preconditioner(forest: Forest, noise: Any, rank: int, rng: np.random.Generator) -> Nystrom:
+def make_preconditioner(
+    forest: Forest,
+    noise: Any,
+    rank: int,
+    rng: np.random.Generator,
+    watch: Stopwatch | None = None,
+    tell: Callable[[float], None] | None = None,
+) -> Nystrom:
     """Preconditioner of K + noise, from `rank` random rows and blocks of 64 rows.
 
     Parameters
@@ -75,6 +84,10 @@ def make_preconditioner(forest: Forest, noise: Any, rank: int, rng: np.random.Ge
         Number of random rows, r; at most n are used.
     rng : numpy.random.Generator
         Draws these rows.
+    watch : Stopwatch, optional
+        If it stops, the rows reached so far are used, at least one block of columns.
+    tell : callable, optional
+        Called with the share of the rows that are done, from 0 to 1.
 
     Notes
     -----
@@ -100,6 +113,13 @@ def make_preconditioner(forest: Forest, noise: Any, rank: int, rng: np.random.Ge
         columns = multiply(forest, units)
         corner[:, start : start + some.size] = columns[chosen]
         basis[:n, start : start + some.size] = columns[rows]
+        done = start + some.size
+        if tell is not None:
+            tell(done / chosen.size)
+        if watch is not None and watch.stop and done < chosen.size:
+            chosen, basis = chosen[:done], basis[:, :done].copy()
+            corner = corner[:done, :done]
+            break
     jitter = JITTER * max(forest.prior_variance, 1e-300)
     corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
     local = engine.block_kernels(forest.trees, members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +14,12 @@ from triegp.additive.forest import Forest, multiply
 from triegp.additive.preconditioner import Nystrom, check_noise
 from triegp.checks import finite_columns, positive_number, whole_number
 from triegp.devices import like
+from triegp.models.jobs import Stopwatch
 
 Floats = npt.NDArray[np.float64]
+Tell = Callable[[float], None]  # progress: the share that is done, from 0 to 1
+
+LEAST_STEPS, LEAST_MORE_STEPS = 10, 2  # of a solve that a watch ends, without and with a start
 
 
 class NotConverged(RuntimeWarning):
@@ -52,6 +57,8 @@ def solve_forest(
     start: Any = None,
     tolerance: float = 1e-6,
     max_steps: int = 1000,
+    watch: Stopwatch | None = None,
+    tell: Tell | None = None,
 ) -> Solution:
     """Solve (K + noise) x = b by conjugate gradients.
 
@@ -72,6 +79,12 @@ def solve_forest(
     max_steps : int, default=1000
         Largest number of steps. Each step takes one product with K, and so does each recomputed
         residual.
+    watch : Stopwatch, optional
+        If it stops, the solve ends, without a warning. It takes at least 10 steps, or 2 if it has a
+        start.
+    tell : callable, optional
+        Called after every step with the share of the work that is done, from 0 to 1: by how much
+        the logarithm of the residual has fallen.
 
     Returns
     -------
@@ -92,8 +105,11 @@ def solve_forest(
         start=None if start is None else finite_columns("start", start, n, engine.hold),
         tolerance=tolerance,
         max_steps=max_steps,
+        watch=watch,
+        tell=tell,
+        least_steps=LEAST_STEPS if start is None else LEAST_MORE_STEPS,
     )
-    if not found.converged:
+    if not (found.converged or (watch is not None and watch.stop)):
         warnings.warn(
             f"conjugate gradients ended after {found.n_steps} steps at a relative residual of "
             f"{found.residual.max():.2g}, above the tolerance of {tolerance:.2g}",
@@ -112,6 +128,9 @@ def solve_held(
     start: Floats | None = None,
     tolerance: float,
     max_steps: int,
+    watch: Stopwatch | None = None,
+    tell: Tell | None = None,
+    least_steps: int = 0,
 ) -> Solution:
     """As `solve_forest`, but without a warning: the caller checks `converged` or the residual.
 
@@ -137,6 +156,12 @@ def solve_held(
     def residual_of(x: Floats) -> Floats:
         return target - multiply(forest, x, variance)
 
+    def go_on(steps: int, largest: float) -> bool:
+        """Report progress; return False if the watch has stopped."""
+        if tell is not None and largest > 0:
+            tell(float(np.clip(np.log(largest) / np.log(tolerance), 0.0, 1.0)))
+        return watch is None or n_steps + steps < least_steps or not watch.stop
+
     n_steps = 0
     error = residual_of(x) if x.any() else target.copy()
     relative = engine.norms(error) / size
@@ -144,7 +169,16 @@ def solve_held(
     while n_steps < max_steps and (relative > tolerance).any():
         active = np.flatnonzero(relative > tolerance)
         took = _descend(
-            forest, variance, x, error, size, active, preconditioner, tolerance, max_steps - n_steps
+            forest,
+            variance,
+            x,
+            error,
+            size,
+            active,
+            preconditioner,
+            tolerance,
+            max_steps - n_steps,
+            go_on,
         )
         n_steps += took
         error = residual_of(x)
@@ -155,6 +189,10 @@ def solve_held(
             best[0][:, columns], best[1][better] = x[:, columns], relative[better]
         if not better[active].any():  # rounding allows no further gain
             break
+        if not go_on(0, float(relative.max())):
+            break
+    if tell is not None:
+        tell(1.0)
     x, relative = best
     converged = bool((relative <= tolerance).all())
     return Solution(x.reshape(b.shape), relative, n_steps, converged)
@@ -170,11 +208,13 @@ def _descend(
     preconditioner: Nystrom | None,
     tolerance: float,
     max_steps: int,
+    go_on: Callable[[int, float], bool],
 ) -> int:
     """Conjugate gradients on the active columns of x, in place; returns the steps taken.
 
     x and error lie in the engine's memory, size and active in the host's. Each step fetches only
-    one residual norm and one step length per column.
+    one residual norm and one step length per column. go_on(step, largest relative residual): False
+    ends it.
     """
     engine = forest.engine
     columns = engine.hold(active)
@@ -184,7 +224,7 @@ def _descend(
     for step in range(1, max_steps + 1):
         left, stride, _ = descent.advance()
         go = (left / size[active] > tolerance) & (stride != 0)
-        if not go.any():
+        if not go.any() or not go_on(step, float((left / size[active]).max())):
             return step
         if not go.all():
             active = active[go]

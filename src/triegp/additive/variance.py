@@ -30,10 +30,13 @@ from triegp.additive.model import (
     find_rows,
     forest_mean,
     joint_forest,
+    precondition,
     run_variances,
     solve_rows,
 )
 from triegp.additive.sampling import draw_prior
+from triegp.additive.solve import Tell
+from triegp.models.jobs import Stopwatch
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,6 +44,7 @@ COLUMNS = 16  # right-hand sides solved at a time
 EXACT_TOLERANCE = 1e-6  # of |r| / |b|, r = b - A x; the error of the variance is r' A^-1 r
 SAMPLE_TOLERANCE = 1e-2  # smaller if the noise is small: see `sample_tolerance`
 DIAGONAL_SAMPLES = 64
+PRECONDITIONER_SHARE = 0.3  # of the time for the diagonal, for progress
 LARGE_ROWS = (10_000, 60_000)  # at each of these numbers of rows the samples are halved
 
 
@@ -109,10 +113,16 @@ def draw_forest(
     return np.asarray(forest_mean(model, points)[:, None] + out)
 
 
-def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> ForestModel:
+def with_diagonal(
+    model: ForestModel,
+    solver: ForestModel | None = None,
+    watch: Stopwatch | None = None,
+    tell: Tell | None = None,
+) -> ForestModel:
     """The model with the diagonal of (K + noise)^-1: exact up to 2,000 rows, else by samples.
 
-    solver: the same model in the memory of the engine that solves; by default `model` itself.
+    solver: the same model in the memory of the engine that solves; by default `model` itself. If
+    the watch stops, the model is returned as it is. tell: progress, from 0 to 1.
     """
     if model.known_diagonal is not None:
         return model
@@ -125,19 +135,35 @@ def with_diagonal(model: ForestModel, solver: ForestModel | None = None) -> Fore
     rng = np.random.default_rng(model.seed)
     total: Floats = np.zeros(n)
     n_samples, tolerance = diagonal_samples(n), sample_tolerance(model)
-    on = solver or model
+    on, begun = solver or model, 0.0
+    if watch is not None and on.known_preconditioner is None:
+        begun = PRECONDITIONER_SHARE
+        part = _part(tell, 0.0, begun)
+        made = precondition(on.forest, on.variance, on.seed, watch, part)
+        if watch.stop:
+            return model
+        on = replace(on, known_preconditioner=made)
     for first in range(0, n_samples, COLUMNS):
         k = min(COLUMNS, n_samples - first)
         prior = draw_prior(model.forest, k, rng)
         prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
-        squares = np.square(solve_rows(on, prior, tolerance).x).sum(axis=1)
-        total += on.forest.engine.fetch(squares)
+        share = (1.0 - begun) / n_samples
+        part = _part(tell, begun + first * share, begun + (first + k) * share)
+        solution = solve_rows(on, prior, tolerance, watch, part)
+        if watch is not None and watch.stop and not solution.converged:
+            return model
+        total += on.forest.engine.fetch(np.square(solution.x).sum(axis=1))
     # Leave-one-out uses 1 / diagonal, which S - 2 makes unbiased: E[S / chi-square] = S / (S - 2).
     return replace(
         model,
         known_diagonal=total / (n_samples - 2),
-        known_preconditioner=model.known_preconditioner if solver else model.preconditioner,
+        known_preconditioner=model.known_preconditioner if solver else on.preconditioner,
     )
+
+
+def _part(tell: Tell | None, begin: float, end: float) -> Tell | None:
+    """Progress of a part that goes from begin to end of the whole."""
+    return None if tell is None else lambda share: tell(begin + share * (end - begin))
 
 
 def diagonal_samples(n_rows: int) -> int:

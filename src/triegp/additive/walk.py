@@ -29,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 MAX_SOLVE_STEPS = 60
 MAX_RESIDUAL = 0.1  # largest relative residual at which a gradient is used
 LOOK_PROBES = 2  # probes for the likelihood during training
+LOOK_SECONDS = 1.0  # a stopped stage evaluates the likelihood once more if that takes less
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,8 @@ class Stage:
     Attributes
     ----------
     parameters : Parameters
-        Those of the highest likelihood on the training rows that was evaluated.
+        Those of the highest likelihood on the training rows that was evaluated. If the watch ended
+        the stage and another evaluation would take more than a second, those of the last step.
     nll_per_row : tuple of float
         Nll per row, recorded during training.
     n_steps : int
@@ -70,7 +72,9 @@ class Walk:
         settings: Settings,
         engine: Engine,
         rng: np.random.Generator,
+        watch: Stopwatch | None = None,
     ) -> None:
+        self._watch = watch or Stopwatch()
         self.parameters, self._settings = parameters, settings
         rows = self._rows = data.rows
         self._codes = [hold_codes(part, engine.hold) for part in data.codes]
@@ -99,7 +103,7 @@ class Walk:
 
     def optimise_scale(self) -> None:
         """Scale kernel and noise to maximise the likelihood, unless there is known noise."""
-        self._renew()
+        self._renew(self._watch)
         if not self._solve() <= MAX_RESIDUAL or self._rows.known_noise is not None:
             return
         square = float(self._y @ self._solution[:, 0]) + self._noisy.within
@@ -110,13 +114,18 @@ class Walk:
             self.place(self.forest)  # the old preconditioner still works: only its scale is off
 
     def step(self) -> bool:
-        """Take one step; return False if the solves failed and there is no gradient."""
+        """Take one step; return False if the solves failed and there is no gradient.
+
+        If the watch stops before there is a gradient, no step is taken.
+        """
         if self.n_steps and self.n_steps % self._settings.renew_every == 0:
-            self._renew()
+            self._renew(self._watch)
         if not self._solve() <= MAX_RESIDUAL:  # also true for NaN
-            self._renew()
+            if self._watch.stop:
+                return True
+            self._renew(self._watch)
             if not self._solve() <= MAX_RESIDUAL:
-                return False
+                return self._watch.stop
         gradient = gradient_held(
             self.forest,
             self.orders,
@@ -145,9 +154,9 @@ class Walk:
         count = self._rows.count
         return (self._noisy.constant - found.log_likelihood) / count, found.error / count
 
-    def _renew(self) -> None:
+    def _renew(self, watch: Stopwatch | None = None) -> None:
         self._nystrom = make_preconditioner(
-            self.forest, self.variance, self._settings.rank, self._rng
+            self.forest, self.variance, self._settings.rank, self._rng, watch
         )
 
     def _solve(self) -> float:
@@ -160,6 +169,7 @@ class Walk:
             start=self._solution,
             tolerance=self._settings.solve_tol,
             max_steps=MAX_SOLVE_STEPS,
+            watch=self._watch,
         )
         self._solution = found.x
         return float(found.residual.max())
@@ -199,20 +209,40 @@ def train_stage(
     -----
     O(n T p) with p probes for each of about 10 to 30 products per step.
     """
-    walk = Walk(data, parameters, settings, engine, run.rng)
     watch = run.watch
-    best, looks = parameters, []
-    diverged = False
+    walk = Walk(data, parameters, settings, engine, run.rng, watch)
+    best, looks = parameters, list[float]()
+    n_looked, diverged, ended = 0, False, False  # n_looked: steps at the last look
     try:
         walk.optimise_scale()
         best = walk.parameters
-        looks.append(walk.evaluate()[0])
-        while walk.n_steps < n_steps and not (watch.stop or diverged):
+        began = watch.elapsed()
+        if not (watch.interrupted or watch.out_of_time):
+            looks.append(walk.evaluate()[0])
+        look_seconds = watch.elapsed() - began
+        ended = watch.stop
+        while walk.n_steps < n_steps and not (ended or diverged):
+            began = watch.elapsed()
             failed = not _step(walk, watch)
             run.progress("steps", walk.n_steps, n_steps)
-            last = failed or watch.stop or walk.n_steps == n_steps
-            if last or walk.n_steps % settings.check_every == 0:
+            seconds = watch.elapsed() - began
+            quick = look_seconds <= LOOK_SECONDS
+            ended = watch.stop or watch.left() < seconds + (look_seconds if quick else 0.0)
+            if ended and not failed:
+                if walk.n_steps == n_looked:
+                    break
+                if not quick:
+                    n_looked, best = walk.n_steps, walk.parameters
+                    break
+            if (
+                failed
+                or ended
+                or walk.n_steps == n_steps
+                or walk.n_steps % settings.check_every == 0
+            ):
+                began = watch.elapsed()
                 nll, error = _evaluate(walk)
+                look_seconds, n_looked = watch.elapsed() - began, walk.n_steps
                 if nll < min(looks):
                     best = walk.parameters
                 # The negated comparison is also true for NaN.
@@ -220,6 +250,8 @@ def train_stage(
                 looks.append(nll)
     except KeyboardInterrupt:
         watch.interrupt()
+        if walk.n_steps > n_looked:
+            best = walk.parameters
     stopped = walk.n_steps < n_steps and not diverged
     return Stage(best, tuple(looks), walk.n_steps, stopped, diverged)
 

@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 Variant = TypeVar("Variant")
 
 N_FOLDS = 4
+TIME_SHARE = 0.4  # of a time budget
 MOST_ROWS = 1_000  # from this many rows on, nothing is cross-fitted
 FEWEST_ROWS = 6  # with fewer, a fold is too small to train on
 LARGEST_SQUARE = 25.0  # of a standardised residual: one outlier must not decide
@@ -54,21 +55,28 @@ def cross_fit(
     rows : Rows
         Standardised targets, y (n, k), with their features.
     run : Run
-        Random numbers, threads and clock. If the clock stops, the first variant is chosen.
+        Random numbers, threads and clock. If a time budget is set, two fifths of it are for this.
+        If that does not suffice, the first variant is chosen and there are no residuals.
     """
     nothing = CrossFit(0, None)
     if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
         return nothing
     parts = np.array_split(run.rng.permutation(rows.n_rows), min(N_FOLDS, rows.n_rows // 2))
-    quiet = replace(run, progress=silent, engine="cpu")
+    watch = run.watch.within(TIME_SHARE * run.watch.left()) if run.watch.limited else run.watch
     found = []
+    done, total = 0, len(variants) * len(parts)
     for variant in variants:
         mean, var = np.empty((2, rows.n_targets, rows.n_rows))
         for part in parts:
-            if run.watch.stop:
-                return nothing
             rest = np.setdiff1d(np.arange(rows.n_rows), part)
-            fitted = train(variant, rows.select(rest), quiet).fitted
+            quiet = replace(run, watch=watch, progress=silent, engine="cpu", left_out=[])
+            trained = train(variant, rows.select(rest), quiet)
+            if trained.stopped or quiet.left_out or watch.stop:
+                run.leave_out("cross-fitting")
+                return nothing
+            fitted = trained.fitted
+            done += 1
+            run.progress("cross-fitting", done, total)
             points = fitted.read(rows.features[part], var=True)
             for j in range(rows.n_targets):
                 told = fitted.predict(points, j, var=True, latent=False)

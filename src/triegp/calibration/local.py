@@ -91,7 +91,7 @@ def learn_local(
         some = np.sort(run.rng.choice(y.size, MOST_ROWS, replace=False))
     encoder = BitEncoder(scaling=SETTINGS.scaling, precision=SETTINGS.precision).fit(table[some])
     rows = Rows((target[some] - centre)[:, None], X=table[some])
-    quiet = replace(run, progress=silent, engine="cpu")
+    quiet = replace(run, progress=silent, engine="cpu", left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
     ensemble = replace(trained.fitted, apart=True)  # a row must not speak for its own place alone

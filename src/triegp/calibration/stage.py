@@ -74,7 +74,9 @@ def learn_stage(
     score = (y - mean) / np.sqrt(var)
     use = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
     weight = None if residuals.weight is None else residuals.weight[use]
-    if rows.size >= FEWEST_ROWS:
+    if rows.size >= FEWEST_ROWS and run.watch.stop:
+        run.leave_out("local noise")
+    elif rows.size >= FEWEST_ROWS:
         local, own = learn_local(X[rows], mean, var, y, run, by_var=by_var)
         slope = _choose_slope(score[use], own[use], weight)
         if slope == 0.0:

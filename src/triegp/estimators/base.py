@@ -8,6 +8,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -55,13 +56,14 @@ from triegp.files.state import (
 from triegp.models.interface import Trained, expand_residuals
 from triegp.models.jobs import Stopwatch
 from triegp.models.repeats import Observations
-from triegp.models.run import Run, progress_bars
+from triegp.models.run import Run, keep_interrupts, progress_bars
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
+CALIBRATION_SHARE = 0.1  # of a time budget
 LEAST_COPIES = 0.01  # share of copies above which `fit` warns
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
@@ -104,7 +106,7 @@ class TreeGPRegressor(
     Attributes
     ----------
     stopped_early_ : bool
-        Whether the time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient.
     n_features_in_, feature_names_in_
@@ -339,6 +341,7 @@ class TreeGPRegressor(
 
         feature_names: names of the columns, if X has lost them; by default those of X.
         """
+        began = time.monotonic()
         check_common(self.get_params(deep=False))
         settings = self._settings()
         data = real_array(X, self)
@@ -355,10 +358,10 @@ class TreeGPRegressor(
         mean, scale = location_and_scale(counted.y, counted.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         observations = folded.observations((rows.y - mean) / scale)
-        trained, ended_by = self._train_targets(
-            encoders, standardise(distinct, mean, scale), observations, settings
+        trained, ended_by, left_out = self._train_targets(
+            encoders, standardise(distinct, mean, scale), observations, settings, began
         )
-        stopped = any(part.stopped for part in trained)
+        stopped = bool(left_out) or any(part.stopped for part in trained)
         self._restore(
             ModelState(
                 encoders=encoders,
@@ -375,8 +378,9 @@ class TreeGPRegressor(
         )
         _tell_copies(folded, rows.n_rows)
         if stopped:
+            shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
             warnings.warn(
-                f"training was ended by {ended_by}; the best found so far is kept",
+                f"training was ended by {ended_by}; the best found so far is kept{shorter}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -399,7 +403,10 @@ class TreeGPRegressor(
                 lambda few, some, own: self._train(encoders, some, few, own), small, rows, run
             )
             settings, residuals = variants[crossed.best][0], crossed.residuals
-        trained = self._train(encoders, rows, settings, run)
+        before = run
+        if run.watch.limited:  # the rest of the time is for the calibration
+            before = replace(run, watch=run.watch.before(CALIBRATION_SHARE * run.watch.left()))
+        trained = self._train(encoders, rows, settings, before)
         if trained.residuals is None:
             return trained
         residuals = residuals or trained.residuals
@@ -407,16 +414,12 @@ class TreeGPRegressor(
             residuals = tuple(
                 expand_residuals(part, observations, j) for j, part in enumerate(residuals)
             )
-        stages = tuple(
-            learn_stage(
-                rows.features,
-                residuals[column],
-                run,
-                by_var=self._by_var,
-            )
-            for column in range(rows.n_targets)
-        )
-        return trained._replace(fitted=CalibratedModel(trained.fitted, stages))
+        stages = []
+        for column in range(rows.n_targets):
+            run.progress("calibration", column, rows.n_targets)
+            stages.append(learn_stage(rows.features, residuals[column], run, by_var=self._by_var))
+        run.progress("calibration", rows.n_targets, rows.n_targets)
+        return trained._replace(fitted=CalibratedModel(trained.fitted, tuple(stages)))
 
     def _train_targets(
         self,
@@ -424,18 +427,20 @@ class TreeGPRegressor(
         rows: Rows,
         observations: Observations | None,
         settings: Any,
-    ) -> tuple[list[Trained], str]:
-        """Train one model per target, or one for all; also return what ended training early, if so.
+        began: float,
+    ) -> tuple[list[Trained], str, list[str]]:
+        """Train one model per target, or one for all.
 
-        The rest of the time budget is shared equally by the models not trained yet.
+        Also returns what ended training early, if so, and what was left out. began: the time at
+        which the time budget begins. Its rest is shared equally by the models not trained yet.
         """
         parameters = self.get_params(deep=False)
         budget = parameters["time_budget"]
         groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
         streams = random_generator(parameters["random_state"]).spawn(len(groups))
-        began = time.monotonic()
+        keep, verbose = parameters["on_interrupt"] == "keep", parameters["verbose"]
         trained: list[Trained] = []
-        ended_by = ""
+        ended_by, left_out = "", list[str]()
         for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
             watch = Stopwatch(share_budget(budget, began, len(groups) - k))
             if ended_by:
@@ -444,18 +449,20 @@ class TreeGPRegressor(
                 rng=stream,
                 n_threads=count_threads(parameters["n_jobs"]),
                 watch=watch,
-                progress=progress_bars(parameters["verbose"]),
-                keep=parameters["on_interrupt"] == "keep",
+                progress=progress_bars(verbose),
+                keep=keep,
                 engine=parameters["engine"],
+                left_out=left_out,
             )
             own = observations
             if own is not None:
                 own = replace(own, y=own.y[:, group])
             some = rows.targets(group)
-            trained.append(self._train_calibrated(encoders, some, own, settings, run))
+            with keep_interrupts(watch, verbose) if keep else nullcontext():
+                trained.append(self._train_calibrated(encoders, some, own, settings, run))
             if watch.interrupted:
                 ended_by = "Ctrl-C"
-        return trained, ended_by or f"time_budget of {budget} s"
+        return trained, ended_by or f"time_budget of {budget} s", left_out
 
 
 def _tell_copies(folded: Folded, n_rows: int) -> None:

@@ -78,10 +78,17 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         warns. "precision": a weight c divides the noise variance of one observation by c; weights
         are scaled to mean 1.
     time_budget : float, optional
-        Seconds after which training ends with the best found so far and a ConvergenceWarning; no
-        limit by default. The solve on all rows comes after that and is not limited.
+        Seconds for `fit`, from its beginning to the last solve; no limit by default. Time for the
+        solve on all rows and for the tails is reserved. If time is short, there are fewer training
+        rows and steps, the tails are learned from fewer rows, and the solve ends at a larger
+        residual. A ConvergenceWarning says what was left out. `fit` can take 20 % or 2 seconds
+        longer, and more if a few products with all rows do.
     on_interrupt : {"raise", "keep"}, default="raise"
-        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far.
+        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
+        "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
+        once, with a less accurate solve or fewer members. A third within 2 seconds of the second
+        raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
+        follows at the end.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"
@@ -117,7 +124,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     one_dimensional_ : bool
         Whether y was passed as a vector.
     stopped_early_ : bool
-        Whether the time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training, or something was left out.
     diverged_ : bool
         Whether training stopped because the likelihood fell or solves failed. `fit` then issues a
         ConvergenceWarning and keeps the best parameters found before.

@@ -87,10 +87,16 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         warns. "precision": a weight c divides the noise variance of one observation by c; weights
         are scaled to mean 1.
     time_budget : float, optional
-        Seconds after which training ends with the best found so far and a ConvergenceWarning; no
-        limit by default.
+        Seconds for `fit`, from its beginning to the mixture weights; no limit by default. If time
+        is short, there are fewer candidates (a third of the time at most) and fewer members, which
+        share the time for training. A ConvergenceWarning says what was left out. `fit` can take
+        20 % or 2 seconds longer.
     on_interrupt : {"raise", "keep"}, default="raise"
-        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far.
+        Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
+        "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
+        once, with a less accurate solve or fewer members. A third within 2 seconds of the second
+        raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
+        follows at the end.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` needs.
     engine : {"auto", "cpu", "cuda"}, default="auto"
@@ -122,7 +128,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     one_dimensional_ : bool
         Whether y was passed as a vector.
     stopped_early_ : bool
-        Whether the time budget or Ctrl-C ended training.
+        Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient, over all members.
     n_iter_ : int

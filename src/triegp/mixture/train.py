@@ -31,7 +31,7 @@ from triegp.mixture.settings import Settings
 from triegp.mixture.weights import average, soften, stack
 from triegp.models.distribution import component_log_density
 from triegp.models.interface import Trained
-from triegp.models.jobs import Stopwatch, run_jobs
+from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
 from triegp.tree.likelihood import rows_likelihood
 from triegp.tree.order import BitOrder
@@ -43,6 +43,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Floats = npt.NDArray[np.float64]
+
+# Planning for a time budget. Times are in evaluations of one candidate.
+CANDIDATE_SHARE = 1 / 3  # largest share of the time for candidates
+LEAST_EVALUATIONS = 20  # with gradient, that every member can have
+GRADIENT_EVALUATIONS = 1.5  # time of one of them
+FINISH_EVALUATIONS = 5.0  # time of a member's posterior
+WEIGH_EVALUATIONS = 1.5  # time of a member's leave-one-out, not in parallel
+WEIGH_SECONDS = 0.3  # time of the mixture weights
 
 
 @one_blas_thread()
@@ -56,7 +64,9 @@ def train_ensemble(
     always conditioned on the CPU, since a fitted model lies in the host's memory.
 
     If the watch stops training, members that had not begun are left out, and the others keep the
-    best order evaluated. There is always at least one member.
+    best order evaluated. There is always at least one member. With a time budget, the number of
+    candidates and members is planned from the measured time of one evaluation (`plan_ensemble`),
+    and the members share the time for training.
 
     Parameters
     ----------
@@ -83,10 +93,12 @@ def train_ensemble(
     codes = encode_grids(grids, rows.features, CpuEngine(n_threads=run.n_threads))
     problems = [Problem(own, tuple(part.for_training() for part in targets)) for own in codes]
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
-    starts = _choose_starts(settings, grids, problems, streams, run, batches)
-    found = _train_orders(starts, problems, settings, run, batches)
+    starts, later = _choose_starts(settings, grids, problems, streams, run, batches)
+    before = replace(run, watch=run.watch.before(later))
+    found = _train_orders(starts, problems, settings, before, batches)
     run.raise_interrupt()
-    stopped = run.watch.stop and any(one is None or not one.converged for one in found)
+    ended = run.watch.interrupted or before.watch.stop
+    stopped = ended and any(one is None or not one.converged for one in found)
     if found[0] is None:  # stopped before any member began: keep the best candidate
         grid, order = starts[0]
         value = _nll_per_row(problems[grid], order, settings.noise)
@@ -97,15 +109,49 @@ def train_ensemble(
         lambda item: _member(grids[item[0]], codes[item[0]], targets, item[1], floor),
         done,
         run,
-        lambda count: run.progress("posteriors", count, len(done)),
+        run.tell("posteriors", len(done)),
     )
     run.raise_interrupt()
+    usual = min(settings.n_members, settings.all_candidates)
+    if len(members) < usual:
+        run.leave_out(f"{usual - len(members)} of {usual} members")
+    untrained = sum(one.n_iter == 0 for _, one in done)
+    if stopped and untrained:
+        run.leave_out(f"the training of {untrained} members")
     n_evaluations = sum(one.n_evaluations for _, one in done)
     mixed = weigh(tuple(members), rows, settings)
     residuals = None
     if settings.mixture == "calibrated":
         residuals = tuple(mixed.residuals(target) for target in range(rows.n_targets))
+    run.progress("weights", 1, 1)
+    run.raise_interrupt()
     return Trained(mixed, stopped, n_evaluations, residuals)
+
+
+def plan_ensemble(
+    left: float, seconds: float, n_threads: int, settings: Settings
+) -> tuple[int, int, float]:
+    """What fits into a time budget: candidates per grid, members, and seconds after training.
+
+    left: seconds left. seconds: time of one evaluation of a candidate on one thread. Candidates
+    take at most a third of the time, and there are only as many members as can be trained for 20
+    evaluations each. There is at least one of both.
+    """
+    seconds = max(seconds, 1e-9)
+    each = seconds * (FINISH_EVALUATIONS / n_threads + WEIGH_EVALUATIONS)
+    trained = seconds * LEAST_EVALUATIONS * GRADIENT_EVALUATIONS / n_threads
+    shortest = seconds / n_threads if settings.shift else 0.0  # one candidate per grid
+    members = (left - WEIGH_SECONDS) / (each + trained + shortest)
+    n_members = int(np.clip(members, 1, settings.n_members))
+    n_grids = n_members if settings.shift else 1
+    most = left * CANDIDATE_SHARE * n_threads / (seconds * n_grids)
+    per_grid = int(np.clip(most, 1, settings.n_candidates))
+    return per_grid, n_members, min(n_members * each + WEIGH_SECONDS, left / 2)
+
+
+def turn_seconds(left: float, n_threads: int, n_waiting: int) -> float:
+    """Seconds for the next of the members that wait, if they share the time that is left."""
+    return left * min(1.0, n_threads / n_waiting)
 
 
 def card_bytes(
@@ -161,20 +207,22 @@ def _train_orders(
 ) -> list[TrainedOrder | None]:
     alone = CpuEngine(n_threads=max(1, run.n_threads // len(starts)))
 
-    def train(start: Start) -> TrainedOrder:
-        problem = problems[start[0]]
+    def train(turn: int) -> TrainedOrder:
+        grid, order = starts[turn]
+        problem = problems[grid]
         follow = Follower(problem, settings.noise, alone)
-        return train_order(start[1], problem.n_terms, settings, run.watch, follow)
+        seconds = turn_seconds(run.watch.left(), run.n_threads, len(starts) - turn)
+        watch = run.watch.within(seconds) if run.watch.limited else run.watch
+        return train_order(order, problem.n_terms, settings, watch, follow)
 
-    def tell(done: int) -> None:
-        run.progress("fits", done, len(starts))
+    tell = run.tell("fits", len(starts))
 
     with warnings.catch_warnings():
         # An optimiser whose line search ends at rounding error has converged.
         warnings.filterwarnings("ignore", r".*line search", RuntimeWarning)
         if batches is not None:
             return train_in_step(starts, batches, settings, run.watch, tell)
-        return run_jobs(train, starts, run.n_threads, run.watch, tell)
+        return run_jobs(train, range(len(starts)), run.n_threads, run.watch, tell)
 
 
 def _choose_starts(
@@ -184,8 +232,11 @@ def _choose_starts(
     streams: Sequence[np.random.Generator],
     run: Run,
     batches: Batches | None,
-) -> list[Start]:
-    """Evaluate the candidates of every grid, and choose the orders to train."""
+) -> tuple[list[Start], float]:
+    """Evaluate the candidates of every grid, and choose the orders to train.
+
+    Also returns the seconds to reserve for what follows training; 0 without a time budget.
+    """
     candidates = [
         (grid, order)
         for grid, encoder in enumerate(grids)
@@ -196,14 +247,36 @@ def _choose_starts(
         grid, order = candidate
         return _nll_per_row(problems[grid], order, settings.noise)
 
-    def tell(done: int) -> None:
-        run.progress("candidates", done, len(candidates))
-
-    values: list[float | None]
+    per_grid, n_members, later = settings.n_candidates, settings.n_members, 0.0
+    if run.watch.limited:
+        at_once = run.n_threads if batches is None else 1
+        measured = []
+        for _ in range(3):  # the first ones may find cold caches
+            began = run.watch.elapsed()
+            if batches is None:
+                evaluate(candidates[0])
+            else:
+                batches.evaluate(candidates[:1], gradient=False)
+            measured.append(run.watch.elapsed() - began)
+            if run.watch.left() < 10 * measured[-1]:
+                break
+        seconds = min(measured)
+        per_grid, n_members, later = plan_ensemble(run.watch.left(), seconds, at_once, settings)
+    n_seen = n_members if settings.shift else 1
+    asked = [k for k in range(len(candidates)) if k % settings.n_candidates < per_grid]
+    asked = [k for k in asked if k // settings.n_candidates < n_seen]
+    some = [candidates[k] for k in asked]
+    if len(some) < len(candidates):
+        run.leave_out(f"{len(candidates) - len(some)} of {len(candidates)} candidates")
+    tell = run.tell("candidates", len(some))
+    found_values: list[float | None]
     if batches is not None:
-        values = evaluate_candidates(candidates, batches, run.watch, tell)
+        found_values = evaluate_candidates(some, batches, run.watch, tell)
     else:
-        values = run_jobs(evaluate, candidates, run.n_threads, run.watch, tell)
+        found_values = run_jobs(evaluate, some, run.n_threads, run.watch, tell)
+    values: list[float | None] = [None] * len(candidates)
+    for k, value in zip(asked, found_values, strict=True):
+        values[k] = value
     if all(value is None for value in values):
         values[0] = 0.0
     nll = np.array([np.inf if value is None else value for value in values])
@@ -211,10 +284,10 @@ def _choose_starts(
         by_grid = nll.reshape(len(grids), -1)
         seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
         best = [grid * settings.n_candidates + int(np.argmin(by_grid[grid])) for grid in seen]
-        return [candidates[k] for k in best]
+        return [candidates[k] for k in best], later
     found = np.flatnonzero(np.isfinite(nll))
-    picks = boltzmann_pick(-nll[found], settings.n_members, streams[-1])
-    return [candidates[int(found[i])] for i in picks]
+    picks = boltzmann_pick(-nll[found], n_members, streams[-1])
+    return [candidates[int(found[i])] for i in picks], later
 
 
 def _finish(
@@ -223,12 +296,10 @@ def _finish(
     run: Run,
     progress: Callable[[int], None],
 ) -> list[Result]:
-    """Run all jobs to the end, even if the watch has stopped; Ctrl-C sets `watch.interrupted`."""
-    last = Stopwatch()
-    results = run_jobs(work, items, run.n_threads, last, progress)
-    if last.interrupted:
-        run.watch.interrupt()
-    return [work(item) if r is None else r for item, r in zip(items, results, strict=True)]
+    """Run all jobs that `run.last_watch` allows, at least the first; results of those that ran."""
+    results = run_jobs(work, items, run.n_threads, run.last_watch, progress)
+    run.raise_interrupt()
+    return [r for r in results if r is not None] or [work(items[0])]
 
 
 def _grid(encoder: BitEncoder, settings: Settings, rng: np.random.Generator) -> BitEncoder:

@@ -2,51 +2,118 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 POLL_SECONDS = 0.1  # longest wait between calls of `progress`
+GRACE_SECONDS, GRACE_SHARE = 1.0, 0.1  # what `Stopwatch.last` may take over the time budget
 
 
 class Stopwatch:
     """Signals jobs to stop: after a time budget, or on request.
 
+    A part of the work gets a watch of its own from `before`, `within` or `last`. All of them share
+    the requests to stop, and the clock.
+
+    Parameters
+    ----------
+    time_budget : float, optional
+        Seconds; no limit by default.
+    clock : callable, optional
+        Returns the time in seconds; `time.monotonic` by default.
+
     Attributes
     ----------
-    interrupted : bool
-        Whether the reason was Ctrl-C.
+    started : float
+        Time of the clock at the beginning.
     """
 
-    def __init__(self, time_budget: float | None = None) -> None:
-        self.started = time.monotonic()
-        self._deadline = None if time_budget is None else self.started + time_budget
-        self._asked = threading.Event()
-        self.interrupted = False
+    def __init__(
+        self, time_budget: float | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._clock = clock or (lambda: time.monotonic())
+        self.started = self._clock()
+        self._budget = math.inf if time_budget is None else time_budget
+        self._requests = _Requests()
+        self._patience = 0  # a watch of `last` stops at this many Ctrl-C
 
     def interrupt(self) -> None:
-        """Request that all jobs stop, because of Ctrl-C."""
-        self.interrupted = True
-        self._asked.set()
+        """Request that all jobs stop, because of Ctrl-C; a second time, also what has to finish."""
+        self._requests.n_interrupts += 1
+        self._requests.asked.set()
 
     def halt(self) -> None:
         """Request that all jobs stop for another reason, such as an error in one of them."""
-        self._asked.set()
+        self._requests.asked.set()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._requests.n_interrupts > 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a time budget."""
+        return self._budget < math.inf
 
     @property
     def out_of_time(self) -> bool:
         """Whether the time budget is used up."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        return self.limited and self.elapsed() >= self._budget
 
     @property
     def stop(self) -> bool:
         """Whether jobs should end now and return their best result so far."""
-        return self._asked.is_set() or self.out_of_time
+        if self._patience:
+            return self._requests.n_interrupts >= self._patience or self.out_of_time
+        return self._requests.asked.is_set() or self.out_of_time
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self.started
+
+    def left(self) -> float:
+        """Seconds left, >= 0; infinite without a time budget. Requests do not change it."""
+        return max(0.0, self._budget - self.elapsed()) if self.limited else math.inf
+
+    def before(self, seconds: float) -> Self:
+        """Watch that stops so many seconds before this one, to reserve them for what follows."""
+        part = copy.copy(self)
+        part._budget = self._budget - seconds
+        return part
+
+    def within(self, seconds: float) -> Self:
+        """Watch that stops with this one, but after so many seconds from now at the latest."""
+        part = copy.copy(self)
+        part._budget = min(self._budget, self.elapsed() + seconds)
+        return part
+
+    def last(self, n_interrupts: int = 2) -> Self:
+        """Watch for work without which there is no model, such as the last solve.
+
+        It stops at the second Ctrl-C, or the given one. It may exceed the time budget by a tenth,
+        or by one second if that is more.
+        """
+        part = copy.copy(self)
+        part._patience = n_interrupts
+        part._budget = self._budget + max(GRACE_SECONDS, GRACE_SHARE * self._budget)
+        return part
+
+
+class _Requests:
+    """Requests to stop, shared by a watch and those made from it."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.n_interrupts = 0
 
 
 def run_jobs(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from triegp.models.jobs import Stopwatch
+
+REPEAT_SECONDS = 2.0  # a third Ctrl-C this soon after the second raises
+FINISHING = (
+    "\nCtrl-C: training ends, the model is being finished; again to finish at once",
+    "\nCtrl-C: finishing at once; again within 2 seconds to give up",
+)
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 
@@ -35,6 +45,9 @@ class Run:
         Whether Ctrl-C keeps the best found so far; otherwise KeyboardInterrupt is raised.
     engine : {"auto", "cpu", "cuda"}
         Where to train, as `triegp.engines.choose` takes it.
+    left_out : list of str
+        What was left out or shortened to meet the time budget, or after Ctrl-C: phrases such as "3
+        of 24 members". Every stage may append; `fit` puts them into its warning.
     """
 
     rng: np.random.Generator
@@ -43,11 +56,65 @@ class Run:
     progress: Progress = silent
     keep: bool = True
     engine: str = "cpu"
+    left_out: list[str] = field(default_factory=list)
 
     def raise_interrupt(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C was pressed and `keep` is False."""
         if self.watch.interrupted and not self.keep:
             raise KeyboardInterrupt
+
+    @property
+    def last_watch(self) -> Stopwatch:
+        """Watch for work without which there is no model; see `Stopwatch.last`."""
+        return self.watch.last(2 if self.keep else 1)
+
+    def leave_out(self, what: str) -> None:
+        """Record what is left out; the same phrase is recorded once."""
+        if what not in self.left_out:
+            self.left_out.append(what)
+
+    def tell(self, stage: str, total: int) -> Callable[[int], None]:
+        """Progress of one stage, as a function of how much is done."""
+        return lambda done: self.progress(stage, done, total)
+
+
+@contextmanager
+def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
+    """Make Ctrl-C stop the watch instead of raising KeyboardInterrupt.
+
+    The first ends training, the second also ends what has to finish. From the third on, Ctrl-C
+    raises KeyboardInterrupt if it comes within 2 seconds of the one before. With verbose > 0, each
+    is answered by a line on stderr.
+
+    Does nothing outside the main thread, or if the program handles Ctrl-C in its own way.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed: list[float] = []
+
+    def handle(number: int, frame: Any) -> None:
+        pressed.append(watch.elapsed())
+        if len(pressed) > 2 and pressed[-1] - pressed[-2] <= REPEAT_SECONDS:
+            raise _GivenUp
+        watch.interrupt()
+        if verbose:
+            # A write in progress may not be entered again; then the line is missing.
+            with suppress(RuntimeError):
+                print(FINISHING[min(len(pressed), 2) - 1], file=sys.stderr, flush=True)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except _GivenUp:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _GivenUp(BaseException):
+    """Ctrl-C that nothing on the way may keep."""
 
 
 def progress_bars(verbose: int) -> Progress:
