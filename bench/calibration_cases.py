@@ -13,6 +13,7 @@ import numpy as np
 NOISE = 0.3
 JITTER = 1e-4
 GRID = 0.5  # of the discrete targets
+OUTSIDE = (1.05, 1.2, 2.0, 100.0)  # of [0, 1]
 
 
 def smooth(X):
@@ -76,7 +77,9 @@ class Case:
     ask : (n, rng) -> X
         New inputs.
     at_least : bool
-        Whether only too low a coverage counts as a failure.
+        Whether at new inputs only too low a coverage counts as a failure.
+    training : bool
+        Whether the page shows coverage at training inputs; not if another case has the same rows.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Case:
     draw: Callable
     ask: Callable = uniform
     at_least: bool = False
+    training: bool = True
 
 
 # Training rows. Each function returns batches of (X, y, weight).
@@ -272,13 +276,21 @@ def shift_to_sparse_part(n):
 def shift_to_box(n):
     about = f"x0 from Beta(1, 4), asked in all of the box, {n:,} rows"
     draw = partial(whole, n, inputs=crowded)
-    return Case(f"shift-box-{n}", ELSEWHERE, about, NORMAL, n, draw)
+    return Case(f"shift-box-{n}", ELSEWHERE, about, NORMAL, n, draw, training=False)
 
 
 def outside(n, point):
-    about = f"y = 3 x on [0, 1], asked at x = {point:g}, {n:,} rows"
-    draw, ask = partial(whole, n, inputs=line), partial(at_point, point)
-    return Case(f"outside-{point:g}", ELSEWHERE, about, LINE, n, draw, ask, at_least=True)
+    return Case(
+        f"outside-{point:g}",
+        ELSEWHERE,
+        f"y = 3 x on [0, 1], asked at x = {point:g}, {n:,} rows",
+        LINE,
+        n,
+        partial(whole, n, inputs=line),
+        partial(at_point, point),
+        at_least=True,
+        training=point == OUTSIDE[0],
+    )
 
 
 def stream(first, more):
@@ -318,7 +330,7 @@ CASES = (
     replicates(400),
     shift_to_sparse_part(1_000),
     shift_to_box(1_000),
-    *(outside(500, point) for point in (1.05, 1.2, 2.0, 100.0)),
+    *(outside(500, point) for point in OUTSIDE),
     *(stream(first, 1_900) for first in (1, 10, 100)),
     stream(500, 20_000),
     stream_after_equal_targets(20, 1_980),

@@ -43,9 +43,14 @@ def is_off(value, level, at_least=False):
     return off < -POINTS or (off > POINTS and not at_least)
 
 
+def is_shown(case, place):
+    """Whether a case has a row in the table of a place."""
+    return place == "new" or case.training
+
+
 def covered(case, cell, place):
-    """[(level, coverage in per cent, whether it is marked)]; no entries if the cell failed."""
-    if cell is None or cell["status"] != "ok":
+    """[(level, coverage in per cent, whether it is marked)]; empty if not shown."""
+    if cell is None or cell["status"] != "ok" or not is_shown(case, place):
         return []
     at_least = case.at_least and place == "new"
     found = mean_coverage([seed[place] for seed in cell["seeds"]])
@@ -87,14 +92,14 @@ def failures():
         for place, where in PLACES.items():
             marked = [(c, value) for c, value, off in covered(case, cell, place) if off]
             if marked:
-                parts.append(f"{where} {listed(marked)}")
+                parts.append(f"{where}: {listed(marked)}")
         for deviation, found in groups_of_noise(cell):
             marked = [(c, value) for c, value in found.items() if is_off(value, c)]
             if marked:
-                parts.append(f"where the noise is {deviation:.2f} {listed(marked)}")
+                parts.append(f"where the noise is {deviation:.2f}: {listed(marked)}")
         ratio = latent_ratio(cell)
         if ratio_is_off(ratio):
-            parts.append(f"deviation of the function over error {ratio:.2f}")
+            parts.append(f"deviation of the function over error: {ratio:.2f}")
         if parts:
             out.append((case, name, "; ".join(parts)))
     return out
@@ -127,7 +132,9 @@ def texts_of(cell, entries):
 def coverage_table(group, place):
     """One row per case, both estimators."""
     rows = []
-    for case in (case for case in CASES if case.group == group):
+    for case in CASES:
+        if case.group != group or not is_shown(case, place):
+            continue
         row = [case.about]
         for name in ESTIMATORS:
             cell = read(case.name, name)
@@ -199,7 +206,7 @@ def failure_sections():
 
 def failure_table(some):
     rows = [[case.name, name, text.replace("|", "/")] for case, name, text in some]
-    return table(["case", "", "what is marked"], rows)
+    return table(["case", "estimator", "what is marked"], rows)
 
 
 # The page
@@ -225,8 +232,8 @@ def sections():
         "",
         "* B is `BinaryTreeGPRegressor`, F is `ForestGPRegressor`. Tables show coverage in per cent, as means over",
         f"  {seeds_text()}.",
-        f"* **Bold** figures are more than {POINTS:g} points off. The draw of the observations gives one fit a standard",
-        "  error of 1.1 points for 50 %, 0.7 for 90 % and 0.2 for 99 %.",
+        f"* **Bold** figures are more than {POINTS:g} points off. The draw of the observations gives one fit a",
+        "  standard error of 1.1 points for 50 %, 0.7 for 90 % and 0.2 for 99 %.",
         '* "failed" means that the estimator raised an error, which is quoted under [where it fails](#where-it-fails).',
         f"* {', '.join(f'{name} {where[name]}' for name in VERSIONS if where.get(name))}.",
         "",

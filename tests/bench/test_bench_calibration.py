@@ -102,11 +102,12 @@ def test_a_stored_cell_is_not_measured_again(folder, monkeypatch):
 
 def test_the_command_measures_the_chosen_cases(folder, monkeypatch, capsys):
     monkeypatch.setattr(calibration_page, "main", lambda: None)
+    monkeypatch.setattr(calibration, "seeds_of", lambda case: range(2))
     command.main(["calibration", "--cases", "normal-10", "--estimators", "B"])
     assert "normal-10" in capsys.readouterr().out
     cell = calibration.read("normal-10", "B")
     assert cell["status"] == "ok"
-    assert len(cell["seeds"]) == 10
+    assert len(cell["seeds"]) == 2
     assert calibration.read("normal-10", "F") is None
 
 
@@ -132,13 +133,15 @@ def test_what_is_off_is_marked_and_listed_under_its_reason(folder, capsys):
     fails = text[text.index("## Where it fails") :]
     explained, unexplained = fails.split("No reason is written down")
     assert "Too few rows." in explained
-    assert "| normal-10 | B | at new inputs 20.0 for 50 % |" in explained
+    assert "| normal-10 | B | at new inputs: 20.0 for 50 % |" in explained
     assert (
-        "| normal-30 | F | at training inputs 20.0 for 50 %; deviation of the function" in explained
+        "| normal-30 | F | at training inputs: 20.0 for 50 %; deviation of the function"
+        in explained
     )
     assert "| stream-1 | B | raises ValueError: X of added rows |" in unexplained
-    assert "where the noise is 0.10 20.0 for 50 %" in unexplained
+    assert "where the noise is 0.10: 20.0 for 50 %" in unexplained
     assert "outside-2" not in fails
+    assert text.count("asked at x = 2, 500 rows |") == 2  # new inputs and deviation
     assert "Copies." not in text
     assert "Not shown." not in text
     assert "nothing fails any more for twins-* F" in capsys.readouterr().out
