@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench import cells, plan, scaling
+from bench import calibration, calibration_cases, cells, plan, scaling
 from bench.methods import METHODS, missing
 
 
@@ -63,6 +63,10 @@ def scale(options):
     scaling.main(options.limit or cells.LIMIT, options.methods)
 
 
+def calibrate(options):
+    calibration.main(options.cases, options.estimators, options.again)
+
+
 def module(name):
     def call(_):
         import importlib
@@ -99,6 +103,19 @@ def main(arguments=None):
         "--methods", nargs="+", choices=scaling.ALL, metavar="METHOD", default=scaling.ALL
     )
     sizes.set_defaults(work=scale)
+    known = commands.add_parser("calibration", help="coverage on data of known noise; its page")
+    known.add_argument(
+        "--cases", nargs="+", choices=calibration_cases.BY_NAME, metavar="CASE", help="default: all"
+    )
+    known.add_argument(
+        "--estimators",
+        nargs="+",
+        choices=calibration.ESTIMATORS,
+        default=calibration.ESTIMATORS,
+        help="B: BinaryTreeGPRegressor, F: ForestGPRegressor",
+    )
+    known.add_argument("--again", action="store_true", help="measure stored cases again")
+    known.set_defaults(work=calibrate)
     for one in (some, sizes, *tables.values()):
         one.add_argument(
             "--limit", type=float, help=f"seconds per fit, {cells.LIMIT:.0f} by default"

@@ -12,6 +12,8 @@ COVERAGES = (50, 90, 99)  # per cent
 TAILS = tuple(sorted({t for c in COVERAGES for t in ((100 - c) / 200, (100 + c) / 200)}))
 LEVELS = tuple(sorted({*TAILS, *np.round(np.arange(0.05, 1.0, 0.05), 3).tolist()}))
 BLOCK_ROWS = 20_000
+FIFTHS = 5
+FIFTHS_COVERAGE = 90  # per cent
 
 
 @dataclass(frozen=True)
@@ -52,19 +54,27 @@ def central(predicted):
     return predicted.mean
 
 
+def deviation(predicted):
+    """Standard deviations of a mixture of Gaussians, (m,)."""
+    spread = predicted.sd**2 + (predicted.mean - central(predicted)) ** 2
+    return np.sqrt(predicted.weight @ spread)
+
+
 def _score_gaussians(predicted, y, unit):
-    nll, crps, ends = [], [], []
+    nll, crps, ends, sd = [], [], [], []
     for start in range(0, y.size, BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
         part = Gaussians(predicted.weight, predicted.mean[:, rows], predicted.sd[:, rows])
         nll.append(-_log_density(part, y[rows]))
         crps.append(_crps(part, y[rows]))
         ends.append(_tails(part))
-    ends = np.concatenate(ends)
+        sd.append(deviation(part))
+    ends, sd = np.concatenate(ends), np.concatenate(sd)
     return {
         "nll": float(np.concatenate(nll).mean() - np.log(unit)),
         "crps": float(np.concatenate(crps).mean() / unit),
         **_intervals(TAILS, ends, y, unit),
+        "fifths": _fifths(_inside(TAILS, ends, y, FIFTHS_COVERAGE), sd),
     }
 
 
@@ -123,8 +133,26 @@ def _intervals(tails, ends, y, unit):
     """Coverage and mean width of the central intervals."""
     coverage, width = {}, {}
     for c in COVERAGES:
-        low = ends[:, tails.index((100 - c) / 200)]
-        high = ends[:, tails.index((100 + c) / 200)]
-        coverage[str(c)] = float(np.mean((low <= y) & (y <= high)))
+        low, high = _ends(tails, ends, c)
+        coverage[str(c)] = float(np.mean(_inside(tails, ends, y, c)))
         width[str(c)] = float((high - low).mean() / unit)
     return {"coverage": coverage, "width": width}
+
+
+def _ends(tails, ends, c):
+    """Lower and upper ends of the c % intervals."""
+    return ends[:, tails.index((100 - c) / 200)], ends[:, tails.index((100 + c) / 200)]
+
+
+def _inside(tails, ends, y, c):
+    """Which y lie in the c % interval, bool (m,)."""
+    low, high = _ends(tails, ends, c)
+    return (low <= y) & (y <= high)
+
+
+def _fifths(inside, sd):
+    """Share inside by fifth of the predicted deviation, from the smallest; None if too few rows."""
+    if sd.size < FIFTHS:
+        return None
+    groups = np.array_split(np.argsort(sd, kind="stable"), FIFTHS)
+    return [float(inside[rows].mean()) for rows in groups]

@@ -13,6 +13,7 @@ from bench.measure import RESULTS, machine
 DOCS = Path(__file__).parents[1] / "docs"
 READING = Path(__file__).with_name("reading.md")
 SHOWN = ("nll", "rmse", "crps", "cover90", "width90", "fit", "predict", "memory")
+OWN = ("triegp", "triegp-forest")  # with coverage by predicted deviation
 TIMES = RESULTS / "times.json"
 REST = ("cover50", "cover99", "width50", "width99")
 
@@ -80,6 +81,17 @@ def sections():
         title = tables.METRICS[metric][0]
         yield [f"{title}:", "", *tables.peers_table(metric, SEVEN, peers), ""]
     yield command("peers", "table1")[1:]
+    fifths = tables.fifths_table(SEVEN, OWN)
+    if fifths:
+        yield [
+            "### Coverage by predicted deviation",
+            "",
+            "The test rows are sorted by their predicted standard deviation and cut into fifths. The table shows",
+            "the coverage of the 90 % interval in each fifth, in per cent, as means over the seeds.",
+            "",
+            *fifths,
+            *command("peers"),
+        ]
     yield ["## Large data sets", "", "Entries without a standard error are for one seed.", ""]
     for metric in ("nll", "rmse", "crps", "cover90", "fit", "predict", "memory"):
         rows = tables.peers_table(metric, plan.LARGE, plan.ON_LARGE)

@@ -135,6 +135,25 @@ def peers_table(metric, data, methods, part="test"):
     return table(["", *data], rows)
 
 
+def fifths_table(data, methods, part="test"):
+    """Coverage of the 90 % interval by fifth of the predicted deviation; empty if none is stored.
+
+    Cells measured before fifths were stored do not count.
+    """
+    rows = []
+    for d in data:
+        for m in methods:
+            cells = read(part, d, m)
+            known = [cell for cell in cells if cell["status"] == "ok" and cell.get("fifths")]
+            if not known:
+                continue
+            seeds = "" if len(known) == len(cells) else f" ({len(known)} of {len(cells)} seeds)"
+            found = 100 * np.mean([cell["fifths"] for cell in known], axis=0)
+            rows.append([d, m + seeds, *(f"{value:.1f}" for value in found)])
+    head = ["data", "method", "smallest deviations", "second", "third", "fourth", "largest"]
+    return table(head, rows) if rows else []
+
+
 def _mark(cells, method):
     """The method's name, marked if it ran on a GPU."""
     gpu = [bool(cell["machine"].get("gpu")) for cell in cells if cell["status"] == "ok"]

@@ -5,14 +5,23 @@ import json
 import numpy as np
 import pytest
 from bench.data import SEVEN, available, load
-from bench.distributions import LEVELS, TAILS, Gaussians, Quantiles, central, gaussian, score
+from bench.distributions import (
+    LEVELS,
+    TAILS,
+    Gaussians,
+    Quantiles,
+    central,
+    deviation,
+    gaussian,
+    score,
+)
 from bench.methods import METHODS, Task, gaussian_processes, missing
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from bench import __main__ as command
 from bench import cells, page, paper, plan, scaling, tables, unique
-from tolerances import CHAINED, DENSE, MANY_QUANTILES, QUADRATURE, ROUNDING
+from tolerances import CHAINED, DENSE, DRAWN_DEVIATION, MANY_QUANTILES, QUADRATURE, ROUNDING
 from triegp import BinaryTreeGPRegressor
 
 
@@ -83,6 +92,22 @@ def test_scores_of_many_quantiles_approach_those_of_the_distribution():
     assert found["coverage"] == exact["coverage"]
     assert found["width"]["99"] == pytest.approx(exact["width"]["99"], rel=CHAINED)
     assert set(TAILS) <= set(LEVELS)
+
+
+def test_fifths_are_of_the_predicted_deviation():
+    sd = np.array([5.0, 1.0, 4.0, 2.0, 3.0] * 4)
+    y = np.where(sd == 2.0, 100.0, 0.0)
+    found = score(gaussian(np.zeros(20), sd), y, unit=1.0)
+    assert found["fifths"] == [1.0, 0.0, 1.0, 1.0, 1.0]
+    assert score(gaussian(np.zeros(4), 1.0), np.zeros(4), unit=1.0)["fifths"] is None
+
+
+def test_the_deviation_of_a_mixture_includes_the_spread_of_its_means():
+    predicted = mixture()
+    rng = np.random.default_rng(3)
+    k = rng.choice(2, 200_000, p=predicted.weight)
+    draws = rng.normal(predicted.mean[k, 0], predicted.sd[k, 0])
+    assert deviation(predicted)[0] == pytest.approx(draws.std(), rel=DRAWN_DEVIATION)
 
 
 # Methods
@@ -260,6 +285,19 @@ def test_what_a_cell_did_not_keep_is_a_dash(folder):
         assert text[metric] == "| gpytorch-svgp | - |"
 
 
+def test_fifths_are_shown_for_the_cells_that_have_them(folder):
+    fake_cell(folder, "pol", "triegp", 0)
+    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-forest")) == []
+    fake_cell(folder, "pol", "triegp", 1, fifths=[0.8, 0.9, 0.9, 0.95, 1.0])
+    fake_cell(folder, "bike", "triegp", 0, status="time-out", limit_s=600)
+    fake_cell(folder, "bike", "triegp-forest", 0, fifths=[0.5] * 5)
+    fake_cell(folder, "bike", "triegp-forest", 1, fifths=[0.7] * 5)
+    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-forest"))[2:] == [
+        "| pol | triegp (1 of 2 seeds) | 80.0 | 90.0 | 90.0 | 95.0 | 100.0 |",
+        "| bike | triegp-forest | 60.0 | 60.0 | 60.0 | 60.0 | 60.0 |",
+    ]
+
+
 def test_a_mean_over_fewer_seeds_says_so(folder):
     gpu = {"machine": {"gpu": "some GPU"}}
     for seed in range(2):
@@ -331,12 +369,15 @@ def test_the_page_is_written_from_what_is_there(folder, monkeypatch):
     assert "n^1.00" in text
     assert "1.500 ± 1.155" in text
     assert "python -m bench peers" in text
+    assert "Coverage by predicted deviation" not in text
     assert "| sklearn-gp | no memory |" in text
     assert text.count("Minimum over the seeds") == 2 * len(tables.LEAST)
     assert (folder / "figures" / "runtime.svg").read_text().startswith("<?xml")
     once = (folder / "figures" / "scaling.svg").read_bytes()
+    fake_cell(folder, "pol", "triegp", 2, fifths=[0.9] * 5)  # the others do not have them
     page.main(folder)
     assert (folder / "figures" / "scaling.svg").read_bytes() == once
+    assert "| pol | triegp (1 of 3 seeds) | 90.0 |" in (folder / "results.md").read_text()
 
 
 def test_growth_is_the_slope_of_what_worked():
