@@ -163,6 +163,11 @@ class FittedForest:
             var = np.where(observations.index >= 0, var, np.nan)
         return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
 
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training: if it takes no samples."""
+        return self.model.forest.n_rows <= EXACT_ROWS
+
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows."""
         with one_blas_thread():

@@ -196,6 +196,11 @@ class Ensemble:
         var = np.where(observations.index >= 0, var + noise, np.nan)
         return temper(self.calibrations[column], mean, var)
 
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training; always."""
+        return True
+
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows; O(K n)."""
         left = leave_out_members(self.members, column)
