@@ -160,7 +160,8 @@ class FittedForest:
             row, others = np.maximum(observations.index, 0), find_others(observations, column)
             runs, noise = np.minimum(runs, var)[row], noise[row]
             mean, var = add_others(mean[row], var[row], runs, noise, others)
-            var = np.where(observations.index >= 0, var, np.nan)
+            used = observations.index >= 0
+            mean, var = np.where(used, mean, np.nan), np.where(used, var, np.nan)
         return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
 
     @property

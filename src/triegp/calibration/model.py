@@ -179,16 +179,23 @@ class CalibratedModel:
             stages.append(replace(stage, logs=np.append(stage.logs, more)))
         return replace(self, base=self.base.insert(rows), stages=tuple(stages))
 
-    def recalibrate(self, n_seen: int) -> Self:
-        """Scale and tails learned again from all rows; the local noise stays.
+    def recalibrate(self, n_seen: int, X: Array | None) -> Self:
+        """Scale and tails learned again from the rows added since training; local noise stays.
 
-        n_seen: number of rows that the parameters were trained on, the first ones of the model.
+        n_seen: number of rows that the parameters were trained on, the first ones of the model. X:
+        features of the rows after these, None if they are not known. With them the result does not
+        depend on how the rows were divided when they were inserted.
         """
         stages = []
         for column, stage in enumerate(self.stages):
             residuals = self.base.residuals(column)
             fresh = residuals.rows >= n_seen
             if fresh.sum() >= FEWEST_FRESH:
+                if stage.local is not None and X is not None:
+                    rows, logs = residuals.rows[fresh], stage.logs.copy()
+                    mean, var = residuals.mean[fresh], residuals.var[fresh]
+                    logs[rows] = predict_local(stage.local, X[rows - n_seen], mean, var)
+                    stage = replace(stage, logs=logs)
                 stage = learn_again(stage, replace(residuals, fresh=fresh))
             stages.append(stage)
         return replace(self, stages=tuple(stages))

@@ -176,8 +176,8 @@ def insert_waiting(stream: Stream) -> Stream:
     stream = replace(stream, waiting=())
     if first > 0:
         stream = _insert(stream, batch.select(np.arange(first)))
-        n_model = stream.plan.n_model
-        fitted = tuple(_recalibrate(part, n_model) for part in stream.fitted)
+        added = _added_features(stream)
+        fitted = tuple(_recalibrate(part, stream.plan.n_model, added) for part in stream.fitted)
         stream = replace(stream, fitted=fitted)
         batch = batch.select(np.arange(first, batch.n_rows))
     if batch.n_rows:
@@ -265,11 +265,20 @@ def _append(
     )
 
 
-def _recalibrate(part: Fitted, n_model: int) -> Fitted:
+def _added_features(stream: Stream) -> npt.NDArray[np.floating] | None:
+    """Features of the rows of the models that were added since the fit, None if not kept."""
+    if stream.kept is None:
+        return None
+    if stream.observations is None:
+        return stream.kept.features[stream.plan.n_model :]
+    return stream.kept.features[stream.observations.index >= stream.plan.n_model]
+
+
+def _recalibrate(part: Fitted, n_model: int, added: npt.NDArray[np.floating] | None) -> Fitted:
     """The model with a new calibration, if it has one and its residuals are not costly."""
     if not isinstance(part, CalibratedModel) or not part.base.quick_residuals:
         return part
-    return part.recalibrate(n_model)
+    return part.recalibrate(n_model, added)
 
 
 def _varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
