@@ -169,17 +169,21 @@ class TreeGPRegressor(
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
     ) -> Self:
-        """Add training rows, with the fitted parameters unchanged.
+        """Add training rows.
 
         The posterior is that of the fitted orders, weights and noise given all rows; box,
-        percentiles, target scale and mixture weights stay as fitted too. On an estimator that is
-        not fitted this is `fit`, which has the same parameters.
+        percentiles, target scale and mixture weights stay as fitted too, until the model is fitted
+        anew (parameter `refit`). Rows outside the training box are set aside until then. On an
+        estimator that is not fitted this is `fit`, which has the same parameters.
 
         Notes
         -----
         The rows are checked at once, in O(k) for k rows. They are inserted before the next
         prediction, together with all other waiting rows, in O(n + k log k) per tree.
-        `ForestGPRegressor` then also solves, starting from the previous solution.
+        `ForestGPRegressor` then also solves, starting from the previous solution. A fit that is due
+        is done at that time too. It uses exactly the rows that had been added when it became due,
+        and the random numbers of the first fit, so that predictions do not depend on when they are
+        asked for.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
