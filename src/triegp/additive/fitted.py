@@ -160,13 +160,21 @@ class FittedForest:
             row, others = np.maximum(observations.index, 0), find_others(observations, column)
             runs, noise = np.minimum(runs, var)[row], noise[row]
             mean, var = add_others(mean[row], var[row], runs, noise, others)
-            var = np.where(observations.index >= 0, var, np.nan)
+            used = observations.index >= 0
+            mean, var = np.where(used, mean, np.nan), np.where(used, var, np.nan)
         return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
+
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training: if it takes no samples."""
+        return self.model.forest.n_rows <= EXACT_ROWS
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows."""
         with one_blas_thread():
-            return residuals_of(self.complete, np.zeros(self.model.rows.n_rows, bool))[1]
+            found = residuals_of(self.complete, np.zeros(self.model.rows.n_rows, bool))[1]
+        assert found is not None  # only a watch could stop it
+        return found
 
     def _apart(self, points: Points) -> Apart:
         """Points that coincide with a training row; the diagonal is computed only if there are."""

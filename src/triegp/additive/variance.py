@@ -49,13 +49,13 @@ LARGE_ROWS = (10_000, 60_000)  # at each of these numbers of rows the samples ar
 
 
 def forest_variance(model: ForestModel, points: Points, cheap: Cheap | None = None) -> Floats:
-    """Posterior variance of f at new rows, (m,); the prior variance for rows outside the box.
+    """Posterior variance of f at new rows, (m,); that of y without noise outside the box.
 
     "auto" does one solve per row if there are at most as many rows as samples, and samples
     otherwise. cheap: the result of `learn_cheap`, required for "cheap".
     """
     inner = points.inner
-    variance = np.full(points.n_rows, model.forest.prior_variance)
+    variance = np.full(points.n_rows, _unrelated_variance(model))
     if not inner.size:
         return variance
     kind, n_samples = model.variance_by, model.n_samples
@@ -80,11 +80,11 @@ def cheap_of(model: ForestModel) -> Cheap:
 def forest_covariance(model: ForestModel, points: Points) -> Floats:
     """Posterior covariance of f at new rows, (m, m), by one solve per row.
 
-    Rows outside the box have the prior variance and covariance 0 with all others.
+    Rows outside the box have the variance of y without noise, and covariance 0 with all others.
     """
     inner = points.inner
     cov: Floats = np.zeros((points.n_rows, points.n_rows))
-    np.fill_diagonal(cov, model.forest.prior_variance)
+    np.fill_diagonal(cov, _unrelated_variance(model))
     if inner.size:
         joint, n = joint_forest(model, points), model.forest.n_rows
         part = np.empty((inner.size, inner.size))
@@ -107,7 +107,7 @@ def draw_forest(
 
     One solve per sample, with products of O((n + m) T).
     """
-    out = np.sqrt(model.forest.prior_variance) * rng.standard_normal((points.n_rows, n_samples))
+    out = np.sqrt(_unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
     if points.inner.size:
         out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
     return np.asarray(forest_mean(model, points)[:, None] + out)
@@ -233,6 +233,15 @@ def stand_apart(model: ForestModel, points: Points) -> Apart:
     var = np.maximum(noise - noise * noise * inverse, 0.0) + runs
     extra = np.maximum(var - (own - own * own * inverse), 0.0)
     return Apart(points.inner[near], mean, var, extra)
+
+
+def _unrelated_variance(model: ForestModel) -> float:
+    """Variance of f at rows that are unrelated to the data: an observation has that of y, 1.
+
+    The prior variance of the forest is not a guide. It is learned for differences inside the box,
+    and its level, which one draw of y shows, hardly enters the likelihood.
+    """
+    return max(1.0 - model.new_noise, 0.0)
 
 
 def _exact_variance(model: ForestModel, points: Points) -> Floats:

@@ -8,8 +8,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration.border import (
+    Border,
+    find_beyond,
+    widen,
+    widen_covariance,
+    widen_samples,
+)
 from triegp.calibration.local import predict_local
-from triegp.calibration.stage import Stage
+from triegp.calibration.stage import Stage, learn_again
 from triegp.calibration.tails import first_moment, second_moment, spread_out
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Fitted, Residuals
@@ -18,6 +25,9 @@ from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+
+
+FEWEST_FRESH = 20  # rows that the parameters have not seen, for a new calibration
 
 
 class CalibratedPoints(NamedTuple):
@@ -37,10 +47,13 @@ class CalibratedModel:
         The model, which knows nothing of its calibration.
     stages : tuple of Stage
         One per target.
+    border : Border or None
+        What happens beyond the training box; None if rows outside are those of the border.
     """
 
     base: Fitted
     stages: tuple[Stage, ...]
+    border: Border | None = None
 
     @property
     def n_targets(self) -> int:
@@ -69,11 +82,13 @@ class CalibratedModel:
         if not var:
             mean = raw.mean()
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        if latent:
-            return raw
-        mean, total = raw.mean(), raw.var()
-        factor = self._factor(points, column, mean, total)
-        return spread_out(self.stages[column].tails, mean, factor * total)
+        found = raw
+        if not latent:
+            mean, total = raw.mean(), raw.var()
+            factor = self._factor(points, column, mean, total)
+            found = spread_out(self.stages[column].tails, mean, factor * total)
+        beyond = find_beyond(self.border, points.X, column)
+        return widen(found, beyond, self._prior(column, latent=latent))
 
     def predict_covariance(
         self, points: CalibratedPoints, column: int, *, latent: bool
@@ -81,12 +96,14 @@ class CalibratedModel:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`."""
         mean, cov = self.base.predict_covariance(points.base, column, latent=True)
         scale = self._scale(points, column, mean, np.diag(cov), latent=latent)
-        if latent:
-            return mean, scale[:, None] * cov * scale
-        # Each observation has its own tail factor.
-        tails, total = self.stages[column].tails, np.diag(cov) + self.noise(column)
-        cov = first_moment(tails) ** 2 * (scale[:, None] * cov * scale)
-        np.fill_diagonal(cov, second_moment(tails) * np.square(scale) * total)
+        total = np.diag(cov) + self.noise(column)
+        cov = scale[:, None] * cov * scale
+        if not latent:  # each observation has its own tail factor
+            tails = self.stages[column].tails
+            cov *= first_moment(tails) ** 2
+            np.fill_diagonal(cov, second_moment(tails) * np.square(scale) * total)
+        beyond = find_beyond(self.border, points.X, column)
+        widen_covariance(cov, beyond, self._prior(column, latent=latent))
         return mean, cov
 
     def sample(
@@ -105,11 +122,13 @@ class CalibratedModel:
         scale = self._scale(points, column, mean, own, latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
         draws -= mean[:, None]
-        if latent:
-            return np.asarray(mean[:, None] + scale * draws)
-        tails = self.stages[column].tails
-        factor = rng.choice(tails.factor, size=draws.shape, p=tails.weight)
-        return np.asarray(mean[:, None] + factor * scale * draws)
+        draws *= scale
+        if not latent:
+            tails = self.stages[column].tails
+            draws *= rng.choice(tails.factor, size=draws.shape, p=tails.weight)
+        beyond = find_beyond(self.border, points.X, column)
+        widen_samples(draws, beyond, self._prior(column, latent=latent), rng)
+        return np.asarray(mean[:, None] + draws)
 
     def leave_one_out(
         self, column: int, observations: Observations | None = None
@@ -122,6 +141,11 @@ class CalibratedModel:
             logs = logs[np.maximum(observations.index, 0)]
         factor = stage.scale * np.exp(stage.slope * logs)
         return spread_out(stage.tails, raw.mean(), factor * raw.var())
+
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training."""
+        return bool(self.base.quick_residuals)
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows by the model, before calibration."""
@@ -154,6 +178,31 @@ class CalibratedModel:
                 more = predict_local(stage.local, rows.features, raw.mean(), raw.var())
             stages.append(replace(stage, logs=np.append(stage.logs, more)))
         return replace(self, base=self.base.insert(rows), stages=tuple(stages))
+
+    def recalibrate(self, n_seen: int, X: Array | None) -> Self:
+        """Scale and tails learned again from the rows added since training; local noise stays.
+
+        n_seen: number of rows that the parameters were trained on, the first ones of the model. X:
+        features of the rows after these, None if they are not known. With them the result does not
+        depend on how the rows were divided when they were inserted.
+        """
+        stages = []
+        for column, stage in enumerate(self.stages):
+            residuals = self.base.residuals(column)
+            fresh = residuals.rows >= n_seen
+            if fresh.sum() >= FEWEST_FRESH:
+                if stage.local is not None and X is not None:
+                    rows, logs = residuals.rows[fresh], stage.logs.copy()
+                    mean, var = residuals.mean[fresh], residuals.var[fresh]
+                    logs[rows] = predict_local(stage.local, X[rows - n_seen], mean, var)
+                    stage = replace(stage, logs=logs)
+                stage = learn_again(stage, replace(residuals, fresh=fresh))
+            stages.append(stage)
+        return replace(self, stages=tuple(stages))
+
+    def _prior(self, column: int, *, latent: bool) -> float:
+        """Variance of rows that are unrelated to the data: that of y."""
+        return max(1.0 - self.noise(column), 0.0) if latent else 1.0
 
     def _scale(
         self, points: CalibratedPoints, column: int, mean: Floats, own: Floats, *, latent: bool

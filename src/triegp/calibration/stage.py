@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,19 @@ def learn_stage(
     scale = _scale(spread, weight)
     tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN
     return Stage(scale, tails, local, slope, logs)
+
+
+def learn_again(stage: Stage, residuals: Residuals) -> Stage:
+    """The stage with scale and tails learned from the fresh residuals; local noise stays.
+
+    Fresh rows were not used to train the parameters, so there is no optimism to correct.
+    """
+    use, rows = residuals.fresh, residuals.rows
+    score = (residuals.y - residuals.mean)[use] / np.sqrt(residuals.var[use])
+    weight = None if residuals.weight is None else residuals.weight[use]
+    spread = score * np.exp(-0.5 * stage.slope * stage.logs[rows[use]])
+    scale = _scale(spread, weight)
+    return replace(stage, scale=scale, tails=learn_tails(spread / np.sqrt(scale), weight))
 
 
 class _Fit(NamedTuple):

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.folds import MOST_ROWS, cross_fit
 from triegp.calibration.model import CalibratedModel
 from triegp.calibration.stage import learn_stage
@@ -27,6 +28,7 @@ from triegp.checks import random_generator, refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import check_finite, real_array
+from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
     copy_rows,
@@ -42,12 +44,21 @@ from triegp.estimators.parameters import (
 )
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.repeats import Folded, fold_rows
-from triegp.estimators.streaming import Stream, check_batch, queue_rows
+from triegp.estimators.streaming import (
+    Queued,
+    Stream,
+    check_batch,
+    new_plan,
+    queue_rows,
+    rows_to_fit,
+)
 from triegp.estimators.units import Target
 from triegp.files.container import ModelFileError, read_file, write_file
 from triegp.files.state import (
     ModelState,
     PartFormat,
+    Plan,
+    Seed,
     pack_model,
     plain_parameters,
     unpack_model,
@@ -116,6 +127,7 @@ class TreeGPRegressor(
     stopped_early_: bool
     n_evaluations_: int
     weights: str
+    refit: Any
     _format: ClassVar[PartFormat]
     _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
 
@@ -133,6 +145,10 @@ class TreeGPRegressor(
 
         The first is `settings` itself. Nothing if the model is not to be calibrated.
         """
+
+    @abstractmethod
+    def _shares(self, fitted: Any, column: int) -> Importances:
+        """Importances of a model without its calibration, for one target."""
 
     @abstractmethod
     def _train(
@@ -173,17 +189,21 @@ class TreeGPRegressor(
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
     ) -> Self:
-        """Add training rows, with the fitted parameters unchanged.
+        """Add training rows.
 
         The posterior is that of the fitted orders, weights and noise given all rows; box,
-        percentiles, target scale and mixture weights stay as fitted too. On an estimator that is
-        not fitted this is `fit`, which has the same parameters.
+        percentiles, target scale and mixture weights stay as fitted too, until the model is fitted
+        anew (parameter `refit`). Rows outside the training box are set aside until then. On an
+        estimator that is not fitted this is `fit`, which has the same parameters.
 
         Notes
         -----
         The rows are checked at once, in O(k) for k rows. They are inserted before the next
         prediction, together with all other waiting rows, in O(n + k log k) per tree.
-        `ForestGPRegressor` then also solves, starting from the previous solution.
+        `ForestGPRegressor` then also solves, starting from the previous solution. A fit that is due
+        is done at that time too. It uses exactly the rows that had been added when it became due,
+        and the random numbers of the first fit, so that predictions do not depend on when they are
+        asked for.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
@@ -191,10 +211,12 @@ class TreeGPRegressor(
         targets = self._read_targets(y, data.shape[0])
         extras = map(to_host, (sample_weight, known_noise))
         batch = copy_rows(read_rows(data, targets, *extras, all_zero=True))
-        unit = (self.target_mean_, self.target_scale_)
-        check_batch(batch, self._stream.fitted, self.encoders_, *unit)
+        stream = self._stream
+        check_batch(batch, stream.fitted, stream.encoders, stream.mean, stream.scale)
         with self._lock:
-            self._stream = queue_rows(self._stream, batch)
+            queued = queue_rows(self._stream, batch, refit=self.refit == "auto")
+            self._stream = queued.stream
+        self._tell_stream(queued)
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -267,7 +289,7 @@ class TreeGPRegressor(
         if "_stream" not in state:
             return state
         packed = pack_model(self._state(), self._format, self._stream.kept is not None)
-        for name in ("_stream", "_lock", "_summary", "encoders_"):
+        for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}
 
@@ -306,9 +328,9 @@ class TreeGPRegressor(
         stream = self._inserted()
         names = getattr(self, "feature_names_in_", None)
         return ModelState(
-            encoders=self.encoders_,
-            target_mean=self.target_mean_,
-            target_scale=self.target_scale_,
+            encoders=stream.encoders,
+            target_mean=stream.mean,
+            target_scale=stream.scale,
             one_dimensional=self.one_dimensional_,
             stopped_early=bool(self.stopped_early_),
             n_evaluations=int(self.n_evaluations_),
@@ -316,23 +338,69 @@ class TreeGPRegressor(
             fitted=stream.fitted,
             kept=stream.kept,
             observations=stream.observations,
+            plan=stream.plan,
+            seeds=stream.seeds,
         )
 
     def _restore(self, state: ModelState) -> None:
         """Set all fitted attributes."""
-        self.encoders_ = state.encoders
-        self.target_mean_, self.target_scale_ = state.target_mean, state.target_scale
         self.one_dimensional_ = state.one_dimensional
-        self.stopped_early_ = state.stopped_early
-        self.n_evaluations_ = state.n_evaluations
         self.n_features_in_ = state.encoders[0].n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
-        self.__dict__.pop("_summary", None)
-        self._stream = Stream(state.fitted, state.kept, state.observations)
+        self._told = set()
         self._lock = threading.Lock()
         _fitted[id(self)] = self
+        self._adopt(state, state.plan)
+
+    def _adopt(self, state: ModelState, plan: Plan, waiting: tuple[Rows, ...] = ()) -> None:
+        """Replace the stream and what belongs to a single fit."""
+        self.stopped_early_ = state.stopped_early
+        self.n_evaluations_ = state.n_evaluations
+        self.__dict__.pop("_summary", None)
+        self._stream = Stream(
+            fitted=state.fitted,
+            encoders=state.encoders,
+            mean=state.target_mean,
+            scale=state.target_scale,
+            plan=plan,
+            seeds=state.seeds,
+            kept=state.kept,
+            observations=state.observations,
+            waiting=waiting,
+        )
+
+    def _refit(self) -> None:
+        stream = self._stream
+        rows, rest = rows_to_fit(stream)
+        names = getattr(self, "feature_names_in_", None)
+        state, told = self._fit_rows(rows, self.one_dimensional_, names, stream.seeds)
+        self._adopt(state, replace(stream.plan, n_model=state.plan.n_model, fit_at=0), rest)
+        _tell(told)
+
+    def _tell_stream(self, queued: Queued) -> None:
+        """Warn, once per fitted model, about rows that stay aside and fits that cannot be done."""
+        is_kept = queued.stream.kept is not None
+        if queued.overdue and "overdue" not in self._told:
+            self._told.add("overdue")
+            plan = queued.stream.plan
+            warnings.warn(
+                f"the model was fitted to {plan.n_fit:,} rows and has been passed {plan.n_rows:,}, "
+                "and it cannot be fitted anew because rows are not kept: orders, weights and noise "
+                "stay those of that fit; fit with keep_rows=True",
+                UserWarning,
+                stacklevel=3,
+            )
+        if queued.n_aside and not (is_kept and self.refit == "auto") and "aside" not in self._told:
+            self._told.add("aside")
+            later = "refresh() uses them" if is_kept else "fit with keep_rows=True to use them"
+            warnings.warn(
+                f"{queued.n_aside:,} added rows lie outside the training box and are set aside, "
+                f"as all such rows that follow: {later}",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
@@ -341,14 +409,27 @@ class TreeGPRegressor(
 
         feature_names: names of the columns, if X has lost them; by default those of X.
         """
-        began = time.monotonic()
         check_common(self.get_params(deep=False))
-        settings = self._settings()
+        self._settings()
         data = real_array(X, self)
         if feature_names is None:
             feature_names = _feature_names(X)
         check_finite(data, feature_names)
         rows = read_rows(data, y, sample_weight, known_noise)
+        state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, feature_names, None)
+        self._restore(state)
+        _tell(told)
+        return self
+
+    def _fit_rows(
+        self, rows: Rows, one_dimensional: bool, feature_names: Any, seeds: tuple[Seed, ...] | None
+    ) -> tuple[ModelState, list[Warning]]:
+        """Train on checked rows; return the fitted state and what to warn about.
+
+        seeds: where random numbers come from; by default `random_state`.
+        """
+        began = time.monotonic()
+        settings = self._settings()
         folded = fold_rows(rows, self.weights)
         distinct = folded.rows
         encoders = self._encoders(distinct, settings)
@@ -358,33 +439,38 @@ class TreeGPRegressor(
         mean, scale = location_and_scale(counted.y, counted.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         observations = folded.observations((rows.y - mean) / scale)
+        parameters = self.get_params(deep=False)
+        groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
+        if seeds is None or len(seeds) != len(groups):
+            seeds = _draw_seeds(parameters["random_state"], len(groups))
+        distinct = standardise(distinct, mean, scale)
         trained, ended_by, left_out = self._train_targets(
-            encoders, standardise(distinct, mean, scale), observations, settings, began
+            encoders, distinct, observations, settings, groups, seeds, began
         )
         stopped = bool(left_out) or any(part.stopped for part in trained)
-        self._restore(
-            ModelState(
-                encoders=encoders,
-                target_mean=mean,
-                target_scale=scale,
-                one_dimensional=np.asarray(y).ndim == 1,
-                stopped_early=stopped,
-                n_evaluations=sum(part.n_evaluations for part in trained),
-                feature_names=None if feature_names is None else list(feature_names),
-                fitted=tuple(part.fitted for part in trained),
-                kept=kept,
-                observations=observations,
-            )
+        state = ModelState(
+            encoders=encoders,
+            target_mean=mean,
+            target_scale=scale,
+            one_dimensional=one_dimensional,
+            stopped_early=stopped,
+            n_evaluations=sum(part.n_evaluations for part in trained),
+            feature_names=None if feature_names is None else list(feature_names),
+            fitted=tuple(part.fitted for part in trained),
+            kept=kept,
+            observations=observations,
+            plan=new_plan(rows, trained[0].fitted.n_rows),
+            seeds=seeds,
         )
-        _tell_copies(folded, rows.n_rows)
+        told = _copies_warning(folded, rows.n_rows)
         if stopped:
             shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
-            warnings.warn(
-                f"training was ended by {ended_by}; the best found so far is kept{shorter}",
-                ConvergenceWarning,
-                stacklevel=3,
+            told.append(
+                ConvergenceWarning(
+                    f"training was ended by {ended_by}; the best found so far is kept{shorter}"
+                )
             )
-        return self
+        return state, told
 
     def _train_calibrated(
         self,
@@ -419,7 +505,26 @@ class TreeGPRegressor(
             run.progress("calibration", column, rows.n_targets)
             stages.append(learn_stage(rows.features, residuals[column], run, by_var=self._by_var))
         run.progress("calibration", rows.n_targets, rows.n_targets)
-        return trained._replace(fitted=CalibratedModel(trained.fitted, tuple(stages)))
+        border = self._border(encoders[0], rows, trained)
+        return trained._replace(fitted=CalibratedModel(trained.fitted, tuple(stages), border))
+
+    def _border(self, encoder: BitEncoder, rows: Rows, trained: Trained) -> Border | None:
+        """What happens beyond the box, by the explained variance of each feature.
+
+        Leave-one-out says how much of y is explained. Two standard errors are added: with few rows
+        it cannot tell that a feature explains nothing.
+        """
+        if self.outside not in ("widen", "unrelated"):
+            return None
+        assert trained.residuals is not None
+        slope = np.zeros((rows.n_targets, encoder.n_features_in_))
+        for column, left in enumerate(trained.residuals if self.outside == "widen" else ()):
+            error = np.average(np.square(left.y - left.mean), weights=left.weight)
+            signal = float(np.clip(1.0 - error + 2.0 / np.sqrt(left.y.size), 0.0, 1.0))
+            share = self._shares(trained.fitted, column).explained
+            y = rows.y[:, column]
+            slope[column] = learn_slopes(rows.features, rows.weight, y, share, signal)
+        return Border(encoder.low_, encoder.high_, slope, self.outside == "unrelated")
 
     def _train_targets(
         self,
@@ -427,6 +532,8 @@ class TreeGPRegressor(
         rows: Rows,
         observations: Observations | None,
         settings: Any,
+        groups: list[list[int]],
+        seeds: tuple[Seed, ...],
         began: float,
     ) -> tuple[list[Trained], str, list[str]]:
         """Train one model per target, or one for all.
@@ -436,17 +543,15 @@ class TreeGPRegressor(
         """
         parameters = self.get_params(deep=False)
         budget = parameters["time_budget"]
-        groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
-        streams = random_generator(parameters["random_state"]).spawn(len(groups))
         keep, verbose = parameters["on_interrupt"] == "keep", parameters["verbose"]
         trained: list[Trained] = []
         ended_by, left_out = "", list[str]()
-        for k, (group, stream) in enumerate(zip(groups, streams, strict=True)):
+        for k, (group, seed) in enumerate(zip(groups, seeds, strict=True)):
             watch = Stopwatch(share_budget(budget, began, len(groups) - k))
             if ended_by:
                 watch.halt()
             run = Run(
-                rng=stream,
+                rng=_generator(seed),
                 n_threads=count_threads(parameters["n_jobs"]),
                 watch=watch,
                 progress=progress_bars(verbose),
@@ -465,17 +570,37 @@ class TreeGPRegressor(
         return trained, ended_by or f"time_budget of {budget} s", left_out
 
 
-def _tell_copies(folded: Folded, n_rows: int) -> None:
-    """Warn if rows are copies of others."""
+def _copies_warning(folded: Folded, n_rows: int) -> list[Warning]:
+    """A warning if rows are copies of others."""
     if folded.n_copies < max(2.0, LEAST_COPIES * n_rows):
-        return
-    warnings.warn(
-        f"{folded.n_copies:,} of the observations are copies of others: rows that repeat with "
-        "the same target, near-twins, or sample weights above 1. Each group of copies counts as "
-        "one observation of that weight; see weights= and the guide",
-        UserWarning,
-        stacklevel=4,
-    )
+        return []
+    return [
+        UserWarning(
+            f"{folded.n_copies:,} of the observations are copies of others: rows that repeat with "
+            "the same target, near-twins, or sample weights above 1. Each group of copies counts "
+            "as one observation of that weight; see weights= and the guide"
+        )
+    ]
+
+
+def _tell(told: list[Warning]) -> None:
+    """Issue warnings of a fit, after its result is in place."""
+    for warning in told:
+        warnings.warn(warning, stacklevel=4)
+
+
+def _draw_seeds(random_state: Any, n: int) -> tuple[Seed, ...]:
+    """One source of random numbers per model."""
+    seeds = []
+    for child in random_generator(random_state).spawn(n):
+        sequence: Any = child.bit_generator.seed_seq
+        entropy = np.atleast_1d(np.array(sequence.entropy, dtype=object)).tolist()
+        seeds.append(Seed(tuple(map(int, entropy)), tuple(map(int, sequence.spawn_key))))
+    return tuple(seeds)
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=seed.key))
 
 
 def load(path: str | Path) -> TreeGPRegressor:

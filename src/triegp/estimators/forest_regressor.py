@@ -68,9 +68,13 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     calibrated : bool, default=True
         Whether the tails of the predictive distribution are learned by leave-one-out; otherwise it
         is Gaussian.
-    outside : {"clip", "unrelated", "error"}, default="clip"
-        Treatment of rows outside the training box: moved to its border, unrelated to all training
-        rows, or a ValueError.
+    outside : {"widen", "clip", "unrelated", "error"}, default="widen"
+        Treatment of rows outside the training box, the range of each feature. "widen": the mean of
+        the nearest row of the box; the deviation grows with the distance from the border, by
+        feature and in proportion to what the feature explains, and passes that of y. "clip": the
+        prediction at the nearest row of the box. "unrelated": mean and deviation of y. "error": a
+        ValueError. Models that are not calibrated read "widen" as "clip". With "widen", the first
+        prediction of many or far rows outside warns.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
         rows at the same features never differ, neither weights nor repeated rows are independent
@@ -90,7 +94,11 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
         follows at the end.
     keep_rows : bool, default=True
-        Whether to keep a copy of the training rows, which `refresh` needs.
+        Whether to keep a copy of the training rows, which `refresh` and `refit` need.
+    refit : {"auto", False}, default="auto"
+        Whether `partial_fit` makes the model fit anew to all rows: when their number has doubled
+        since the last fit, when more than a tenth of them lie outside the training box, or when a
+        target that was constant no longer is. False: parameters stay those of `fit`.
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
@@ -174,11 +182,12 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         variance: str = "auto",
         variance_error: float = 0.2,
         calibrated: bool = True,
-        outside: str = "clip",
+        outside: str = "widen",
         weights: str = "frequency",
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
+        refit: Any = "auto",
         engine: str = "auto",
         n_jobs: int | None = -1,
         verbose: int = 0,
@@ -199,6 +208,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
+        self.refit = refit
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -296,4 +306,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)
-        return [forest_importances(part.model) for part in self.forests_]
+        return [self._shares(part, 0) for part in self.forests_]
+
+    def _shares(self, fitted: FittedForest, column: int) -> Importances:
+        return forest_importances(fitted.model)

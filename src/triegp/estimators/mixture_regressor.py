@@ -51,9 +51,13 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     shift : bool, optional
         Whether each member has its own, randomly shifted grid: True by default, False with the
         paper's presets.
-    outside : {"clip", "unrelated", "error"}, default="clip"
-        Treatment of rows outside the training box: moved to its border, unrelated to all training
-        rows, or a ValueError.
+    outside : {"widen", "clip", "unrelated", "error"}, default="widen"
+        Treatment of rows outside the training box, the range of each feature. "widen": the mean of
+        the nearest row of the box; the deviation grows with the distance from the border, by
+        feature and in proportion to what the feature explains, and passes that of y. "clip": the
+        prediction at the nearest row of the box. "unrelated": mean and deviation of y. "error": a
+        ValueError. Models that are not calibrated read "widen" as "clip". With "widen", the first
+        prediction of many or far rows outside warns.
     nugget : {"row", "bit"}, optional
         What the last weight means, as in `BitOrder`: "row" by default.
     noise : float, optional
@@ -98,7 +102,11 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
         follows at the end.
     keep_rows : bool, default=True
-        Whether to keep a copy of the training rows, which `refresh` needs.
+        Whether to keep a copy of the training rows, which `refresh` and `refit` need.
+    refit : {"auto", False}, default="auto"
+        Whether `partial_fit` makes the model fit anew to all rows: when their number has doubled
+        since the last fit, when more than a tenth of them lie outside the training box, or when a
+        target that was constant no longer is. False: parameters stay those of `fit`.
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
@@ -169,7 +177,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         scaling: str | None = None,
         precision: Any = None,
         shift: bool | None = None,
-        outside: str = "clip",
+        outside: str = "widen",
         nugget: str | None = None,
         noise: float | None = None,
         learn_scale: bool | None = None,
@@ -183,6 +191,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
+        refit: Any = "auto",
         engine: str = "auto",
         n_jobs: int | None = -1,
         verbose: int = 0,
@@ -208,6 +217,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
+        self.refit = refit
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -273,4 +283,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)
-        return [importances(cast(Ensemble, base_of(t.fitted)), t.column) for t in self._targets()]
+        return [self._shares(base_of(t.fitted), t.column) for t in self._targets()]
+
+    def _shares(self, fitted: Ensemble, column: int) -> Importances:
+        return importances(fitted, column)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import boolean, one_of, positive_number
-from triegp.encoding.encoder import OUTSIDE, BitEncoder
+from triegp.encoding.encoder import BitEncoder
 from triegp.engines import available_cores
 from triegp.engines.choice import check_engine
+from triegp.estimators.outside import CHOICES, encoder_choice
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,8 +26,9 @@ def check_common(parameters: dict[str, Any]) -> None:
 
     Raises RuntimeError if engine="cuda" cannot run here.
     """
-    one_of("outside", parameters["outside"], OUTSIDE)
+    one_of("outside", parameters["outside"], CHOICES)
     boolean("keep_rows", parameters["keep_rows"])
+    check_refit(parameters["refit"])
     one_of("multi_target", parameters.get("multi_target", "own"), MULTI_TARGETS)
     one_of("weights", parameters["weights"], WEIGHTS)
     one_of("on_interrupt", parameters["on_interrupt"], ON_INTERRUPT)
@@ -37,6 +39,12 @@ def check_common(parameters: dict[str, Any]) -> None:
         raise ValueError(f"verbose must be an integer >= 0, got {verbose!r}")
     count_threads(parameters["n_jobs"])
     check_engine(parameters["engine"])
+
+
+def check_refit(refit: Any) -> None:
+    """Raise ValueError unless refit is "auto" or False."""
+    if refit is not False and not (isinstance(refit, str) and refit == "auto"):
+        raise ValueError(f"refit must be 'auto' or False, got {refit!r:.80}")
 
 
 def count_threads(n_jobs: int | None) -> int:
@@ -58,9 +66,10 @@ def fit_encoders(
     margin: float = 0.0,
 ) -> tuple[BitEncoder, ...]:
     """One fitted `BitEncoder` per scaling, without shift; two of them for "both"."""
+    kind = encoder_choice(outside)
     scalings = ("minmax", "ecdf") if scaling == "both" else (scaling,)
     return tuple(
-        BitEncoder(scaling=one, precision=precision, outside=outside, margin=margin).fit(
+        BitEncoder(scaling=one, precision=precision, outside=kind, margin=margin).fit(
             X, sample_weight=weight
         )
         for one in scalings

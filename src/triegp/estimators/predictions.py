@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from triegp.calibration.model import CalibratedModel
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import real_array
 from triegp.estimators import units
 from triegp.estimators.inputs import check_targets
+from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
 from triegp.estimators.streaming import Stream, insert_waiting
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
@@ -38,18 +42,13 @@ class Predictor:
 
     Attributes
     ----------
-    encoders_ : tuple of BitEncoder
-        Box, percentiles and precision, without shift; one per scaling.
-    target_mean_, target_scale_ : float64 (n_targets,)
-        Mean and standard deviation by which targets are standardised.
     one_dimensional_ : bool
         Whether y was passed as a vector.
     """
 
-    encoders_: tuple[BitEncoder, ...]
-    target_mean_: Floats
-    target_scale_: Floats
+    outside: str
     one_dimensional_: bool
+    _told: set[str]  # warnings that are given once per fitted model
     _stream: Stream
     _lock: threading.Lock  # held while `_stream` is replaced
     _summary: tuple[Any, Any, float]  # models, their log marginal likelihood and loo score
@@ -84,7 +83,7 @@ class Predictor:
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        data, targets = self._read_features(X), self._targets()
+        data, targets = self._read_new_rows(X), self._targets()
         if not (return_std or return_cov):
             return like(self._shape(units.predict_mean(targets, data, latent=latent)), X)
         work = units.predict_covariance if return_cov else units.predict_moments
@@ -113,7 +112,7 @@ class Predictor:
         -----
         Takes O(K m) memory for K components. The other methods work in blocks of rows.
         """
-        data = self._read_features(X)
+        data = self._read_new_rows(X)
         found = units.predict_distribution(self._targets(), data, latent=latent)
         return found[0] if self.one_dimensional_ else found
 
@@ -137,7 +136,7 @@ class Predictor:
             Quantiles; k is 1 for a single number.
         """
         q = check_quantiles(quantiles)
-        data = self._read_features(X)
+        data = self._read_new_rows(X)
         found = units.predict_quantiles(self._targets(), data, q, latent=latent)
         return like(self._shape(found), X)
 
@@ -162,7 +161,7 @@ class Predictor:
 
     def log_density(self, X: Any, y: Any) -> Any:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X."""
-        data = self._read_features(X)
+        data = self._read_new_rows(X)
         targets = self._read_targets(y, data.shape[0])
         return like(self._shape(units.predict_log_density(self._targets(), data, targets)), X)
 
@@ -188,7 +187,7 @@ class Predictor:
             Each sample is one function, evaluated at all rows. Noise and outliers are drawn
             independently for each row.
         """
-        data = self._read_features(X)
+        data = self._read_new_rows(X)
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
         out = units.sample(self._targets(), data, n_samples, rng, latent=latent)
@@ -211,6 +210,29 @@ class Predictor:
         """
         stream = self._inserted()
         return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
+
+    def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
+        """Whether each row lies outside the training box, (m,).
+
+        The box is the range of each feature over the rows that the model was last fitted to.
+        """
+        data = self._read_features(X)
+        return mark_outside(self._inserted().encoders[0], data)
+
+    @property
+    def encoders_(self) -> tuple[BitEncoder, ...]:
+        """Box, percentiles and precision, without shift; one per scaling."""
+        return self._inserted().encoders
+
+    @property
+    def target_mean_(self) -> Floats:
+        """Mean by which targets are standardised, (n_targets,)."""
+        return self._inserted().mean
+
+    @property
+    def target_scale_(self) -> Floats:
+        """Standard deviation by which targets are standardised, (n_targets,)."""
+        return self._inserted().scale
 
     @property
     def rows_(self) -> Rows | None:
@@ -243,22 +265,46 @@ class Predictor:
     def _read_targets(self, y: Any, n_rows: int) -> Floats:
         """Targets of new rows, (n_rows, n_targets)."""
         targets = check_targets(to_host(y))
-        if targets.shape != (n_rows, self.target_mean_.size):
+        n_targets = self._stream.mean.size
+        if targets.shape != (n_rows, n_targets):
             raise ValueError(
-                f"y must have {n_rows} rows and {self.target_mean_.size} targets, got shape "
-                f"{np.shape(y)}"
+                f"y must have {n_rows} rows and {n_targets} targets, got shape {np.shape(y)}"
             )
         return targets
 
+    def _read_new_rows(self, X: Any) -> npt.NDArray[Any]:
+        """New rows to predict; warns, once per fitted model, if many or far ones lie outside."""
+        data = self._read_features(X)
+        if self.outside != "widen" or "outside" in self._told:
+            return data
+        stream = self._inserted()
+        found = find_outside(stream.encoders[0], data)
+        if is_unusual(found, stream.n_rows, data.shape[1]):
+            self._told.add("outside")
+            widens = isinstance(stream.fitted[0], CalibratedModel)
+            said = describe(found, getattr(self, "feature_names_in_", None))
+            warnings.warn(
+                f"{said}: means stay those of the border, and intervals "
+                + ("widen with the distance" if widens else "too, as the model is not calibrated"),
+                UserWarning,
+                stacklevel=3,
+            )
+        return data
+
     def _inserted(self) -> Stream:
-        """The stream after inserting all waiting rows."""
+        """The stream after inserting all waiting rows; fits anew first if a fit is due."""
         check_is_fitted(self)
         if self._stream.waiting:
             with self._lock:
-                unit = (self.target_mean_, self.target_scale_)
-                self._stream = insert_waiting(self._stream, *unit)
+                if self._stream.plan.fit_at:
+                    self._refit()
+                self._stream = insert_waiting(self._stream)
                 self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
+
+    @abstractmethod
+    def _refit(self) -> None:
+        """Replace the stream by that of a fit to all rows up to where it became due."""
 
     def _targets(self, stream: Stream | None = None) -> list[Target]:
         """One entry per target: its model, its column in that model, and its units.
@@ -271,7 +317,7 @@ class Predictor:
         shared = len(fitted) == 1
         targets = []
         for t, (mean, scale) in enumerate(
-            zip(self.target_mean_.tolist(), self.target_scale_.tolist(), strict=True)
+            zip(stream.mean.tolist(), stream.scale.tolist(), strict=True)
         ):
             own = observations
             if own is not None and not shared:

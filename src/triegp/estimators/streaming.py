@@ -3,18 +3,26 @@
 Inserting rows merges sorted keys and sweeps over every trie, which is O(n) for any number of rows.
 So batches wait, and all waiting batches are inserted together. `partial_fit` then costs O(k) for k
 rows, and the next prediction costs O(n) more.
+
+Whether a model is fitted anew is decided when rows are added, by `Plan`, which only counts rows and
+knows their box. The work is done before the next prediction, on exactly the rows that had been
+added when it became due. So the result does not depend on when predictions are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration.model import CalibratedModel
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.inputs import standardise
+from triegp.estimators.outside import mark_outside
+from triegp.files.state import Plan, Seed
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
 from triegp.tree.rows import Rows, join_rows
@@ -22,6 +30,11 @@ from triegp.tree.rows import Rows, join_rows
 Floats = npt.NDArray[np.float64]
 
 MAX_BATCHES = 256  # waiting batches beyond this number are joined into one
+GROWTH = 2.0  # rows relative to the last fit at which a model is fitted anew
+MOST_ASIDE = 0.1  # share of all rows that may lie outside the box before a model is fitted anew
+CALIBRATION_GROWTH = 1.25  # rows relative to the last calibration at which a model is calibrated
+FEWEST_FRESH = 50  # rows added since the fit, for a new calibration
+CONSTANT = 1e-9  # relative differences of y up to this are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +48,29 @@ class Stream:
     ----------
     fitted : tuple of Fitted
         One for all targets, or one for each.
+    encoders : tuple of BitEncoder
+        Box, percentiles and precision, without shift; one per scaling.
+    mean, scale : float64 (n_targets,)
+        How targets are standardised.
+    plan : Plan
+        When the model is to be fitted anew; waiting rows are counted.
+    seeds : tuple of Seed or None
+        Where the random numbers of the last fit came from, one per model; None if not known.
     kept : Rows or None
         All rows inserted so far, as they were passed; None if they are not kept.
     observations : Observations or None
-        These rows as they were passed, if several may share a row of the models; None if they are
-        the rows of the models.
+        These rows as they were passed, if several may share a row of the models or some were set
+        aside; None if they are the rows of the models.
     waiting : tuple of Rows
         Batches that are checked but not inserted yet, as they were passed.
     """
 
     fitted: tuple[Fitted, ...]
+    encoders: tuple[BitEncoder, ...]
+    mean: Floats
+    scale: Floats
+    plan: Plan
+    seeds: tuple[Seed, ...] | None
     kept: Rows | None
     observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
@@ -55,30 +81,117 @@ class Stream:
         return self.fitted[0].n_rows if self.observations is None else self.observations.n_rows
 
 
-def queue_rows(stream: Stream, batch: Rows) -> Stream:
-    """The stream with one more waiting batch."""
+class Queued(NamedTuple):
+    """A stream with one more batch, how many of its rows are set aside, and whether a fit is due.
+
+    overdue: whether a fit would be due that is not possible because rows are not kept.
+    """
+
+    stream: Stream
+    n_aside: int
+    overdue: bool
+
+
+def new_plan(rows: Rows, n_model: int) -> Plan:
+    """The plan after a fit to these rows, with n_model rows of the models."""
+    used = rows if rows.weight is None else rows.select(rows.weight > 0)
+    low, high = used.features.min(axis=0), used.features.max(axis=0)
+    level = used.y[0]
+    return Plan(
+        n_rows=rows.n_rows,
+        n_fit=rows.n_rows,
+        n_model=n_model,
+        n_calibrated=rows.n_rows,
+        n_aside=0,
+        low=low.astype(np.float64),
+        high=high.astype(np.float64),
+        lowest=low.astype(np.float64),
+        highest=high.astype(np.float64),
+        level=level,
+        varied_at_fit=_varies(used, level),
+        varied=_varies(used, level),
+    )
+
+
+def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
+    """The stream with one more waiting batch. O(k d) for k rows.
+
+    refit: whether the model may be fitted anew, or calibrated again if rows are not kept.
+    """
     waiting = (*stream.waiting, batch)
     if len(waiting) > MAX_BATCHES:
         waiting = (join_rows(waiting),)
-    return replace(stream, waiting=waiting)
+    plan = stream.plan
+    X = batch.features
+    counts = np.ones(batch.n_rows, bool) if batch.weight is None else batch.weight > 0
+    outside = ((plan.low > X) | (plan.high < X)).any(axis=1) & counts
+    used = batch.select(counts)
+    if used.n_rows:
+        plan = replace(
+            plan,
+            lowest=np.minimum(plan.lowest, used.features.min(axis=0)),
+            highest=np.maximum(plan.highest, used.features.max(axis=0)),
+            varied=plan.varied | _varies(used, plan.level),
+        )
+    n_aside = int(outside.sum())
+    n_rows = plan.n_rows + batch.n_rows
+    plan = replace(plan, n_rows=n_rows, n_aside=plan.n_aside + n_aside)
+    is_due = refit and (
+        n_rows >= GROWTH * plan.n_fit
+        or plan.n_aside > MOST_ASIDE * n_rows
+        or bool((plan.varied & ~plan.varied_at_fit).any())
+    )
+    if is_due and stream.kept is not None:
+        plan = replace(
+            plan,
+            n_fit=n_rows,
+            n_calibrated=n_rows,
+            n_aside=0,
+            low=plan.lowest,
+            high=plan.highest,
+            varied_at_fit=plan.varied,
+            fit_at=n_rows,
+            calibrate_at=0,
+        )
+        n_aside = 0
+    elif (
+        refit
+        and n_rows - plan.n_fit >= FEWEST_FRESH
+        and n_rows >= CALIBRATION_GROWTH * plan.n_calibrated
+    ):
+        plan = replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
+    overdue = is_due and stream.kept is None
+    return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue)
 
 
-def insert_waiting(stream: Stream, mean: Floats, scale: Floats) -> Stream:
-    """Insert all waiting rows. O(n + k log k) per tree for k rows in all.
+def insert_waiting(stream: Stream) -> Stream:
+    """Insert all waiting rows, and calibrate where the plan says. O(n + k log k) per tree.
 
-    mean, scale: float64 (n_targets,), how targets are standardised.
+    A fit must not be due: the estimator does it before.
     """
     if not stream.waiting:
         return stream
     batch = join_rows(stream.waiting)
-    kept = None if stream.kept is None else join_rows([stream.kept, batch])
-    rows = standardise(batch, mean, scale)
-    observations = stream.observations
-    if observations is not None:
-        observations = _append(observations, rows, stream.fitted[0].n_rows)
-    pairs = zip(stream.fitted, _groups(stream.fitted), strict=True)
-    fitted = tuple(part.insert(rows.targets(group)) for part, group in pairs)
-    return Stream(fitted, kept, observations)
+    first = stream.plan.calibrate_at - stream.n_rows
+    stream = replace(stream, waiting=())
+    if first > 0:
+        stream = _insert(stream, batch.select(np.arange(first)))
+        added = _added_features(stream)
+        fitted = tuple(_recalibrate(part, stream.plan.n_model, added) for part in stream.fitted)
+        stream = replace(stream, fitted=fitted)
+        batch = batch.select(np.arange(first, batch.n_rows))
+    if batch.n_rows:
+        stream = _insert(stream, batch)
+    return replace(stream, plan=replace(stream.plan, calibrate_at=0))
+
+
+def rows_to_fit(stream: Stream) -> tuple[Rows, tuple[Rows, ...]]:
+    """All rows up to where the fit became due, and the waiting rows after that, as batches."""
+    assert stream.kept is not None
+    rows = join_rows([stream.kept, *stream.waiting])
+    n = stream.plan.fit_at
+    rest = rows.select(np.arange(n, rows.n_rows))
+    return rows.select(np.arange(n)), (rest,) if rest.n_rows else ()
 
 
 def check_batch(
@@ -102,18 +215,77 @@ def check_batch(
         part.check(rows.targets(group))
 
 
-def _append(observations: Observations, rows: Rows, first: int) -> Observations:
-    """Observations followed by new rows, each of which is a row of the models from `first` on."""
+def _insert(stream: Stream, batch: Rows) -> Stream:
+    """Insert rows; those outside the box are kept, but set aside."""
+    kept = None if stream.kept is None else join_rows([stream.kept, batch])
+    outside = mark_outside(stream.encoders[0], batch.features)
+    rows = standardise(batch, stream.mean, stream.scale)
+    observations, n_before = stream.observations, stream.fitted[0].n_rows
+    if observations is None and outside.any():
+        observations = _observe_rows(stream.fitted)
+    if observations is not None:
+        observations = _append(observations, rows, outside, n_before)
+    fitted = stream.fitted
+    if not outside.all():
+        inner = rows.select(~outside)
+        pairs = zip(fitted, _groups(fitted), strict=True)
+        fitted = tuple(part.insert(inner.targets(group)) for part, group in pairs)
+    return replace(stream, fitted=fitted, kept=kept, observations=observations)
+
+
+def _observe_rows(fitted: Sequence[Fitted]) -> Observations:
+    """The rows of the models as observations, each of its own row."""
+    columns = [part.observed(j) for part in fitted for j in range(part.n_targets)]
+    y = np.stack([column for column, _ in columns], axis=1)
+    weight = columns[0][1]
+    index = np.arange(y.shape[0])
+    if weight is not None:
+        index = np.where(weight > 0, index, -1)
+        y = np.nan_to_num(y)
+    return Observations(index, y, weight, False)
+
+
+def _append(
+    observations: Observations, rows: Rows, outside: npt.NDArray[np.bool_], first: int
+) -> Observations:
+    """Observations followed by new rows.
+
+    Those inside the box are rows of the models, from `first` on; the others are of no row.
+    """
     weight = observations.weight
     if weight is not None or rows.weight is not None:
         old = np.ones(observations.n_rows) if weight is None else weight
         weight = np.append(old, np.ones(rows.n_rows) if rows.weight is None else rows.weight)
+    index = np.where(outside, -1, first - 1 + np.cumsum(~outside))
     return replace(
         observations,
-        index=np.append(observations.index, np.arange(first, first + rows.n_rows)),
+        index=np.append(observations.index, index),
         y=np.concatenate([observations.y, rows.y]),
         weight=weight,
     )
+
+
+def _added_features(stream: Stream) -> npt.NDArray[np.floating] | None:
+    """Features of the rows of the models that were added since the fit, None if not kept."""
+    if stream.kept is None:
+        return None
+    if stream.observations is None:
+        return stream.kept.features[stream.plan.n_model :]
+    return stream.kept.features[stream.observations.index >= stream.plan.n_model]
+
+
+def _recalibrate(part: Fitted, n_model: int, added: npt.NDArray[np.floating] | None) -> Fitted:
+    """The model with a new calibration, if it has one and its residuals are not costly."""
+    if not isinstance(part, CalibratedModel) or not part.base.quick_residuals:
+        return part
+    return part.recalibrate(n_model, added)
+
+
+def _varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
+    """Whether each target takes values other than `level`, (k,)."""
+    size = np.maximum(np.abs(rows.y).max(axis=0), np.abs(level))
+    apart = np.abs(0.5 * rows.y - 0.5 * level).max(axis=0)  # halves cannot overflow
+    return np.asarray(apart > 0.5 * CONSTANT * size)
 
 
 def _groups(fitted: Sequence[Fitted]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration.border import Border
 from triegp.calibration.local import SETTINGS, LocalNoise
 from triegp.calibration.model import CalibratedModel
 from triegp.calibration.stage import Stage
@@ -25,6 +26,7 @@ from triegp.models.interface import Fitted
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
+STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 
 def calibrated(base: PartFormat) -> PartFormat:
@@ -41,7 +43,11 @@ def calibrated(base: PartFormat) -> PartFormat:
             own, more = _pack_stage(stage, f"{prefix}.stage.{j}")
             parts.append(own)
             arrays |= more
-        return facts | {"stages": parts}, arrays
+        facts = facts | {"stages": parts}
+        if fitted.border is not None:
+            facts["unrelated"] = fitted.border.unrelated
+            arrays[f"{prefix}.slope"] = fitted.border.slope
+        return facts, arrays
 
     def unpack(
         facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
@@ -62,6 +68,7 @@ def calibrated(base: PartFormat) -> PartFormat:
                 _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features)
                 for j, part in enumerate(stages)
             ),
+            _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets),
         )
 
     return PartFormat(base.name, pack, unpack)
@@ -89,6 +96,18 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
         arrays[f"{prefix}.local.precision"] = encoder.precision_
         arrays[f"{prefix}.local.knots"] = np.asarray(encoder.knots_)
     return facts, arrays
+
+
+def _unpack_border(
+    facts: dict[str, Any], arrays: Arrays, prefix: str, encoder: BitEncoder, n_targets: int
+) -> Border | None:
+    if f"{prefix}.slope" not in arrays:
+        return None
+    shape = (n_targets, encoder.n_features_in_)
+    slope = check_array(arrays, f"{prefix}.slope", np.float64, shape)
+    if slope.min() < 0 or slope.max() > STEEPEST:
+        raise ValueError(f"{prefix}.slope must lie between 0 and {STEEPEST:g}")
+    return Border(encoder.low_, encoder.high_, slope, bool(facts["unrelated"]))
 
 
 def _unpack_stage(

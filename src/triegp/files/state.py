@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,61 @@ class PartFormat:
     unpack: Callable[[dict[str, Any], Arrays, str, Sequence[BitEncoder]], Fitted]
 
 
+class Seed(NamedTuple):
+    """Source of the random numbers of one model: numpy's SeedSequence as plain integers."""
+
+    entropy: tuple[int, ...]
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What decides when a model is fitted anew. Rows that wait are counted.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows passed.
+    n_fit : int
+        Rows passed at the last fit, also if that fit is still to be done.
+    n_model : int
+        Rows of the models at the last fit that was done.
+    n_calibrated : int
+        Rows passed at the last calibration.
+    n_aside : int
+        Rows set aside since the last fit because they lie outside the box.
+    low, high : float64 (d,)
+        Box of the last fit.
+    lowest, highest : float64 (d,)
+        Box of all rows.
+    level : float64 (k,)
+        Targets of the first row.
+    varied_at_fit, varied : bool (k,)
+        Whether each target took other values than its level, at the last fit and since.
+    fit_at, calibrate_at : int
+        Rows passed when the next fit or calibration became due; 0 if none is.
+    """
+
+    n_rows: int
+    n_fit: int
+    n_model: int
+    n_calibrated: int
+    n_aside: int
+    low: Floats
+    high: Floats
+    lowest: Floats
+    highest: Floats
+    level: Floats
+    varied_at_fit: npt.NDArray[np.bool_]
+    varied: npt.NDArray[np.bool_]
+    fit_at: int = 0
+    calibrate_at: int = 0
+
+
+PLAN_COUNTS = ("n_rows", "n_fit", "n_model", "n_calibrated", "n_aside")
+PLAN_BOXES = ("lowest", "highest")
+
+
 @dataclass(frozen=True, eq=False)
 class ModelState:
     """State of a fitted estimator, except for its parameters.
@@ -70,6 +125,10 @@ class ModelState:
     observations : Observations or None
         The rows as they were passed, if several may share a row of the models; None if they are
         the rows of the models.
+    plan : Plan
+        When the model is to be fitted anew.
+    seeds : tuple of Seed or None
+        Source of the random numbers of each model; None in files before format version 3.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -82,6 +141,8 @@ class ModelState:
     fitted: tuple[Fitted, ...]
     kept: Rows | None
     observations: Observations | None
+    plan: Plan
+    seeds: tuple[Seed, ...] | None
 
 
 def pack_model(
@@ -106,6 +167,16 @@ def pack_model(
         arrays[f"encoder.{k}.precision"] = encoder.precision_
         if encoder.knots_ is not None:
             arrays[f"encoder.{k}.knots"] = encoder.knots_
+    plan = state.plan
+    header["plan"] = {name: getattr(plan, name) for name in PLAN_COUNTS}
+    header["plan"] |= {
+        "varied_at_fit": plan.varied_at_fit.tolist(),
+        "varied": plan.varied.tolist(),
+    }
+    arrays |= {f"plan.{name}": getattr(plan, name) for name in (*PLAN_BOXES, "level")}
+    header["seeds"] = None
+    if state.seeds is not None:
+        header["seeds"] = [[list(seed.entropy), list(seed.key)] for seed in state.seeds]
     for k, fitted in enumerate(state.fitted):
         facts, own = kind.pack(fitted, f"{kind.name}.{k}", state.encoders)
         header[f"{kind.name}s"].append(facts)
@@ -172,7 +243,51 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         fitted=parts,
         kept=kept,
         observations=observations,
+        plan=_unpack_plan(header, arrays, encoders[0], target_mean, parts[0].n_rows, n_rows),
+        seeds=_unpack_seeds(header.get("seeds"), len(parts)),
     )
+
+
+def _unpack_plan(
+    header: dict[str, Any],
+    arrays: Arrays,
+    encoder: BitEncoder,
+    mean: Floats,
+    n_model: int,
+    n_rows: int,
+) -> Plan:
+    """The plan; before format version 3 it is that of a model fitted to all of its rows."""
+    low, high, n_targets = encoder.low_, encoder.high_, mean.size
+    facts = header.get("plan")
+    if facts is None:
+        varied = np.ones(n_targets, bool)
+        counts = (n_rows, n_rows, n_model, n_rows, 0)
+        return Plan(*counts, low, high, low, high, mean, varied, varied)
+    n_passed, n_fit, n_first, n_calibrated, n_aside = (int(facts[name]) for name in PLAN_COUNTS)
+    if n_passed != n_rows or not 0 <= n_aside < n_rows:
+        raise ValueError(f"plan must count {n_rows} rows, got {n_passed}, {n_aside} set aside")
+    if not (1 <= n_first <= n_fit <= n_calibrated <= n_rows):
+        raise ValueError("plan must have 1 <= n_model <= n_fit <= n_calibrated <= n_rows")
+    lowest, highest = (
+        check_array(arrays, f"plan.{name}", np.float64, low.shape) for name in PLAN_BOXES
+    )
+    if (lowest > low).any() or (highest < high).any():
+        raise ValueError("plan.lowest and plan.highest must contain the box")
+    level = check_array(arrays, "plan.level", np.float64, (n_targets,))
+    flags = np.array([facts["varied_at_fit"], facts["varied"]], bool)
+    if flags.shape != (2, n_targets):
+        raise ValueError(f"plan must have {n_targets} flags of each kind")
+    counts = (n_rows, n_fit, n_first, n_calibrated, n_aside)
+    return Plan(*counts, low, high, lowest, highest, level, flags[0], flags[1])
+
+
+def _unpack_seeds(seeds: Any, n_models: int) -> tuple[Seed, ...] | None:
+    if seeds is None:
+        return None
+    found = tuple(Seed(*(tuple(map(int, part)) for part in seed)) for seed in seeds)
+    if len(found) != n_models or any(n < 0 for seed in found for part in seed for n in part):
+        raise ValueError(f"seeds must be {n_models} pairs of non-negative integers")
+    return found
 
 
 def _unpack_observations(

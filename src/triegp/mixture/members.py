@@ -193,8 +193,14 @@ class Ensemble:
         noise = np.broadcast_to(left.noise, left.mean.shape)[:, row]
         others = find_others(observations, column)
         mean, var = add_others(left.mean[:, row], left.var[:, row], left.run[:, row], noise, others)
-        var = np.where(observations.index >= 0, var + noise, np.nan)
+        used = observations.index >= 0
+        mean, var = np.where(used, mean, np.nan), np.where(used, var + noise, np.nan)
         return temper(self.calibrations[column], mean, var)
+
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training; always."""
+        return True
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows; O(K n)."""

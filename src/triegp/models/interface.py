@@ -76,6 +76,11 @@ class Fitted(Protocol):
         """
         ...
 
+    @property
+    def quick_residuals(self) -> bool:
+        """Whether `residuals` is cheap compared with training."""
+        ...
+
     def residuals(self, column: int) -> Residuals:
         """Predictions of the model's rows without the observations at these rows."""
         ...
