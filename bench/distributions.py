@@ -50,7 +50,7 @@ def score(predicted, y, unit):
 def central(predicted):
     """Means, (m,)."""
     if isinstance(predicted, Gaussians):
-        return predicted.weight @ predicted.mean
+        return average(predicted.weight, predicted.mean)
     return predicted.mean
 
 
@@ -64,7 +64,8 @@ def _score_gaussians(predicted, y, unit):
     nll, crps, ends, sd = [], [], [], []
     for start in range(0, y.size, BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
-        part = Gaussians(predicted.weight, predicted.mean[:, rows], predicted.sd[:, rows])
+        weight = predicted.weight if predicted.weight.ndim == 1 else predicted.weight[:, rows]
+        part = Gaussians(weight, predicted.mean[:, rows], predicted.sd[:, rows])
         nll.append(-_log_density(part, y[rows]))
         crps.append(_crps(part, y[rows]))
         ends.append(_tails(part))
@@ -81,7 +82,8 @@ def _score_gaussians(predicted, y, unit):
 def _log_density(predicted, y):
     z = (y - predicted.mean) / predicted.sd
     parts = -0.5 * z**2 - np.log(predicted.sd) - 0.5 * np.log(2 * np.pi)
-    return logsumexp(parts + np.log(np.maximum(predicted.weight, 1e-300))[:, None], axis=0)
+    weight = predicted.weight.reshape(predicted.mean.shape[0], -1)
+    return logsumexp(parts + np.log(np.maximum(weight, 1e-300)), axis=0)
 
 
 def _crps(predicted, y):
@@ -92,11 +94,16 @@ def _crps(predicted, y):
         return 2 * sd * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) + mu * (2 * ndtr(z) - 1)
 
     w = predicted.weight
-    out = w @ mean_size(y - predicted.mean, predicted.sd)
-    for k in range(w.size):
+    out = average(w, mean_size(y - predicted.mean, predicted.sd))
+    for k in range(w.shape[0]):
         both = np.sqrt(predicted.sd**2 + predicted.sd[k] ** 2)
-        out -= 0.5 * w[k] * (w @ mean_size(predicted.mean - predicted.mean[k], both))
+        out -= 0.5 * w[k] * average(w, mean_size(predicted.mean - predicted.mean[k], both))
     return out
+
+
+def average(weight, values):
+    """Weighted sum over the components, (m,); weight (K,) or (K, m), values (K, m)."""
+    return weight @ values if weight.ndim == 1 else np.einsum("km,km->m", weight, values)
 
 
 def _tails(predicted):
@@ -107,7 +114,7 @@ def _tails(predicted):
         low, high = (predicted.mean - reach).min(axis=0), (predicted.mean + reach).max(axis=0)
         for _ in range(60):
             middle = 0.5 * (low + high)
-            below = predicted.weight @ ndtr((middle - predicted.mean) / predicted.sd)
+            below = average(predicted.weight, ndtr((middle - predicted.mean) / predicted.sd))
             low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
         out[:, j] = 0.5 * (low + high)
     return out

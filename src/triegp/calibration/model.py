@@ -17,10 +17,16 @@ from triegp.calibration.border import (
 )
 from triegp.calibration.local import predict_local
 from triegp.calibration.stage import Stage, learn_again
-from triegp.calibration.tails import first_moment, second_moment, spread_out
+from triegp.calibration.tails import (
+    Tails,
+    first_moment,
+    second_moment,
+    spread_classes,
+    spread_out,
+)
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Fitted, Residuals
-from triegp.models.repeats import Observations
+from triegp.models.repeats import Observations, find_inputs, find_others
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -31,10 +37,11 @@ FEWEST_FRESH = 20  # rows that the parameters have not seen, for a new calibrati
 
 
 class CalibratedPoints(NamedTuple):
-    """New rows as the model reads them, and their features."""
+    """New rows as the model reads them, their features, and whether they repeat training inputs."""
 
     X: Array
     base: Any
+    repeated: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +56,14 @@ class CalibratedModel:
         One per target.
     border : Border or None
         What happens beyond the training box; None if rows outside are those of the border.
+    inputs : uint64 (n,) or None
+        Sorted hashes of the training inputs, if repeated inputs have a calibration of their own.
     """
 
     base: Fitted
     stages: tuple[Stage, ...]
     border: Border | None = None
+    inputs: npt.NDArray[np.uint64] | None = None
 
     @property
     def n_targets(self) -> int:
@@ -72,7 +82,10 @@ class CalibratedModel:
 
     def read(self, X: Array, *, var: bool) -> CalibratedPoints:
         """Encode new rows for the model, and keep their features for the local noise."""
-        return CalibratedPoints(X, self.base.read(X, var=var))
+        repeated = np.zeros(X.shape[0], bool)
+        if self.inputs is not None:
+            repeated = find_inputs(self.inputs, X)
+        return CalibratedPoints(X, self.base.read(X, var=var), repeated)
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
@@ -86,7 +99,7 @@ class CalibratedModel:
         if not latent:
             mean, total = raw.mean(), raw.var()
             factor = self._factor(points, column, mean, total)
-            found = spread_out(self.stages[column].tails, mean, factor * total)
+            found = _spread(self.stages[column], mean, factor * total, points.repeated)
         beyond = find_beyond(self.border, points.X, column)
         return widen(found, beyond, self._prior(column, latent=latent))
 
@@ -99,9 +112,9 @@ class CalibratedModel:
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
         if not latent:  # each observation has its own tail factor
-            tails = self.stages[column].tails
-            cov *= first_moment(tails) ** 2
-            np.fill_diagonal(cov, second_moment(tails) * np.square(scale) * total)
+            first, second = _moments(self.stages[column], points.repeated)
+            cov *= first[:, None] * first
+            np.fill_diagonal(cov, second * np.square(scale) * total)
         beyond = find_beyond(self.border, points.X, column)
         widen_covariance(cov, beyond, self._prior(column, latent=latent))
         return mean, cov
@@ -124,8 +137,9 @@ class CalibratedModel:
         draws -= mean[:, None]
         draws *= scale
         if not latent:
-            tails = self.stages[column].tails
-            draws *= rng.choice(tails.factor, size=draws.shape, p=tails.weight)
+            for tails, rows in _classes(self.stages[column], points.repeated):
+                size = (rows.size, n_samples)
+                draws[rows] *= rng.choice(tails.factor, size=size, p=tails.weight)
         beyond = find_beyond(self.border, points.X, column)
         widen_samples(draws, beyond, self._prior(column, latent=latent), rng)
         return np.asarray(mean[:, None] + draws)
@@ -136,11 +150,12 @@ class CalibratedModel:
         """Prediction of each training target given all other rows, noise included."""
         stage = self.stages[column]
         raw = self.base.leave_one_out(column, observations)
-        logs = stage.logs
+        logs, repeated = stage.logs, np.zeros(stage.logs.size, bool)
         if observations is not None:
             logs = logs[np.maximum(observations.index, 0)]
-        factor = stage.scale * np.exp(stage.slope * logs)
-        return spread_out(stage.tails, raw.mean(), factor * raw.var())
+            repeated = find_others(observations, column).count > 0
+        factor = _scales(stage, repeated) * np.exp(stage.slope * logs)
+        return _spread(stage, raw.mean(), factor * raw.var(), repeated)
 
     @property
     def quick_residuals(self) -> bool:
@@ -219,12 +234,47 @@ class CalibratedModel:
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
         """Factor of the predicted variance at new rows, (m,)."""
         stage = self.stages[column]
+        scale = _scales(stage, points.repeated)
         if stage.local is None:
-            return np.full(mean.size, stage.scale)
+            return scale
         logs = predict_local(stage.local, points.X, mean, total)
-        return stage.scale * np.exp(stage.slope * logs)
+        return scale * np.exp(stage.slope * logs)
 
 
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
+
+
+def _scales(stage: Stage, repeated: npt.NDArray[np.bool_]) -> Floats:
+    """Factor of the variance at each row, local noise not included, (m,)."""
+    if stage.repeats is None:
+        return np.full(repeated.size, stage.scale)
+    return np.where(repeated, stage.repeats.scale, stage.scale)
+
+
+def _classes(
+    stage: Stage, repeated: npt.NDArray[np.bool_]
+) -> list[tuple[Tails, npt.NDArray[np.int64]]]:
+    """The tails in use, each with its rows."""
+    if stage.repeats is None:
+        return [(stage.tails, np.arange(repeated.size))]
+    rows = np.flatnonzero(~repeated), np.flatnonzero(repeated)
+    return [(stage.tails, rows[0]), (stage.repeats.tails, rows[1])]
+
+
+def _spread(
+    stage: Stage, mean: Floats, var: Floats, repeated: npt.NDArray[np.bool_]
+) -> PredictiveDistribution:
+    """Predictive distribution around the mean, with the tails of each row."""
+    if stage.repeats is None or not repeated.any():
+        return spread_out(stage.tails, mean, var)
+    return spread_classes((stage.tails, stage.repeats.tails), mean, var, repeated)
+
+
+def _moments(stage: Stage, repeated: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Mean and mean square of the tail factor at each row, (m,) each."""
+    first, second = np.empty((2, repeated.size))
+    for tails, rows in _classes(stage, repeated):
+        first[rows], second[rows] = first_moment(tails), second_moment(tails)
+    return first, second

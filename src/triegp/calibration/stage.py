@@ -17,7 +17,27 @@ Floats = npt.NDArray[np.float64]
 
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
+FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """Calibration of observations at inputs that were observed before.
+
+    Learned only if observations at the same input differ. Whoever repeats an input may repeat its
+    target more often, or more closely, than the noise elsewhere says.
+
+    Attributes
+    ----------
+    scale : float
+        Factor of variances, as in `Stage`.
+    tails : Tails
+        Distribution of standardised residuals.
+    """
+
+    scale: float
+    tails: Tails
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +59,8 @@ class Stage:
         Factor of g; 0 without `local`.
     logs : float64 (n,)
         g at each row of the model, without the row itself; zeros without `local`.
+    repeats : Repeats or None
+        Other scale and tails for new observations at training inputs; None if they are as anywhere.
     """
 
     scale: float
@@ -46,6 +68,22 @@ class Stage:
     local: LocalNoise | None
     slope: float
     logs: Floats
+    repeats: Repeats | None = None
+
+
+def learn_repeats(stage: Stage, residuals: Residuals) -> Stage:
+    """The stage with a calibration of repeated observations.
+
+    residuals: each predicted from all other observations, those at its own input included. Nothing
+    is learned from fewer than 30.
+    """
+    if residuals.rows.size < FEWEST_REPEATS:
+        return stage
+    spread = (residuals.y - residuals.mean) / np.sqrt(residuals.var)
+    spread *= np.exp(-0.5 * stage.slope * stage.logs[residuals.rows])
+    scale = _scale(spread, residuals.weight)
+    tails = learn_tails(spread / np.sqrt(scale), residuals.weight)
+    return replace(stage, repeats=Repeats(scale, tails))
 
 
 def learn_stage(

@@ -89,6 +89,19 @@ def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistributio
     return PredictiveDistribution(tails.weight[used], means, factor * var)
 
 
+def spread_classes(
+    tails: tuple[Tails, Tails], mean: Floats, var: Floats, second: npt.NDArray[np.bool_]
+) -> PredictiveDistribution:
+    """Predictive distribution with the first tails, or the second at the rows `second`, (m,)."""
+    parts = [spread_out(own, mean, var) for own in tails]
+    columns = (~second, second)
+    return PredictiveDistribution(
+        np.vstack([p.weights[:, None] * own for p, own in zip(parts, columns, strict=True)]),
+        np.vstack([part.means for part in parts]),
+        np.vstack([part.variances for part in parts]),
+    )
+
+
 def second_moment(tails: Tails) -> float:
     """Weighted mean of the squared factors."""
     return float(tails.weight @ np.square(tails.factor))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from triegp.calibration.border import Border
 from triegp.calibration.local import SETTINGS, LocalNoise
 from triegp.calibration.model import CalibratedModel
-from triegp.calibration.stage import Stage
+from triegp.calibration.stage import Repeats, Stage
 from triegp.calibration.tails import Tails
 from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
@@ -47,6 +47,8 @@ def calibrated(base: PartFormat) -> PartFormat:
         if fitted.border is not None:
             facts["unrelated"] = fitted.border.unrelated
             arrays[f"{prefix}.slope"] = fitted.border.slope
+        if fitted.inputs is not None:
+            arrays[f"{prefix}.inputs"] = fitted.inputs
         return facts, arrays
 
     def unpack(
@@ -62,14 +64,17 @@ def calibrated(base: PartFormat) -> PartFormat:
         if len(stages) != fitted.n_targets:
             raise ValueError(f"stages must be one per target, got {len(stages)}")
         n_features = encoders[0].n_features_in_
-        return CalibratedModel(
-            fitted,
-            tuple(
-                _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features)
-                for j, part in enumerate(stages)
-            ),
-            _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets),
+        found = tuple(
+            _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features)
+            for j, part in enumerate(stages)
         )
+        border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
+        inputs = None
+        if f"{prefix}.inputs" in arrays:
+            inputs = check_array(arrays, f"{prefix}.inputs", np.uint64, (None,))
+            if (inputs[1:] < inputs[:-1]).any():
+                raise ValueError(f"{prefix}.inputs must be sorted")
+        return CalibratedModel(fitted, found, border, inputs)
 
     return PartFormat(base.name, pack, unpack)
 
@@ -85,6 +90,10 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
         f"{prefix}.tails": np.stack([stage.tails.weight, stage.tails.factor]),
         f"{prefix}.logs": stage.logs,
     }
+    if stage.repeats is not None:
+        facts["repeats"] = stage.repeats.scale
+        own_tails = stage.repeats.tails
+        arrays[f"{prefix}.repeats"] = np.stack([own_tails.weight, own_tails.factor])
     local = stage.local
     if local is not None:
         encoder = local.encoder
@@ -123,7 +132,19 @@ def _unpack_stage(
     local = None
     if facts.get("local") is not None:
         local = _unpack_local(facts["local"], arrays, f"{prefix}.local", n_features)
-    return Stage(scale, _unpack_tails(arrays, f"{prefix}.tails"), local, slope, logs)
+    repeats = None
+    if facts.get("repeats") is not None:
+        again = _check_scale(facts["repeats"])
+        repeats = Repeats(again, _unpack_tails(arrays, f"{prefix}.repeats"))
+    tails = _unpack_tails(arrays, f"{prefix}.tails")
+    return Stage(scale, tails, local, slope, logs, repeats)
+
+
+def _check_scale(value: Any) -> float:
+    scale = positive_number("scale", value)
+    if not abs(math.log(scale)) < LARGEST_LOG:
+        raise ValueError(f"scale of a stage must be near 1, got {scale}")
+    return scale
 
 
 def _unpack_tails(arrays: Arrays, name: str) -> Tails:

@@ -38,8 +38,8 @@ class PredictiveDistribution:
 
     Attributes
     ----------
-    weights : float64 (K,)
-        Weights of the components, sum 1; the same at every row.
+    weights : float64 (K,) or (K, m)
+        Weights of the components, sum 1; one column for all rows, or one per row.
     means, variances : float64 (K, m)
         Means and variances of the components.
 
@@ -64,13 +64,16 @@ class PredictiveDistribution:
             kinds = ", ".join(type(part).__name__ for part in parts)
             raise ValueError(f"weights, means and variances must be numpy arrays, got {kinds}")
         shapes = [part.shape for part in parts]
-        if len(shapes[1]) != 2 or shapes[1] != shapes[2] or shapes[0] != shapes[1][:1]:
+        fits = shapes[0] in (shapes[1][:1], shapes[1])
+        if len(shapes[1]) != 2 or shapes[1] != shapes[2] or not fits:
             raise ValueError(
-                "weights must have shape (K,), means and variances (K, m), got "
+                "weights must have shape (K,) or (K, m), means and variances (K, m), got "
                 f"{', '.join(map(str, shapes))}"
             )
-        if not abs(float(self.weights.sum()) - 1.0) <= WEIGHT_TOLERANCE:
-            raise ValueError(f"weights must sum to 1, got {float(self.weights.sum())}")
+        sums = np.atleast_1d(self.weights.sum(axis=0))
+        off = ~(np.abs(sums - 1.0) <= WEIGHT_TOLERANCE)
+        if off.any():
+            raise ValueError(f"weights must sum to 1, got {float(sums[int(np.argmax(off))])}")
 
     @property
     def n_rows(self) -> int:
@@ -79,12 +82,12 @@ class PredictiveDistribution:
 
     def mean(self) -> Floats:
         """Mean, (m,). O(K m)."""
-        return self.weights @ self.means
+        return average(self.weights, self.means)
 
     def var(self) -> Floats:
         """Variance, (m,): mean of the variances plus variance of the means. O(K m)."""
         spread = self.means - self.mean()
-        return self.weights @ (self.variances + spread**2)
+        return average(self.weights, self.variances + spread**2)
 
     def std(self) -> Floats:
         """Standard deviation, (m,). O(K m)."""
@@ -101,7 +104,7 @@ class PredictiveDistribution:
     def cdf(self, y: Any) -> Floats:
         """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
         z = _standard(self._each_row(y) - self.means, np.sqrt(self.variances))
-        return np.asarray(self.weights @ ndtr(z))
+        return average(self.weights, ndtr(z))
 
     def quantile(self, q: Any) -> Floats:
         """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number.
@@ -122,7 +125,12 @@ class PredictiveDistribution:
         """
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
-        component = rng.choice(self.weights.size, size=(self.n_rows, n_samples), p=self.weights)
+        if self.weights.ndim == 1:
+            size = (self.n_rows, n_samples)
+            component = rng.choice(self.weights.size, size=size, p=self.weights)
+        else:
+            below = np.cumsum(self.weights, axis=0)[:-1, :, None]
+            component = (rng.random((self.n_rows, n_samples)) > below).sum(axis=0)
         row = np.arange(self.n_rows)[:, None]
         sd = np.sqrt(self.variances[component, row])
         return np.asarray(self.means[component, row] + sd * rng.standard_normal(component.shape))
@@ -141,6 +149,13 @@ class PredictiveDistribution:
                 f"y must not be NaN, got NaN at row {int(np.argmax(np.isnan(values)))}"
             )
         return values
+
+
+def average(weights: Floats, values: Floats) -> Floats:
+    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m)."""
+    if weights.ndim == 1:
+        return np.asarray(weights @ values)
+    return np.asarray(np.einsum("km,km->m", weights, values))
 
 
 def check_quantiles(q: Any) -> Floats:
@@ -166,7 +181,9 @@ def interval_quantiles(coverage: float) -> Floats:
 def log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
     """Log density of y (m,), (m,); nothing is checked."""
     with np.errstate(divide="ignore"):
-        log_weights = np.log(mixture.weights)[:, None]
+        log_weights = np.log(mixture.weights)
+        if log_weights.ndim == 1:
+            log_weights = log_weights[:, None]
         return np.asarray(
             logsumexp(
                 component_log_density(mixture.means, mixture.variances, y) + log_weights, axis=0
@@ -197,21 +214,21 @@ def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
 
 
 def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
-    used = mixture.weights > 0
+    used = (mixture.weights > 0).reshape(mixture.weights.shape[0], -1).any(axis=1)
     weight, mean, sd = mixture.weights[used], mixture.means[used], np.sqrt(mixture.variances[used])
     of_members = mean + float(ndtri(level)) * sd
     low, high = of_members.min(axis=0), of_members.max(axis=0)
-    x = np.clip(weight @ of_members, low, high)
+    x = np.clip(average(weight, of_members), low, high)
     out = x.copy()
     rows = np.arange(x.size)  # rows not done
     move = high - low
     for _ in range(MAX_STEPS):
         z = _standard(x - mean, sd)
-        below = weight @ ndtr(z)
+        below = average(weight, ndtr(z))
         high = np.where(below > level, x, high)
         low = np.where(below > level, low, x)
         with np.errstate(all="ignore"):
-            density = weight @ (np.exp(-0.5 * z**2) / sd) / np.sqrt(2.0 * np.pi)
+            density = average(weight, np.exp(-0.5 * z**2) / sd) / np.sqrt(2.0 * np.pi)
             new = x - np.log(below / level) * below / density
         newton = (new >= low) & (new <= high) & (np.abs(new - x) <= 0.5 * move)
         new = np.where(newton, new, 0.5 * low + 0.5 * high)
@@ -223,6 +240,7 @@ def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
         go = ~done
         rows, x, low, high, move = rows[go], new[go], low[go], high[go], move[go]
         mean, sd = mean[:, go], sd[:, go]
+        weight = weight if weight.ndim == 1 else weight[:, go]
     return out
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.repeats import Observations
+from triegp.models.repeats import Observations, find_others
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -150,6 +150,21 @@ def expand_residuals(residuals: Residuals, observations: Observations, column: i
         observations.y[used, column],
         weight,
         residuals.fresh[at],
+    )
+
+
+def repeated_residuals(fitted: Fitted, observations: Observations, column: int) -> Residuals:
+    """Residuals of observations that share their input, each predicted from all others."""
+    left = fitted.leave_one_out(column, observations)
+    some = np.flatnonzero(find_others(observations, column).count > 0)
+    weight = None if observations.weight is None else observations.weight[some]
+    return Residuals(
+        observations.index[some],
+        left.mean()[some],
+        left.var()[some],
+        observations.y[some, column],
+        weight,
+        np.zeros(some.size, bool),
     )
 
 

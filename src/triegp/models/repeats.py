@@ -7,12 +7,17 @@ observations, and its weight is the sum of theirs. The likelihood is that of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.precision import hash_rows
+from triegp.encoding.reading import row_blocks
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,22 @@ class Observations:
     def n_rows(self) -> int:
         """Number of observations, n."""
         return int(self.index.size)
+
+
+def hash_inputs(X: npt.NDArray[Any]) -> Hashes:
+    """A 64-bit hash of each row of features, (m,). O(m d)."""
+    hashes = np.empty(X.shape[0], np.uint64)
+    for some in row_blocks(*X.shape):
+        columns = np.ascontiguousarray(X[some].T.astype(np.float64)) + 0.0  # -0 is 0
+        hashes[some] = hash_rows(columns.view(np.uint64))
+    return hashes
+
+
+def find_inputs(known: Hashes, X: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each row of X is one of those whose sorted hashes are known, (m,)."""
+    hashes = hash_inputs(X)
+    at = np.minimum(np.searchsorted(known, hashes), known.size - 1)
+    return np.asarray(known[at] == hashes)
 
 
 @dataclass(frozen=True, eq=False)
