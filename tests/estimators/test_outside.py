@@ -157,7 +157,7 @@ def test_rows_outside_are_marked():
     new = np.array([[0.5, 0.5], [0.5, 1.5], [-3.0, 0.5], X[3], X.max(axis=0)])
     np.testing.assert_array_equal(model.outside_box(new), [False, True, True, False, False])
     for bad in (np.nan, np.inf):
-        with pytest.raises(ValueError, match="finite|NaN|inf"):
+        with pytest.raises(ValueError, match=r"finite|NaN|inf"):
             model.outside_box([[0.5, bad]])
 
 
