@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from triegp.calibration.border import distances
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
-from triegp.encoding.reading import row_blocks
+from triegp.encoding.reading import check_finite, row_blocks
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -42,12 +42,17 @@ def mark_outside(encoder: BitEncoder, X: Array) -> Bools:
 
 
 def find_outside(encoder: BitEncoder, X: Array) -> Outside:
-    """Rows and columns outside the training box. O(m d)."""
+    """Rows and columns outside the training box. O(m d).
+
+    Raises ValueError for values that are not finite.
+    """
     low, high = encoder.low_, encoder.high_
+    names = getattr(encoder, "feature_names_in_", None)
     rows = np.zeros(X.shape[0], np.bool_)
     columns = np.zeros(low.size, np.bool_)
     furthest = 0.0
     for block in row_blocks(*X.shape):
+        check_finite(X[block], names, block.start)
         beyond = (low > X[block]) | (high < X[block])
         rows[block] = beyond.any(axis=1)
         columns |= beyond.any(axis=0)
