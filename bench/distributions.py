@@ -57,7 +57,7 @@ def central(predicted):
 def deviation(predicted):
     """Standard deviations of a mixture of Gaussians, (m,)."""
     spread = predicted.sd**2 + (predicted.mean - central(predicted)) ** 2
-    return np.sqrt(predicted.weight @ spread)
+    return np.sqrt(average(predicted.weight, spread))
 
 
 def _score_gaussians(predicted, y, unit):
