@@ -94,7 +94,7 @@ def learn_local(
     quiet = replace(run, progress=silent, engine="cpu", left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
-    ensemble = replace(trained.fitted, apart=True)  # a row must not speak for its own place alone
+    ensemble = trained.fitted.stand(apart=True)  # a row must not speak for its own place alone
     local = LocalNoise(ensemble, encoder, centre, by_var)
     logs = np.empty(y.size)
     logs[some] = ensemble.leave_one_out(0).mean()

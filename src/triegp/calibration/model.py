@@ -16,7 +16,7 @@ from triegp.calibration.border import (
     widen_samples,
 )
 from triegp.calibration.local import predict_local
-from triegp.calibration.stage import Stage, learn_again
+from triegp.calibration.stage import Stage, learn_again, learn_repeats
 from triegp.calibration.tails import (
     Tails,
     first_moment,
@@ -25,8 +25,8 @@ from triegp.calibration.tails import (
     spread_out,
 )
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.interface import Fitted, Residuals
-from triegp.models.repeats import Observations, find_inputs, find_others
+from triegp.models.interface import Fitted, Residuals, repeated_residuals
+from triegp.models.repeats import Observations, find_inputs, find_others, hash_inputs
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -166,6 +166,10 @@ class CalibratedModel:
         """Predictions of the rows by the model, before calibration."""
         return self.base.residuals(column)
 
+    def stand(self, *, apart: bool) -> Self:
+        """The model with the unbranched runs of rows observed once counted as noise, or not."""
+        return replace(self, base=self.base.stand(apart=apart))
+
     def noise(self, column: int) -> float:
         """Noise variance of a new observation under the model."""
         return self.base.noise(column)
@@ -239,6 +243,33 @@ class CalibratedModel:
             return scale
         logs = predict_local(stage.local, points.X, mean, total)
         return scale * np.exp(stage.slope * logs)
+
+
+def calibrate_repeats(
+    model: CalibratedModel, X: Array, observations: Observations
+) -> CalibratedModel:
+    """The model with a calibration of its own for new observations at training inputs.
+
+    Observations at the same input teach how much of a run is noise: all of it, or what the noise
+    of the model says. The one under which they are more likely is chosen, for all targets.
+
+    X: features of the model's rows. observations: not copies of each other.
+    """
+    found = []
+    for apart in (True, False):
+        base = model.base.stand(apart=apart)
+        parts = [
+            learn_repeats(stage, repeated_residuals(base, observations, column))
+            for column, stage in enumerate(model.stages)
+        ]
+        stages = tuple(stage for stage, _ in parts)
+        found.append(
+            (sum(density for _, density in parts), replace(model, base=base, stages=stages))
+        )
+    best = max(found, key=lambda pair: pair[0])[1]
+    if all(stage.repeats is None for stage in best.stages):
+        return model
+    return replace(best, inputs=np.sort(hash_inputs(X)))
 
 
 def base_of(fitted: Fitted) -> Any:

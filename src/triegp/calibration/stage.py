@@ -71,19 +71,21 @@ class Stage:
     repeats: Repeats | None = None
 
 
-def learn_repeats(stage: Stage, residuals: Residuals) -> Stage:
-    """The stage with a calibration of repeated observations.
+def learn_repeats(stage: Stage, residuals: Residuals) -> tuple[Stage, float]:
+    """The stage with a calibration of repeated observations, and their log density under it.
 
     residuals: each predicted from all other observations, those at its own input included. Nothing
-    is learned from fewer than 30.
+    is learned from fewer than 30; the log density is then 0.
     """
     if residuals.rows.size < FEWEST_REPEATS:
-        return stage
-    spread = (residuals.y - residuals.mean) / np.sqrt(residuals.var)
-    spread *= np.exp(-0.5 * stage.slope * stage.logs[residuals.rows])
+        return stage, 0.0
+    shift = stage.slope * stage.logs[residuals.rows] + np.log(residuals.var)
+    spread = (residuals.y - residuals.mean) * np.exp(-0.5 * shift)
     scale = _scale(spread, residuals.weight)
     tails = learn_tails(spread / np.sqrt(scale), residuals.weight)
-    return replace(stage, repeats=Repeats(scale, tails))
+    density = log_densities(tails, spread / np.sqrt(scale)) - 0.5 * (shift + np.log(scale))
+    found = replace(stage, repeats=Repeats(scale, tails))
+    return found, float(np.average(density, weights=residuals.weight))
 
 
 def learn_stage(

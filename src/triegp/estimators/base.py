@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.folds import MOST_ROWS, cross_fit
-from triegp.calibration.model import CalibratedModel
-from triegp.calibration.stage import learn_repeats, learn_stage
+from triegp.calibration.model import CalibratedModel, calibrate_repeats
+from triegp.calibration.stage import learn_stage
 from triegp.checks import random_generator, refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
@@ -64,9 +64,9 @@ from triegp.files.state import (
     unpack_model,
     upgrade_header,
 )
-from triegp.models.interface import Trained, expand_residuals, repeated_residuals
+from triegp.models.interface import Trained, expand_residuals
 from triegp.models.jobs import Stopwatch
-from triegp.models.repeats import Observations, hash_inputs
+from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
 from triegp.tree.rows import Rows
 
@@ -496,28 +496,22 @@ class TreeGPRegressor(
         if trained.residuals is None:
             return trained
         residuals = residuals or trained.residuals
-        measured = observations is not None and not observations.copies
-        if observations is not None and measured:
+        repeats = observations is not None and not observations.copies
+        if observations is not None and repeats:
             residuals = tuple(
                 expand_residuals(part, observations, j) for j, part in enumerate(residuals)
             )
         stages = []
         for column in range(rows.n_targets):
             run.progress("calibration", column, rows.n_targets)
-            stage = learn_stage(rows.features, residuals[column], run, by_var=self._by_var)
-            if observations is not None and measured and not run.watch.stop:
-                stage = learn_repeats(
-                    stage, repeated_residuals(trained.fitted, observations, column)
-                )
-            stages.append(stage)
+            stages.append(learn_stage(rows.features, residuals[column], run, by_var=self._by_var))
         run.progress("calibration", rows.n_targets, rows.n_targets)
-        inputs = None
-        if any(stage.repeats is not None for stage in stages):
-            inputs = np.sort(hash_inputs(rows.features))
-        border = self._border(encoders[0], rows, trained)
-        return trained._replace(
-            fitted=CalibratedModel(trained.fitted, tuple(stages), border, inputs)
+        found = CalibratedModel(
+            trained.fitted, tuple(stages), self._border(encoders[0], rows, trained)
         )
+        if observations is not None and repeats and not run.watch.stop:
+            found = calibrate_repeats(found, rows.features, observations)
+        return trained._replace(fitted=found)
 
     def _border(self, encoder: BitEncoder, rows: Rows, trained: Trained) -> Border | None:
         """What happens beyond the box, by the explained variance of each feature.

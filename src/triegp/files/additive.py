@@ -71,6 +71,7 @@ def pack_forest(
         "seed": model.seed,
         "n_steps": fitted.n_steps,
         "diverged": fitted.diverged,
+        "apart": fitted.apart,
     }
     return facts, {f"{prefix}.{name}": array for name, array in arrays.items()}
 
@@ -121,9 +122,8 @@ def unpack_forest(
     )
     _check_reach(model, float(arrays["target_scale"].max()))
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
-    return FittedForest(
-        model, looks, whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
-    )
+    n_steps, diverged = whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
+    return FittedForest(model, looks, n_steps, diverged, bool(facts.get("apart", False)))
 
 
 def _check_reach(model: ForestModel, scale: float) -> None:

@@ -73,7 +73,7 @@ def pack_ensemble(
                 "converged": member.trained.converged,
             }
         )
-    return {"members": members, "apart": ensemble.apart}, arrays
+    return {"members": members, "apart": ensemble.apart, "averaged": ensemble.averaged}, arrays
 
 
 def unpack_ensemble(
@@ -123,4 +123,5 @@ def unpack_ensemble(
         Calibration(weight, *numbers)
         for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
     )
-    return Ensemble(tuple(members), calibrations, bool(header.get("apart", False)))
+    flags = (bool(header.get(name, False)) for name in ("apart", "averaged"))
+    return Ensemble(tuple(members), calibrations, *flags)

@@ -63,11 +63,15 @@ class Ensemble:
         Whether the unbranched run above a row that was observed once counts as noise, so that a
         new observation at the same key has it anew (`docs/notation.md`). The paper counts it as
         function.
+    averaged : bool
+        Whether predictions are made around the average of the members' means, as calibration
+        does. The paper predicts a mixture.
     """
 
     members: tuple[Member, ...]
     calibrations: tuple[Calibration, ...]
     apart: bool = False
+    averaged: bool = False
 
     @property
     def n_targets(self) -> int:
@@ -94,8 +98,8 @@ class Ensemble:
     ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 without `var`. O(K m).
 
-        If runs count as noise, the distribution of the function is one Gaussian around the average
-        of the means. By the ambiguity decomposition, the squared error of an average is the mean
+        If `averaged`, the distribution of the function is one Gaussian around the average of the
+        means. By the ambiguity decomposition, the squared error of an average is the mean
         squared error of the members less the spread of their means, here at least a third of it.
         """
         mixed = self.calibrations[column]
@@ -111,10 +115,12 @@ class Ensemble:
         if not latent:
             noise = np.array([posterior.new_noise for posterior in posteriors])
             return temper(mixed, mean, total + noise[:, None])
-        if not self.apart:
+        if not self.averaged:
             return temper(mixed, mean, total, latent=True)
         average = mixed.weight @ mean
-        own = mixed.weight @ (total - np.stack([np.asarray(part.run) for part in parts]))
+        if self.apart:
+            total = total - np.stack([np.asarray(part.run) for part in parts])
+        own = mixed.weight @ total
         spread = mixed.weight @ np.square(mean - average)
         error = np.maximum(own - spread, own / 3.0)
         return PredictiveDistribution(np.ones(1), average[None], error[None])
@@ -211,6 +217,10 @@ class Ensemble:
         return Residuals(
             every, found.mean(), found.var(), rows.y, rows.weight, np.zeros(every.size, bool)
         )
+
+    def stand(self, *, apart: bool) -> Ensemble:
+        """The model with the unbranched runs of rows observed once counted as noise, or not."""
+        return replace(self, apart=apart)
 
     def noise(self, column: int) -> float:
         """Noise variance of a new observation, averaged over the members."""

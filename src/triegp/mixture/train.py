@@ -195,7 +195,8 @@ def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemb
         found.append(Calibration(weight))
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
-    return Ensemble(tuple(members[k] for k in used), kept, settings.mixture == "calibrated")
+    calibrated = settings.mixture == "calibrated"
+    return Ensemble(tuple(members[k] for k in used), kept, calibrated, calibrated)
 
 
 def _train_orders(

@@ -85,6 +85,10 @@ class Fitted(Protocol):
         """Predictions of the model's rows without the observations at these rows."""
         ...
 
+    def stand(self, *, apart: bool) -> Self:
+        """The model with the unbranched runs of rows observed once counted as noise, or not."""
+        ...
+
     def noise(self, column: int) -> float:
         """Noise variance of a new observation, as `predict` adds it to that of the function."""
         ...
