@@ -22,7 +22,7 @@ from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
-FEWEST_ROWS = 200  # with fewer rows there is no local noise
+FEWEST_ROWS = 400  # with fewer rows there is no local noise
 MOST_ROWS = 20_000  # rows that the mixture is trained on
 SMALLEST_SQUARE = 1e-2  # of a standardised residual: the logarithm of smaller ones says little
 SETTINGS = replace(

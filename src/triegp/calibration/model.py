@@ -154,7 +154,7 @@ class CalibratedModel:
         if observations is not None:
             logs = logs[np.maximum(observations.index, 0)]
             repeated = find_others(observations, column).count > 0
-        factor = _scales(stage, repeated) * np.exp(stage.slope * logs)
+        factor = _factors(stage, logs, repeated)
         return _spread(stage, raw.mean(), factor * raw.var(), repeated)
 
     @property
@@ -238,11 +238,10 @@ class CalibratedModel:
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
         """Factor of the predicted variance at new rows, (m,)."""
         stage = self.stages[column]
-        scale = _scales(stage, points.repeated)
-        if stage.local is None:
-            return scale
-        logs = predict_local(stage.local, points.X, mean, total)
-        return scale * np.exp(stage.slope * logs)
+        logs = np.zeros(mean.size)
+        if stage.local is not None:
+            logs = predict_local(stage.local, points.X, mean, total)
+        return _factors(stage, logs, points.repeated)
 
 
 def calibrate_repeats(
@@ -277,11 +276,12 @@ def base_of(fitted: Fitted) -> Any:
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
 
 
-def _scales(stage: Stage, repeated: npt.NDArray[np.bool_]) -> Floats:
-    """Factor of the variance at each row, local noise not included, (m,)."""
+def _factors(stage: Stage, logs: Floats, repeated: npt.NDArray[np.bool_]) -> Floats:
+    """Factor of the variance at each row, (m,), for local logarithms (m,)."""
+    factor = stage.scale * np.exp(stage.slope * logs)
     if stage.repeats is None:
-        return np.full(repeated.size, stage.scale)
-    return np.where(repeated, stage.repeats.scale, stage.scale)
+        return factor
+    return np.where(repeated, stage.repeats.scale, factor)
 
 
 def _classes(

@@ -23,7 +23,7 @@ LEAST_GAIN = 3.0  # nats in all, for local noise to be used
 
 @dataclass(frozen=True, eq=False)
 class Repeats:
-    """Calibration of observations at inputs that were observed before.
+    """Calibration of observations at inputs that were observed before, without local noise.
 
     Learned only if observations at the same input differ. Whoever repeats an input may repeat its
     target more often, or more closely, than the noise elsewhere says.
@@ -79,7 +79,7 @@ def learn_repeats(stage: Stage, residuals: Residuals) -> tuple[Stage, float]:
     """
     if residuals.rows.size < FEWEST_REPEATS:
         return stage, 0.0
-    shift = stage.slope * stage.logs[residuals.rows] + np.log(residuals.var)
+    shift = np.log(residuals.var)
     spread = (residuals.y - residuals.mean) * np.exp(-0.5 * shift)
     scale = _scale(spread, residuals.weight)
     tails = learn_tails(spread / np.sqrt(scale), residuals.weight)
