@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration.trend import Trend
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run, silent
 from triegp.tree.rows import Rows
@@ -31,11 +32,13 @@ LARGEST_SQUARE = 25.0  # of a standardised residual: one outlier must not decide
 class CrossFit(NamedTuple):
     """The variant that predicts held-out rows best, and its predictions of them.
 
-    residuals: one per target; None if nothing was cross-fitted.
+    residuals: one per target; None if nothing was cross-fitted. trends: one per target, which the
+    means of the residuals include.
     """
 
     best: int
     residuals: tuple[Residuals, ...] | None
+    trends: tuple[Trend | None, ...] = ()
 
 
 def cross_fit(

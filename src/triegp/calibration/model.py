@@ -24,6 +24,7 @@ from triegp.calibration.tails import (
     spread_classes,
     spread_out,
 )
+from triegp.calibration.trend import add_trend, line_at
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Fitted, Residuals, repeated_residuals
 from triegp.models.repeats import Observations, find_inputs, find_others, hash_inputs
@@ -92,12 +93,13 @@ class CalibratedModel:
     ) -> PredictiveDistribution:
         """Predictive distribution at new rows; variances are 0 without `var`."""
         raw = self.base.predict(points.base, column, var=var, latent=latent)
-        if not var:
-            mean = raw.mean()
-            return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        found = raw
-        if not latent:
-            mean, total = raw.mean(), raw.var()
+        mean, total = self._mean(points, column, raw.mean()), raw.var()
+        if not var or latent:
+            total = np.zeros(mean.size) if not var else total
+            found = PredictiveDistribution(np.ones(1), mean[None], total[None])
+            if not var:
+                return found
+        else:
             factor = self._factor(points, column, mean, total)
             found = _spread(self.stages[column], mean, factor * total, points.repeated)
         beyond = find_beyond(self.border, points.X, column)
@@ -108,6 +110,7 @@ class CalibratedModel:
     ) -> tuple[Floats, Floats]:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`."""
         mean, cov = self.base.predict_covariance(points.base, column, latent=True)
+        mean = self._mean(points, column, mean)
         scale = self._scale(points, column, mean, np.diag(cov), latent=latent)
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
@@ -135,6 +138,7 @@ class CalibratedModel:
         scale = self._scale(points, column, mean, own, latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
         draws -= mean[:, None]
+        mean = self._mean(points, column, mean)
         draws *= scale
         if not latent:
             for tails, rows in _classes(self.stages[column], points.repeated):
@@ -151,11 +155,14 @@ class CalibratedModel:
         stage = self.stages[column]
         raw = self.base.leave_one_out(column, observations)
         logs, repeated = stage.logs, np.zeros(stage.logs.size, bool)
+        line = None if stage.trend is None else stage.trend.left
         if observations is not None:
-            logs = logs[np.maximum(observations.index, 0)]
+            row = np.maximum(observations.index, 0)
+            logs, line = logs[row], None if line is None else line[row]
             repeated = find_others(observations, column).count > 0
         factor = _factors(stage, logs, repeated)
-        return _spread(stage, raw.mean(), factor * raw.var(), repeated)
+        mean = add_trend(stage.trend, raw.mean(), line)
+        return _spread(stage, mean, factor * raw.var(), repeated)
 
     @property
     def quick_residuals(self) -> bool:
@@ -163,8 +170,11 @@ class CalibratedModel:
         return bool(self.base.quick_residuals)
 
     def residuals(self, column: int) -> Residuals:
-        """Predictions of the rows by the model, before calibration."""
-        return self.base.residuals(column)
+        """Predictions of the rows, before calibration but with the trend."""
+        found, trend = self.base.residuals(column), self.stages[column].trend
+        if trend is None:
+            return found
+        return replace(found, mean=add_trend(trend, found.mean, trend.left[found.rows]))
 
     def stand(self, *, apart: bool) -> Self:
         """The model with the unbranched runs of rows observed once counted as noise, or not."""
@@ -195,7 +205,11 @@ class CalibratedModel:
             if stage.local is not None:
                 raw = self.base.predict(points.base, column, var=stage.local.by_var, latent=False)
                 more = predict_local(stage.local, rows.features, raw.mean(), raw.var())
-            stages.append(replace(stage, logs=np.append(stage.logs, more)))
+            trend = stage.trend
+            if trend is not None:
+                added = line_at(trend, rows.features)
+                trend = replace(trend, left=np.append(trend.left, added))
+            stages.append(replace(stage, logs=np.append(stage.logs, more), trend=trend))
         return replace(self, base=self.base.insert(rows), stages=tuple(stages))
 
     def recalibrate(self, n_seen: int, X: Array | None) -> Self:
@@ -207,7 +221,7 @@ class CalibratedModel:
         """
         stages = []
         for column, stage in enumerate(self.stages):
-            residuals = self.base.residuals(column)
+            residuals = self.residuals(column)
             fresh = residuals.rows >= n_seen
             if fresh.sum() >= FEWEST_FRESH:
                 if stage.local is not None and X is not None:
@@ -218,6 +232,11 @@ class CalibratedModel:
                 stage = learn_again(stage, replace(residuals, fresh=fresh))
             stages.append(stage)
         return replace(self, stages=tuple(stages))
+
+    def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
+        """Means of the model at new rows, averaged with the trend, (m,)."""
+        trend = self.stages[column].trend
+        return add_trend(trend, mean, None if trend is None else line_at(trend, points.X))
 
     def _prior(self, column: int, *, latent: bool) -> float:
         """Variance of rows that are unrelated to the data: that of y."""

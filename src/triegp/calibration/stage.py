@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
 from triegp.calibration.tails import GAUSSIAN, Tails, learn_tails, log_densities
+from triegp.calibration.trend import Trend
 from triegp.models.interface import Residuals
 from triegp.models.run import Run
 
@@ -61,6 +62,8 @@ class Stage:
         g at each row of the model, without the row itself; zeros without `local`.
     repeats : Repeats or None
         Other scale and tails for new observations at training inputs; None if they are as anywhere.
+    trend : Trend or None
+        A line that is averaged with the mean of the model; None if there are many rows.
     """
 
     scale: float
@@ -69,6 +72,7 @@ class Stage:
     slope: float
     logs: Floats
     repeats: Repeats | None = None
+    trend: Trend | None = None
 
 
 def learn_repeats(stage: Stage, residuals: Residuals) -> tuple[Stage, float]:

@@ -482,13 +482,14 @@ class TreeGPRegressor(
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
-        residuals = None
+        residuals, trends = None, ()
         if variants:
             small = [few for _, few in variants]
             crossed = cross_fit(
                 lambda few, some, own: self._train(encoders, some, few, own), small, rows, run
             )
             settings, residuals = variants[crossed.best][0], crossed.residuals
+            trends = crossed.trends
         before = run
         if run.watch.limited:  # the rest of the time is for the calibration
             before = replace(run, watch=run.watch.before(CALIBRATION_SHARE * run.watch.left()))
@@ -504,7 +505,8 @@ class TreeGPRegressor(
         stages = []
         for column in range(rows.n_targets):
             run.progress("calibration", column, rows.n_targets)
-            stages.append(learn_stage(rows.features, residuals[column], run, by_var=self._by_var))
+            stage = learn_stage(rows.features, residuals[column], run, by_var=self._by_var)
+            stages.append(replace(stage, trend=trends[column] if trends else None))
         run.progress("calibration", rows.n_targets, rows.n_targets)
         found = CalibratedModel(
             trained.fitted, tuple(stages), self._border(encoders[0], rows, trained)

@@ -14,6 +14,7 @@ from triegp.calibration.local import SETTINGS, LocalNoise
 from triegp.calibration.model import CalibratedModel
 from triegp.calibration.stage import Repeats, Stage
 from triegp.calibration.tails import Tails
+from triegp.calibration.trend import Trend
 from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import BitEncoder
@@ -26,6 +27,7 @@ from triegp.models.interface import Fitted
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
+LARGEST_LINE = 1e100  # value of a trend in the box, in standardised units
 STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 
@@ -94,6 +96,10 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
         facts["repeats"] = stage.repeats.scale
         own_tails = stage.repeats.tails
         arrays[f"{prefix}.repeats"] = np.stack([own_tails.weight, own_tails.factor])
+    if stage.trend is not None:
+        facts["trend"] = {"share": stage.trend.share, "level": stage.trend.level}
+        for name in ("low", "high", "slope", "left"):
+            arrays[f"{prefix}.trend.{name}"] = getattr(stage.trend, name)
     local = stage.local
     if local is not None:
         encoder = local.encoder
@@ -137,7 +143,28 @@ def _unpack_stage(
         again = _check_scale(facts["repeats"])
         repeats = Repeats(again, _unpack_tails(arrays, f"{prefix}.repeats"))
     tails = _unpack_tails(arrays, f"{prefix}.tails")
-    return Stage(scale, tails, local, slope, logs, repeats)
+    trend = None
+    if facts.get("trend") is not None:
+        trend = _unpack_trend(facts["trend"], arrays, f"{prefix}.trend", n_rows, n_features)
+    return Stage(scale, tails, local, slope, logs, repeats, trend)
+
+
+def _unpack_trend(
+    facts: dict[str, Any], arrays: Arrays, prefix: str, n_rows: int, n_features: int
+) -> Trend:
+    share, level = float(facts["share"]), float(facts["level"])
+    low, high, slope = (
+        check_array(arrays, f"{prefix}.{name}", np.float64, (n_features,))
+        for name in ("low", "high", "slope")
+    )
+    left = check_array(arrays, f"{prefix}.left", np.float64, (n_rows,))
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = np.abs(slope) @ np.maximum(np.abs(low), np.abs(high)) + abs(level)
+    if not (0 <= share <= 1 and reach < LARGEST_LINE and np.abs(left).max() < LARGEST_LINE):
+        raise ValueError(
+            f"{prefix} must have a share from 0 to 1, and values below {LARGEST_LINE:g}"
+        )
+    return Trend(share, low, high, slope, level, left)
 
 
 def _check_scale(value: Any) -> float:
