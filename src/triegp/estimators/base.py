@@ -307,13 +307,14 @@ class TreeGPRegressor(
             feature_names = _feature_names(X)
         check_finite(data, feature_names)
         rows = read_rows(data, y, sample_weight, known_noise)
-        folded = fold_rows(rows, self.weights)
+        mean, scale = location_and_scale(rows.y, rows.weight)
+        folded = fold_rows(rows, self.weights, scale)
         distinct = folded.rows
         encoders = self._encoders(distinct, settings)
         for encoder in encoders if feature_names is not None else ():
             encoder.feature_names_in_ = feature_names
-        counted = distinct if distinct.scatter is None else rows
-        mean, scale = location_and_scale(counted.y, counted.weight)
+        if distinct.scatter is None:  # otherwise it is in the units of all rows
+            mean, scale = location_and_scale(distinct.y, distinct.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         trained, ended_by = self._train_targets(
             encoders, standardise(distinct, mean, scale), settings

@@ -61,7 +61,7 @@ class Folded:
         return Observations(self.index, y, self.weight, self.copies)
 
 
-def fold_rows(rows: Rows, reading: str) -> Folded:
+def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     """Fold rows with the same features and known noise, and read their weights.
 
     Parameters
@@ -71,6 +71,9 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
     reading : {"frequency", "precision"}
         "frequency": a weight c stands for c observations. "precision": for one observation whose
         noise variance is divided by c; weights are scaled to mean 1.
+    unit : float64 (k,), default=1.0
+        Deviation of each target, about. The scatter is in units of its square, which need not be
+        within the range of float64.
 
     Notes
     -----
@@ -85,7 +88,7 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
         count = count / count.mean()
     order, group = _group_equal(rows, kept)
     if group is None and kept.size == rows.n_rows and (count == 1.0).all():
-        twins = _find_twins(replace(rows, weight=None))
+        twins = _find_twins(replace(rows, weight=None), unit)
         if twins is None:
             return Folded(replace(rows, weight=None), None, None, False, 0)
         order, group = np.argsort(twins, kind="stable"), np.sort(twins)
@@ -98,13 +101,14 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
     number = np.bincount(group).astype(np.float64)
     y = rows.y[source]
     base = y[first]
-    apart = y - base[group]  # deviations keep their accuracy if the targets are large
+    # Deviations keep their accuracy if the targets are large. Halves do not overflow.
+    apart = (0.5 * y - 0.5 * base[group]) / np.multiply(0.5, unit)
     shift = _sum_groups(group, count[:, None] * apart) / total[:, None]
     left = apart - shift[group]
     scatter = _sum_groups(group, count[:, None] * left * left)
     copies = reading == "frequency" and not _differ(y, count, group, first)
     folded = rows.select(source[first])
-    folded = replace(folded, y=base + shift, weight=None)
+    folded = replace(folded, y=2.0 * (0.5 * base + shift * np.multiply(0.5, unit)), weight=None)
     index = np.full(rows.n_rows, -1, np.int64)
     index[source] = group
     n_copies = 0
@@ -179,24 +183,27 @@ def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _find_twins(rows: Rows) -> Ints | None:
+def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
     """Group of each row, if rows come in twins: nearer than chance allows, with the same target.
 
     Rows are compared with their neighbours on grids whose cells are far smaller than the distance
     of neighbours would be by chance. None if fewer than ENOUGH pairs share a cell, or if these do
-    not agree more often than other rows that are next to each other. O(n d + n log n).
+    not agree more often than other rows that are next to each other. unit: as for `fold_rows`.
+    O(n d + n log n).
     """
     n_rows = rows.n_rows
     if n_rows < NEAR_ROWS or rows.known_noise is not None:
         return None
     X = np.asarray(rows.features, np.float64)
+    size = np.abs(X).max(axis=0)
+    X = X / np.where(size > 0, size, 1.0)  # squares of huge features must not overflow
     sd = X.std(axis=0)
     varies = sd > 0
     if not varies.any():
         return None
     width = NEAR * sd[varies] * float(n_rows) ** (-1.0 / int(varies.sum()))
-    scale = rows.y.std(axis=0)
-    agree = AGREEMENT * np.where(scale > 0, scale, 1.0)
+    y = 0.5 * rows.y  # differences of halves do not overflow
+    agree = np.broadcast_to(np.multiply(0.5 * AGREEMENT, unit), y.shape[1:])
     parent = np.arange(n_rows)
     n_near = n_agree = 0
     for shift in (0.0, 0.5):  # two rows on either side of an edge of one grid share a cell here
@@ -205,13 +212,13 @@ def _find_twins(rows: Rows) -> Ints | None:
         order = np.argsort(hashes, kind="stable")
         near = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
         one, other = order[near], order[near + 1]
-        same = (np.abs(rows.y[one] - rows.y[other]) <= agree).all(axis=1)
+        same = (np.abs(y[one] - y[other]) <= agree).all(axis=1)
         n_near, n_agree = max(n_near, near.size), max(n_agree, int(same.sum()))
         for a, b in zip(one[same].tolist(), other[same].tolist(), strict=True):
             parent[_root(parent, b)] = _root(parent, a)
     if n_near < max(ENOUGH, LEAST_SHARE * n_rows):
         return None
-    usual = _usual_agreement(X[:, varies] / sd[varies], rows.y, agree)
+    usual = _usual_agreement(X[:, varies] / sd[varies], y, agree)
     if n_agree / n_near - usual <= MOST_AGREE * (1.0 - usual):
         return None
     roots = np.array([_root(parent, a) for a in range(n_rows)])
