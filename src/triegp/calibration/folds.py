@@ -61,6 +61,7 @@ def cross_fit(
     nothing = CrossFit(0, (1.0,) * rows.n_targets)
     if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
         return nothing
+    run = replace(run, rng=run.rng.spawn(1)[0])  # what follows does not depend on the variants
     parts = np.array_split(run.rng.permutation(rows.n_rows), min(N_FOLDS, rows.n_rows // 2))
     found = []
     for variant in variants:
