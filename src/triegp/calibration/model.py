@@ -66,11 +66,10 @@ class CalibratedModel:
     ) -> PredictiveDistribution:
         """Predictive distribution at new rows; variances are 0 without `var`."""
         raw = self.base.predict(points.base, column, var=var, latent=latent)
-        if not var:
-            mean = raw.mean()
-            return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
         if latent:
             return raw
+        if not var:  # the mean of the same components, to the same bits
+            return spread_out(self.stages[column].tails, raw.mean(), np.zeros(raw.n_rows))
         mean, total = raw.mean(), raw.var()
         factor = self._factor(points, column, mean, total)
         return spread_out(self.stages[column].tails, mean, factor * total)

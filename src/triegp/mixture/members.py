@@ -105,6 +105,9 @@ class Ensemble:
             for posterior, own in zip(posteriors, points, strict=True)
         ]
         mean = np.stack([part.mean for part in parts])
+        average = mixed.weight @ mean
+        if not var and latent and self.apart:
+            return PredictiveDistribution(np.ones(1), average[None], np.zeros((1, average.size)))
         if not var:
             return temper(mixed, mean, np.zeros_like(mean), latent=latent)
         total = np.stack([np.asarray(part.var) for part in parts])
@@ -113,7 +116,6 @@ class Ensemble:
             return temper(mixed, mean, total + noise[:, None])
         if not self.apart:
             return temper(mixed, mean, total, latent=True)
-        average = mixed.weight @ mean
         own = mixed.weight @ (total - np.stack([np.asarray(part.run) for part in parts]))
         spread = mixed.weight @ np.square(mean - average)
         error = np.maximum(own - spread, own / 3.0)
