@@ -26,6 +26,7 @@ from triegp.files.state import pack_model
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 @parametrize_with_checks([ForestGPRegressor()])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
@@ -374,6 +375,7 @@ def test_progress_is_shown(capsys):
         ("variance_error", 1.5),
         ("calibrated", "yes"),
         ("outside", "wrap"),
+        ("weights", "many"),
         ("time_budget", -1),
         ("on_interrupt", "ignore"),
         ("engine", "gpu"),

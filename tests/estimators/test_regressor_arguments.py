@@ -131,6 +131,7 @@ BAD_PARAMETERS = [
     ("mixture", "mean"),
     ("temperature", 0.0),
     ("multi_target", "each"),
+    ("weights", "many"),
     ("time_budget", 0),
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),

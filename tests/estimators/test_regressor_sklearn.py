@@ -23,6 +23,7 @@ QUICK = {"n_members": 2, "n_candidates": 2, "max_iter": 10, "random_state": 0}
 PAPER = {"preset": "paper-bte", "n_members": 2, "n_candidates": 4, "max_iter": 5, "random_state": 0}
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 @parametrize_with_checks([BinaryTreeGPRegressor(), BinaryTreeGPRegressor(**PAPER)])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
