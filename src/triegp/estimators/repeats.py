@@ -77,23 +77,22 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
 
     Notes
     -----
-    Rows are sorted by features if any repeat, so that the result does not depend on their order. A
-    row of weight 2 equals a row that appears twice. O(n d) to find equal rows by their hashes,
-    O(n log n d) to sort them.
+    Rows are sorted by features if any repeat or there are weights, so that the result does not
+    depend on their order. A row of weight 2 equals a row that appears twice. O(n d) to find equal
+    rows by their hashes, O(n log n d) to sort them.
     """
     weight = rows.weight
     kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
     count = np.ones(kept.size) if weight is None else weight[kept]
     if reading == "precision":
         count = count / count.mean()
-    order, group = _group_equal(rows, kept)
-    if group is None and kept.size == rows.n_rows and (count == 1.0).all():
+    weighted = kept.size < rows.n_rows or bool((count != 1.0).any())
+    order, group = _group_equal(rows, kept, always=weighted)
+    if group is None:
         twins = _find_twins(replace(rows, weight=None), unit)
         if twins is None:
             return Folded(replace(rows, weight=None), None, None, False, 0)
         order, group = np.argsort(twins, kind="stable"), np.sort(twins)
-    elif group is None:
-        order, group = np.arange(kept.size), np.arange(kept.size)
     source, count = kept[order], count[order]
     n_distinct = int(group[-1]) + 1
     first = np.searchsorted(group, np.arange(n_distinct))
@@ -148,12 +147,12 @@ def _differ(y: Floats, count: Floats, group: Ints, first: Ints) -> bool:
     return enough and n_differ >= LEAST_SHARE * repeats
 
 
-def _group_equal(rows: Rows, kept: Ints) -> tuple[Ints, Ints | None]:
+def _group_equal(rows: Rows, kept: Ints, *, always: bool) -> tuple[Ints, Ints | None]:
     """Order of the kept rows by features and known noise, and the group of each; None if distinct.
 
-    The order is a permutation of range(len(kept)).
+    The order is a permutation of range(len(kept)). always: sort and group distinct rows, too.
     """
-    if not _has_equal_rows(rows, kept):
+    if not always and not _has_equal_rows(rows, kept):
         return np.arange(kept.size), None
     columns = list(rows.features.T)
     if rows.known_noise is not None:
@@ -164,7 +163,7 @@ def _group_equal(rows: Rows, kept: Ints) -> tuple[Ints, Ints | None]:
     is_first[0] = True
     for column in columns:
         is_first[1:] |= column[order[1:]] != column[order[:-1]]
-    if is_first.all():  # two hashes agreed by chance
+    if is_first.all() and not always:  # two hashes agreed by chance
         return np.arange(kept.size), None
     return order, np.cumsum(is_first) - 1
 
