@@ -160,7 +160,8 @@ class FittedForest:
             row, others = np.maximum(observations.index, 0), find_others(observations, column)
             runs, noise = np.minimum(runs, var)[row], noise[row]
             mean, var = add_others(mean[row], var[row], runs, noise, others)
-            var = np.where(observations.index >= 0, var, np.nan)
+            unused = np.where(observations.index >= 0, 0.0, np.nan)
+            mean, var = mean + unused, var + unused
         return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
 
     def residuals(self, column: int) -> Residuals:

@@ -195,8 +195,8 @@ class Ensemble:
         noise = np.broadcast_to(left.noise, left.mean.shape)[:, row]
         others = find_others(observations, column)
         mean, var = add_others(left.mean[:, row], left.var[:, row], left.run[:, row], noise, others)
-        var = np.where(observations.index >= 0, var + noise, np.nan)
-        return temper(self.calibrations[column], mean, var)
+        unused = np.where(observations.index >= 0, 0.0, np.nan)
+        return temper(self.calibrations[column], mean + unused, var + noise + unused)
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows; O(K n)."""
