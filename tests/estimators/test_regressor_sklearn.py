@@ -24,7 +24,7 @@ PAPER = {"preset": "paper-bte", "n_members": 2, "n_candidates": 4, "max_iter": 5
 
 
 @pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
-@parametrize_with_checks([BinaryTreeGPRegressor(), BinaryTreeGPRegressor(**PAPER)])
+@parametrize_with_checks([BinaryTreeGPRegressor(n_members=4), BinaryTreeGPRegressor(**PAPER)])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
