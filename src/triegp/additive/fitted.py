@@ -59,12 +59,16 @@ class FittedForest:
     diverged : bool
         Whether training was stopped because the likelihood fell or solves failed; the best
         parameters before are kept.
+    apart : bool
+        Whether runs count as noise, as in `Ensemble`; True unless the forest comes from a file of
+        format version 2 or older.
     """
 
     model: ForestModel
     nll_per_row: tuple[float, ...]
     n_steps: int
     diverged: bool
+    apart: bool = True
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
@@ -156,7 +160,7 @@ class FittedForest:
         mean[present], var[present] = leave_out(model)
         noise[present] = model.rows.total_noise
         if observations is not None:
-            runs[present] = run_variances(model)
+            runs[present] = run_variances(model) if self.apart else 0.0
             row, others = np.maximum(observations.index, 0), find_others(observations, column)
             runs, noise = np.minimum(runs, var)[row], noise[row]
             mean, var = add_others(mean[row], var[row], runs, noise, others)
@@ -171,7 +175,7 @@ class FittedForest:
 
     def _apart(self, points: Points) -> Apart:
         """Points that coincide with a training row; the diagonal is computed only if there are."""
-        if not (find_rows(self.model, points) >= 0).any():
+        if not self.apart or not (find_rows(self.model, points) >= 0).any():
             nothing = np.zeros(0)
             return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
         return stand_apart(self.complete, points)

@@ -67,6 +67,7 @@ def pack_forest(
         "seed": model.seed,
         "n_steps": fitted.n_steps,
         "diverged": fitted.diverged,
+        "apart": fitted.apart,
     }
     return facts, {f"{prefix}.{name}": array for name, array in arrays.items()}
 
@@ -117,5 +118,9 @@ def unpack_forest(
     )
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
     return FittedForest(
-        model, looks, whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
+        model,
+        looks,
+        whole_number("n_steps", facts["n_steps"], 0),
+        bool(facts["diverged"]),
+        bool(facts.get("apart", False)),
     )
