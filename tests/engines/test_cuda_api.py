@@ -45,7 +45,7 @@ from triegp.tree import (
     trie_keys,
     whiten,
 )
-from triegp.tree.posterior import log_evidence
+from triegp.tree.posterior import log_evidence, run_variance
 
 CPU, CUDA = CpuEngine(n_threads=1), CudaEngine()
 
@@ -298,6 +298,17 @@ def test_predictions(case):
     assert got.var is None
     outside = Codes(case.new.packed[:1], case.new.precision, np.ones(1, bool))
     assert predict(case.posteriors[1], outside).mean.tolist() == [0.0]
+
+
+def test_predictions_apart_from_rows(case):
+    p = case.problem
+    for codes in (p.codes, case.new):
+        expected = predict(case.posteriors[0], codes, apart=True)
+        for given in (codes, codes_on_card(codes)):
+            got = predict(case.posteriors[1], given, apart=True)
+            for name in ("mean", "var", "run"):
+                check(getattr(got, name), getattr(expected, name), given.packed)
+    check(run_variance(case.posteriors[1]), run_variance(case.posteriors[0]))
 
 
 def test_leaving_one_out(case):
