@@ -55,9 +55,7 @@ def part_from_rows(member, X, new):
     It then shares with that row what the row shares with all others.
     """
     order = member.order
-    rows, points = (
-        oracle.unpack_bits(member.encoder.encode(Z), order.key_bits) for Z in (X, new)
-    )
+    rows, points = (oracle.unpack_bits(member.encoder.encode(Z), order.key_bits) for Z in (X, new))
     same = oracle.shared_prefix(rows, points) == order.n_levels
     cross, among = dense_kernel(member, X, new), dense_kernel(member, X, X)
     np.fill_diagonal(among, 0.0)
@@ -116,7 +114,8 @@ def by_hand(model, members, latent=False, target=0, column=0):
 def _mix(weight, means, covs):
     """Mean and covariance of a mixture."""
     mean = np.average(means, axis=0, weights=weight)
-    parts = [w * (c + np.outer(m - mean, m - mean)) for w, m, c in zip(weight, means, covs)]
+    triples = zip(weight, means, covs, strict=True)
+    parts = [w * (c + np.outer(m - mean, m - mean)) for w, m, c in triples]
     return mean, np.sum(parts, axis=0)
 
 
@@ -125,7 +124,9 @@ def _temper(mixed, members, latent):
     means = np.stack([part.mean for part in members])
     average = np.average(means, axis=0, weights=mixed.weight)
     means = average + mixed.shrink * (means - average)
-    covs = np.stack([part.cov + (not latent) * part.noise * np.eye(average.size) for part in members])
+    covs = np.stack(
+        [part.cov + (not latent) * part.noise * np.eye(average.size) for part in members]
+    )
     covs *= mixed.scale
     mean, cov = _mix(mixed.weight, means, covs)
     variances = np.diagonal(covs, axis1=1, axis2=2)

@@ -15,7 +15,16 @@ from tolerances import (
     VALUE,
 )
 from triegp.additive.conditioning import residuals_of
-from triegp.calibration.tails import FACTORS, GAUSSIAN, UNSEEN, first_moment, learn_tails, log_densities, second_moment, spread_out
+from triegp.calibration.tails import (
+    FACTORS,
+    GAUSSIAN,
+    UNSEEN,
+    first_moment,
+    learn_tails,
+    log_densities,
+    second_moment,
+    spread_out,
+)
 
 
 def around_zero(tails):

@@ -3,7 +3,6 @@
 import pickle
 import threading
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,7 +74,9 @@ def test_its_answers_fit_together(fitted):
     np.testing.assert_allclose(latent[0], mean)
     part = fitted.forests_[0]
     points = part.read(X, var=True)
-    own, whole = (part.predict(points, 0, var=True, latent=latent).var() for latent in (True, False))
+    own, whole = (
+        part.predict(points, 0, var=True, latent=latent).var() for latent in (True, False)
+    )
     np.testing.assert_allclose(latent[1], fitted.target_scale_[0] * np.sqrt(own))
     np.testing.assert_allclose(whole - own, part.noise(0))
     density = np.log(mixture.weights) - 0.5 * np.log(2 * np.pi * mixture.variances.T)
@@ -241,7 +242,9 @@ def test_training_that_fails_says_so(monkeypatch):
 def test_a_budget_that_was_met_is_not_reported(monkeypatch):
     """The solve on all rows comes after training, and is not counted."""
     X, y = problem()
-    monkeypatch.setattr("triegp.estimators.base.MOST_ROWS", 0)  # no cross-fitting, which is training
+    monkeypatch.setattr(
+        "triegp.estimators.base.MOST_ROWS", 0
+    )  # no cross-fitting, which is training
     now, real = [0.0], conditioning.with_diagonal
 
     def slower(*given):

@@ -12,7 +12,6 @@ from triegp.files.container import VERSION
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 
 

@@ -27,7 +27,6 @@ from model_files import (
 )
 from triegp.files.container import read_file
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 
 

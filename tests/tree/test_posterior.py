@@ -263,7 +263,9 @@ def test_a_new_observation_stands_apart_from_a_row_of_its_key(problem, kind):
     noise = problem.row_noise(known=False) / (1.0 if kind == "plain" else weight)
     for codes, bits in ((problem.new, problem.new_bits), (problem.codes, problem.bits)):
         cross = parted(problem, bits, observed)
-        mean, cov = oracle.posterior(problem.kernel(), noise, cross, problem.kernel(bits), problem.y)
+        mean, cov = oracle.posterior(
+            problem.kernel(), noise, cross, problem.kernel(bits), problem.y
+        )
         got = predict(posterior, codes, apart=True)
         np.testing.assert_allclose(got.mean, mean, **VALUE)
         np.testing.assert_allclose(got.var, np.diag(cov), **VALUE)
