@@ -59,3 +59,22 @@ def test_models_of_weighted_rows_keep_rows_and_files_as_they_came(model, tmp_pat
     assert loaded.loo_predict()[0].shape == (len(y) + 2,)
     assert f"{len(y) + 2} rows" in repr(loaded)
     np.testing.assert_array_equal(loaded.refresh().predict(X), model.refresh().predict(X))
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_precisions_are_relative_and_divide_the_noise(model):
+    X, y, _ = problem()
+    weight = np.random.default_rng(2).uniform(0.5, 4.0, len(y))
+    plain = clone(model).fit(X, y).predict(X, return_std=True)
+    model = clone(model).set_params(weights="precision")
+    np.testing.assert_array_equal(
+        model.fit(X, y, np.full(len(y), 4.0)).predict(X, return_std=True), plain
+    )
+    one = model.fit(X, y, weight).predict(X, return_std=True)
+    two = model.fit(X, y, 8.0 * weight).predict(X, return_std=True)  # a power of 2: the same bits
+    np.testing.assert_array_equal(one, two)
+    (fitted,) = model._stream.fitted
+    assert fitted.n_observations == len(y)
+    np.testing.assert_allclose(
+        fitted.observed(0)[1][model._stream.observations.index], weight / weight.mean()
+    )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tolerances import SLSQP, STACKED, VALUE
+from tolerances import AVERAGE_OF_COPIES, SLSQP, STACKED, VALUE
 from triegp.mixture.weights import SMALLEST_WEIGHT, average
 
 
@@ -61,7 +61,7 @@ def test_a_weight_is_that_many_rows():
     even = average(mean, var, y, 3.0 * count)
     np.testing.assert_allclose(weighted, even, **VALUE)
     repeated = average(mean[:, rows], var[:, rows], y[rows])
-    np.testing.assert_allclose(weighted, repeated, atol=0.05)
+    np.testing.assert_allclose(weighted, repeated, atol=AVERAGE_OF_COPIES)
 
 
 @pytest.mark.parametrize("case", ["one row", "one member", "perfect", "weight of one"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tolerances import VALUE
+from tolerances import FITTED, VALUE
 from triegp.models.repeats import Observations, Others, add_others, find_others
 
 
@@ -39,7 +39,7 @@ def test_large_targets_keep_their_accuracy():
     shifted = Observations(seen.index, seen.y + 1e9, seen.weight, False)
     one, two = find_others(seen, 0), find_others(shifted, 0)
     some = one.count > 0
-    np.testing.assert_allclose(two.mean[some] - 1e9, one.mean[some], atol=1e-6)
+    np.testing.assert_allclose(two.mean[some] - 1e9, one.mean[some], atol=FITTED)
 
 
 @pytest.mark.parametrize("n_others", [0, 1, 3])
