@@ -57,7 +57,7 @@ MODELS = {
     "one bit": lambda: small(shift=False, precision=1, scaling="minmax").fit(X[:, :1], Y),
     "local noise": fit_heteroscedastic,
     "precision": lambda: small(weights="precision").fit(X, Y, WEIGHT),
-    "copies": lambda: small().fit(np.vstack([X, X[40:80]]), np.append(Y, Y[40:80])),
+    "copies": lambda: small().fit(np.vstack([X[20:], X[40:80]]), np.append(Y[20:], Y[40:80])),
     "one row": lambda: small(n_members=2).fit(X[:1], Y[:1]),
     "no rows kept": lambda: small(keep_rows=False).fit(X, Y),
 }
