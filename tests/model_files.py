@@ -28,6 +28,13 @@ def fit_named():
     return small().fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
 
 
+def fit_heteroscedastic():
+    """Noise that depends on place: a stage with local noise."""
+    draw = np.random.default_rng(3)
+    y = np.sin(5 * X[:, 0]) + np.where(X[:, 1] < 0.5, 0.02, 1.0) * draw.standard_normal(200)
+    return small().fit(X, y)
+
+
 MODELS = {
     "plain": lambda: small().fit(X, Y),
     "weights": lambda: small().fit(X, Y, sample_weight=0.5 * WEIGHT),
@@ -48,6 +55,9 @@ MODELS = {
     "one grid": lambda: small(preset="paper-bte", n_candidates=6, max_iter=3).fit(X, Y),
     "many bits": lambda: small(precision=[31, 30, 29]).fit(X, Y),
     "one bit": lambda: small(shift=False, precision=1, scaling="minmax").fit(X[:, :1], Y),
+    "local noise": fit_heteroscedastic,
+    "precision": lambda: small(weights="precision").fit(X, Y, WEIGHT),
+    "copies": lambda: small().fit(np.vstack([X[20:], X[40:80]]), np.append(Y[20:], Y[40:80])),
     "one row": lambda: small(n_members=2).fit(X[:1], Y[:1]),
     "no rows kept": lambda: small(keep_rows=False).fit(X, Y),
 }

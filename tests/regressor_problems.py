@@ -1,8 +1,11 @@
 """Small fits of the regressor, and its predictions by dense algebra."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 import oracle
+from triegp.calibration.model import CalibratedModel
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 10, "noise": 0.05, "random_state": 0}
 
@@ -20,26 +23,64 @@ def new_rows(m=9, seed=1, n_features=2):
 # The dense route: members by their kernels, the mixture by hand.
 
 
+class Part(NamedTuple):
+    """Mean and covariance of f at rows under one member, the part of the variance that lies below
+    where each row parts from the data, and the noise; standardised."""
+
+    mean: np.ndarray
+    cov: np.ndarray
+    run: np.ndarray
+    noise: float
+
+
+class Hand(NamedTuple):
+    """The predictive distribution by hand, in the units of y: components, mean and covariance."""
+
+    weight: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+
+
 def dense_kernel(member, a, b):
     order = member.order
     bits = [oracle.unpack_bits(member.encoder.encode(X), order.key_bits) for X in (a, b)]
     return oracle.kernel(*bits, order.weights[: order.n_levels] * order.scale)
 
 
+def part_from_rows(member, X, new):
+    """Dense K (n, m) of rows and new rows, if a new row parts from the one row with its key.
+
+    It then shares with that row what the row shares with all others.
+    """
+    order = member.order
+    rows, points = (oracle.unpack_bits(member.encoder.encode(Z), order.key_bits) for Z in (X, new))
+    same = oracle.shared_prefix(rows, points) == order.n_levels
+    cross, among = dense_kernel(member, X, new), dense_kernel(member, X, X)
+    np.fill_diagonal(among, 0.0)
+    for j in np.flatnonzero(same.sum(axis=0) == 1):
+        i = int(np.argmax(same[:, j]))
+        cross[i, j] = among[i].max()
+    return cross
+
+
 def dense_members(model, X, y, new, known=0.0, target=0, column=0):
-    """Mean and covariance of f at new rows under every member, and its noise; standardised."""
+    """One Part per member at new rows."""
     shift, unit = model.target_mean_[target], model.target_scale_[target]
+    ensemble = model.ensembles_[target if column == 0 else 0]
     out = []
-    for member in model.ensembles_[target if column == 0 else 0].members:
+    for member in ensemble.members:
         noise = member.posteriors[column].new_noise
-        mean, cov = oracle.posterior(
-            dense_kernel(member, X, X),
-            noise + known / unit**2,
-            dense_kernel(member, X, new),
-            dense_kernel(member, new, new),
-            (y - shift) / unit,
-        )
-        out.append((mean, cov, noise))
+        given = dense_kernel(member, X, X), noise + known / unit**2
+        prior, standard = dense_kernel(member, new, new), (y - shift) / unit
+        cross = dense_kernel(member, X, new)
+        mean, cov = oracle.posterior(*given, cross, prior, standard)
+        if ensemble.apart:
+            cross = part_from_rows(member, X, new)
+            mean, alone = oracle.posterior(*given, cross, prior, standard)
+            cov[np.diag_indices_from(cov)] = np.diag(alone)
+        out.append(Part(mean, cov, np.diag(prior) - cross.max(axis=0), noise))
     return out
 
 
@@ -49,38 +90,70 @@ def dense_loo(model, X, y):
         noise = member.posteriors[0].new_noise
         standard = (y - model.target_mean_) / model.target_scale_
         mean, var = oracle.leave_one_out(dense_kernel(member, X, X), noise, standard)
-        out.append((mean, np.diag(var), noise))
+        out.append(Part(mean, np.diag(var), np.zeros_like(mean), noise))
     return out
 
 
 def by_hand(model, members, latent=False, target=0, column=0):
-    """Weights (K + 1,), means (K + 1, m) and covariances of the mixture in the units of y.
-
-    The last component is of outliers, rows that are independent of all others.
-    """
-    mixed = model.ensembles_[target if column == 0 else 0].calibrations[column]
+    """The mixture of the members in the units of y, with its calibration."""
+    fitted = model._inserted().fitted[target if column == 0 else 0]
     shift, unit = model.target_mean_[target], model.target_scale_[target]
-    means = np.stack([mean for mean, _, _ in members])
+    if isinstance(fitted, CalibratedModel):
+        found = _calibrate(fitted, members, latent, column)
+    else:
+        found = _temper(fitted.calibrations[column], members, latent)
+    return Hand(
+        found.weight,
+        shift + unit * found.means,
+        unit**2 * found.variances,
+        shift + unit * found.mean,
+        unit**2 * found.cov,
+    )
+
+
+def _mix(weight, means, covs):
+    """Mean and covariance of a mixture."""
+    mean = np.average(means, axis=0, weights=weight)
+    triples = zip(weight, means, covs, strict=True)
+    parts = [w * (c + np.outer(m - mean, m - mean)) for w, m, c in triples]
+    return mean, np.sum(parts, axis=0)
+
+
+def _temper(mixed, members, latent):
+    """An outlier is independent of all other rows."""
+    means = np.stack([part.mean for part in members])
     average = np.average(means, axis=0, weights=mixed.weight)
     means = average + mixed.shrink * (means - average)
     covs = np.stack(
-        [cov + (0 if latent else noise) * np.eye(len(cov)) for _, cov, noise in members]
+        [part.cov + (not latent) * part.noise * np.eye(average.size) for part in members]
     )
-    outlier = 0.0 if latent else mixed.outlier
-    within = mixed.scale * np.average(covs, axis=0, weights=mixed.weight)
-    far = np.diag(np.diag(within) + mixed.outlier_var)
-    return (
-        np.append((1 - outlier) * mixed.weight, outlier),
-        shift + unit * np.vstack([means, average]),
-        unit**2 * np.concatenate([mixed.scale * covs, far[None]]),
-    )
+    covs *= mixed.scale
+    mean, cov = _mix(mixed.weight, means, covs)
+    variances = np.diagonal(covs, axis1=1, axis2=2)
+    if latent or not mixed.outlier:
+        return Hand(mixed.weight, means, variances, mean, cov)
+    far = np.average(variances, axis=0, weights=mixed.weight) + mixed.outlier_var
+    whole = (1 - mixed.outlier) ** 2 * cov
+    np.fill_diagonal(whole, (1 - mixed.outlier) * np.diag(cov) + mixed.outlier * far)
+    weight = np.append((1 - mixed.outlier) * mixed.weight, mixed.outlier)
+    return Hand(weight, np.vstack([means, average]), np.vstack([variances, far]), mean, whole)
 
 
-def total_moments(weight, means, covs):
-    """Mean and covariance; two rows covary only if neither is an outlier."""
-    mean = np.average(means, axis=0, weights=weight)
-    apart = means - mean
-    parts = [w * (c + np.outer(a, a)) for w, c, a in zip(weight, covs, apart, strict=True)]
-    cov = sum(parts[:-1]) * (1 - weight[-1])
-    np.fill_diagonal(cov, np.diag(sum(parts)))
-    return mean, cov
+def _calibrate(fitted, members, latent, column):
+    """Tails around the mean of the members; the function is one Gaussian."""
+    stage, weight = fitted.stages[column], fitted.base.calibrations[column].weight
+    assert stage.local is None
+    means = np.stack([part.mean for part in members])
+    mean, cov = _mix(weight, means, [part.cov for part in members])
+    if latent:
+        own = weight @ np.stack([np.diag(part.cov) - part.run for part in members])
+        spread = weight @ (means - mean) ** 2
+        error = np.maximum(own - spread, own / 3)
+        scale = np.sqrt(error / np.diag(cov))
+        return Hand(np.ones(1), mean[None], error[None], mean, cov * np.outer(scale, scale))
+    tails = stage.tails
+    total = stage.scale * (np.diag(cov) + weight @ [part.noise for part in members])
+    variances = np.outer(tails.factor**2, total)
+    joint = (tails.weight @ tails.factor) ** 2 * stage.scale * cov
+    np.fill_diagonal(joint, tails.weight @ variances)
+    return Hand(tails.weight, np.tile(mean, (tails.factor.size, 1)), variances, mean, joint)

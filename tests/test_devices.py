@@ -173,6 +173,7 @@ MODELS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("n_targets", [None, 2])
 def test_estimators_take_rows_on_a_device_and_answer_there(name, n_targets):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from triegp.additive.tails import GAUSSIAN
 
 from forest_problems import make_problem
 from triegp import ForestGPRegressor
@@ -26,7 +27,6 @@ from triegp.additive.model import rank_for
 from triegp.additive.preconditioner import make_preconditioner
 from triegp.additive.settings import Settings
 from triegp.additive.solve import LEAST_MORE_STEPS, LEAST_STEPS, solve_forest
-from triegp.additive.tails import GAUSSIAN
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
 

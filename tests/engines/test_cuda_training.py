@@ -43,6 +43,7 @@ def test_orders_over_weighted_and_noisy_rows(known, weighted):
         np.testing.assert_allclose(two.gradient.by_level, one.gradient.by_level, **GRADIENT)
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_estimators(name):
     rng = np.random.default_rng(1)

@@ -220,7 +220,8 @@ def test_auto_counts_rows_and_orders(card, monkeypatch):
     asked = []
 
     def note(engine, work, n_threads=0, card_bytes=0):
-        asked.append((engine, work, n_threads))
+        if engine != "cpu":  # as cross-fitting asks
+            asked.append((engine, work, n_threads))
         return CpuEngine(n_threads=n_threads)
 
     X, y = np.arange(16.0).reshape(8, 2), np.arange(8.0)

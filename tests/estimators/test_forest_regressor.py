@@ -3,7 +3,6 @@
 import pickle
 import threading
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,16 +16,17 @@ from triegp import ForestGPRegressor
 from triegp.additive import conditioning
 from triegp.additive import variance as spread
 from triegp.additive import walk as training
-from triegp.additive.fitted import FittedForest
-from triegp.additive.tails import Tails
-from triegp.estimators import inputs
+from triegp.calibration.model import CalibratedModel
+from triegp.calibration.stage import Stage
+from triegp.calibration.tails import Tails
 from triegp.files.container import ModelFileError
 from triegp.files.state import pack_model
 
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
-@parametrize_with_checks([ForestGPRegressor()])
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+@parametrize_with_checks([ForestGPRegressor(n_trees=16, max_iter=8)])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
@@ -72,7 +72,13 @@ def test_its_answers_fit_together(fitted):
     np.testing.assert_allclose(fitted.predict_quantiles(X, [0.5])[:, 0], mean)
     latent = fitted.predict(X, return_std=True, latent=True)
     np.testing.assert_allclose(latent[0], mean)
-    assert (latent[1] < std).all()
+    part = fitted.forests_[0]
+    points = part.read(X, var=True)
+    own, whole = (
+        part.predict(points, 0, var=True, latent=latent).var() for latent in (True, False)
+    )
+    np.testing.assert_allclose(latent[1], fitted.target_scale_[0] * np.sqrt(own))
+    np.testing.assert_allclose(whole - own, part.noise(0))
     density = np.log(mixture.weights) - 0.5 * np.log(2 * np.pi * mixture.variances.T)
     density -= 0.5 * (y[:, None] - mixture.means.T) ** 2 / mixture.variances.T
     np.testing.assert_allclose(fitted.log_density(X, y), np.log(np.exp(density).sum(axis=1)))
@@ -125,8 +131,8 @@ def test_samples_of_observations_have_the_covariance_that_is_said(fitted, monkey
     monkeypatch.setattr(spread, "COLUMNS", 1000)  # draws at a time
     X, _ = problem(3, seed=1)
     tails = Tails(np.array([0.8, 0.2]), np.array([0.5, 2.5]))
-    part = fitted.forests_[0]
-    heavy = FittedForest(replace(part.model, tails=tails), (), 0, False)
+    stage = Stage(1.7, tails, None, 0.0, np.zeros(120))
+    heavy = CalibratedModel(fitted.forests_[0], (stage,))
     points = heavy.read(X, var=True)
     _, cov = heavy.predict_covariance(points, 0, latent=False)
     draws = heavy.sample(points, 0, 16_000, np.random.default_rng(0), latent=False)
@@ -171,7 +177,10 @@ def test_a_file_gives_the_same_bits(fitted, tmp_path):
     np.testing.assert_array_equal(*grown)
 
 
-@pytest.mark.parametrize("name", ["noise", "alpha", "tails", "present", "0.bits", "0.keys", "y"])
+@pytest.mark.parametrize(
+    "name",
+    ["noise", "alpha", "stage.0.tails", "stage.0.logs", "present", "0.bits", "0.keys", "y"],
+)
 def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkeypatch):
     header, arrays = packed(fitted)
     array = arrays[f"forest.0.{name}"]
@@ -183,7 +192,14 @@ def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkey
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("noise", -1.0), ("tails", -0.5), ("alpha", np.nan), ("0.shift", 1.5), ("diagonal", 0.0)],
+    [
+        ("noise", -1.0),
+        ("stage.0.tails", -0.5),
+        ("stage.0.logs", 1e9),
+        ("alpha", np.nan),
+        ("0.shift", 1.5),
+        ("diagonal", 0.0),
+    ],
 )
 def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
     header, arrays = packed(fitted)
@@ -226,6 +242,9 @@ def test_training_that_fails_says_so(monkeypatch):
 def test_a_budget_that_was_met_is_not_reported(monkeypatch):
     """The solve on all rows comes after training, and is not counted."""
     X, y = problem()
+    monkeypatch.setattr(
+        "triegp.estimators.base.MOST_ROWS", 0
+    )  # no cross-fitting, which is training
     now, real = [0.0], conditioning.with_diagonal
 
     def slower(*given):
@@ -255,15 +274,15 @@ def test_rows_can_be_added():
     assert refreshed.forests_[0].n_rows == 200
 
 
-def test_a_weight_of_two_is_two_rows_given_the_parameters(monkeypatch):
-    monkeypatch.setattr(inputs, "MAX_COPIES", 0)  # weights stay weights
+def test_a_weight_of_two_is_two_rows_given_the_parameters():
     X, y = problem(60)
-    weight = np.ones(60)
-    weight[:10] = 2.0
+    weight = np.r_[np.full(10, 2.0), np.ones(60)]
+    # Repeats that differ make all repeats and weights observations.
+    X, y = np.vstack([X, X[50:]]), np.append(y, y[50:] + 0.1)
     model = ForestGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
     one = model.forests_[0].model
     copies = np.repeat(np.arange(60), one.rows.weight.astype(int))
-    assert copies.size == 70
+    assert copies.size == 80
     dense = spread.forest_product(one.forest, np.eye(60))
     A = dense[np.ix_(copies, copies)] + np.diag(np.broadcast_to(one.rows.noise, 60)[copies])
     alpha = np.linalg.solve(A, one.rows.y[copies])
@@ -374,6 +393,7 @@ def test_progress_is_shown(capsys):
         ("variance_error", 1.5),
         ("calibrated", "yes"),
         ("outside", "wrap"),
+        ("weights", "many"),
         ("time_budget", -1),
         ("on_interrupt", "ignore"),
         ("engine", "gpu"),

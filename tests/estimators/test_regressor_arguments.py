@@ -26,11 +26,12 @@ def test_rows_outside_the_box(recwarn):
     np.testing.assert_allclose(unrelated.predict(beyond), unrelated.target_mean_[0], rtol=HANDFUL)
     _, cov = unrelated.predict(np.concatenate([beyond, inside]), return_cov=True)
     (mixed,) = unrelated.ensembles_[0].calibrations
+    (stage,) = unrelated._stream.fitted[0].stages
     prior = [
         m.order.prior_variance + m.posteriors[0].new_noise for m in unrelated.ensembles_[0].members
     ]
     unit = unrelated.target_scale_[0] ** 2
-    var = mixed.scale * (mixed.weight @ prior) + mixed.outlier * mixed.outlier_var
+    var = stage.scale * (stage.tails.weight @ stage.tails.factor**2) * (mixed.weight @ prior)
     np.testing.assert_allclose(np.diag(cov)[:2], unit * var, **VALUE)
     assert np.isfinite(unrelated.sample_y(beyond, 3)).all()
     np.testing.assert_array_equal(error.predict(inside), clip.predict(inside))
@@ -131,6 +132,7 @@ BAD_PARAMETERS = [
     ("mixture", "mean"),
     ("temperature", 0.0),
     ("multi_target", "each"),
+    ("weights", "many"),
     ("time_budget", 0),
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),

@@ -23,7 +23,8 @@ QUICK = {"n_members": 2, "n_candidates": 2, "max_iter": 10, "random_state": 0}
 PAPER = {"preset": "paper-bte", "n_members": 2, "n_candidates": 4, "max_iter": 5, "random_state": 0}
 
 
-@parametrize_with_checks([BinaryTreeGPRegressor(), BinaryTreeGPRegressor(**PAPER)])
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+@parametrize_with_checks([BinaryTreeGPRegressor(n_members=4), BinaryTreeGPRegressor(**PAPER)])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 

@@ -115,6 +115,7 @@ def test_displaying_a_model_computes_nothing(model, monkeypatch):
     assert {"loo_score_", "predict", "n_features_in_"} <= set(dir(model))
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 def test_rows_added_between_two_looks_do_not_mix(model, monkeypatch):
     """What another thread adds while leave-one-out is computed is not seen."""
     X, y = make_data(8, seed=1)

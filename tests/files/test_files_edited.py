@@ -12,6 +12,8 @@ from triegp.files.container import VERSION
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+
 
 @pytest.fixture(scope="module")
 def parts():
@@ -56,7 +58,17 @@ def test_a_key_or_an_array_that_is_missing(parts, tmp_path):
         edited = copy.deepcopy(header)
         del edited["ensembles"][0]["members"][0][key]
         refused(write_parts(tmp_path / "m", edited, arrays))
-    optional = {"ensemble.0.row_weight", "rows.weight", "rows.known_noise"}
+    optional = {
+        "ensemble.0.row_weight",
+        "ensemble.0.copies",  # without: as many as the weights
+        "rows.index",
+        "rows.standardised",  # as before format version 3
+        "rows.counted",
+        "rows.weight",
+        "rows.known_noise",
+    }
+    rest = {name: value for name, value in arrays.items() if name != "ensemble.0.row_weight"}
+    refused(write_parts(tmp_path / "m", header, rest), "require")
     for key in arrays.keys() - optional:
         rest = {name: value for name, value in arrays.items() if name != key}
         refused(write_parts(tmp_path / "m", header, rest))
@@ -174,6 +186,14 @@ ARRAY_EDITS = {
     "fewer training targets": ("rows.targets", lambda a: a[:-1]),
     "fewer training weights": ("rows.weight", lambda a: a[:-1]),
     "known noise below 0": ("rows.known_noise", at(0, -1.0)),
+    "copies below 0": ("ensemble.0.copies", at(0, -1.0)),
+    "too few copies": ("ensemble.0.copies", lambda a: a[:-1]),
+    "observations of no row": ("rows.index", at(0, 10_000)),
+    "observations below no row": ("rows.index", at(0, -2)),
+    "fewer observations": ("rows.index", lambda a: a[:-1]),
+    "observations of fewer targets": ("rows.standardised", lambda a: a[:, :1]),
+    "observations not finite": ("rows.standardised", at((0, 0), np.nan)),
+    "observations counted below 0": ("rows.counted", at(0, -1.0)),
 }
 
 

@@ -11,6 +11,8 @@ from triegp import sros
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
 from triegp.tree import BitOrder, build_trie, evaluate_orders, factorize, likelihood, whiten
+from triegp.tree.likelihood import rows_likelihood
+from triegp.tree.rows import Rows
 
 
 def weights_gradient(gradient):
@@ -356,3 +358,42 @@ def test_equal_rows_with_next_to_no_noise_against_extended_precision(noise, copi
         assert abs(likelihood(trie, order, y, noise).nll - nll) < EXTENDED * sum(map(abs, logs))
     squares = whiten(factorize(trie, order, noise), y) ** 2
     np.testing.assert_allclose(squares.sum(), float(sum(v**2 for v in white)), rtol=EXTENDED)
+
+
+@given(problems)
+def test_folded_rows_have_the_likelihood_of_their_observations(problem):
+    """Means, weights and scatter of repeated measurements, and the gradient."""
+    rng = np.random.default_rng(problem.n)
+    source = np.repeat(np.arange(problem.n), 1 + rng.integers(0, 3, problem.n))
+    y, total = rng.standard_normal(source.size), np.bincount(source).astype(float)
+    mean = np.bincount(source, y) / total
+    scatter = np.bincount(source, np.square(y - mean[source]))
+    rows = Rows(mean, problem.known, total, copies=total, scatter=scatter)
+    trie = build_trie(problem.codes, problem.order)
+    few = rows_likelihood(trie, problem.order, rows, problem.noise, row_gradients=True)
+    covariance = problem.kernel(problem.bits[source]) + np.diag(problem.row_noise()[source])
+    np.testing.assert_allclose(few.nll, oracle.nll(covariance, y), **VALUE)
+    levels = oracle.level_matrices(problem.bits[source]) if problem.order.n_levels else []
+    expected = [oracle.nll_gradient(covariance, y, level) for level in levels]
+    np.testing.assert_allclose(weights_gradient(few.gradient), expected, **GRADIENT)
+    by_row = [
+        oracle.nll_gradient(covariance, y, np.diag((source == i).astype(float)))
+        for i in range(problem.n)
+    ]
+    np.testing.assert_allclose(few.gradient.by_row_noise, by_row, **GRADIENT)
+    np.testing.assert_allclose(few.gradient.by_noise, np.sum(by_row), **GRADIENT)
+
+
+@given(problems)
+def test_a_weight_of_one_copy_divides_the_noise(problem):
+    """The nll of one observation of variance noise / c, but for log(c) / 2."""
+    weight = problem.weight + 0.5
+    rows = Rows(problem.y, problem.known, weight, copies=np.ones(problem.n))
+    assert rows.count == problem.n
+    trie = build_trie(problem.codes, problem.order)
+    got = rows_likelihood(trie, problem.order, rows, problem.noise, gradient=True)
+    covariance = problem.kernel() + np.diag(problem.row_noise() / weight)
+    expected = oracle.nll(covariance, problem.y) + 0.5 * np.log(weight).sum()
+    np.testing.assert_allclose(got.nll, expected, **VALUE)
+    by_noise = oracle.nll_gradient(covariance, problem.y, np.diag(1 / weight))
+    np.testing.assert_allclose(got.gradient.by_noise, by_noise, **GRADIENT)

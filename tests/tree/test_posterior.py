@@ -5,10 +5,12 @@ from hypothesis import strategies as st
 
 import oracle
 from problems import make_problem, problems, take
-from tolerances import SINGLE, VALUE
+from tolerances import SINGLE, SUMMED, VALUE
 from triegp import sros
 from triegp.encoding import Codes, pack_codes
 from triegp.tree import build_trie, condition, insert, leave_one_out, predict
+from triegp.tree.posterior import condition_rows, log_evidence, run_variance
+from triegp.tree.rows import Rows
 
 
 def fit(problem, rows=slice(None), **options):
@@ -184,3 +186,100 @@ def test_bad_input_is_named():
         condition(posterior.trie, take(problem.codes, slice(0, 5)), problem.order, problem.y, 0.1)
     with pytest.raises(ValueError, match="y must have 8 entries, got 6"):
         insert(posterior, problem.new, problem.y)
+
+
+# Folded rows: several observations in one row.
+
+
+def folded(problem):
+    """Observations at the rows of a problem, and the same folded into its rows."""
+    rng = np.random.default_rng(problem.n)
+    source = np.repeat(np.arange(problem.n), 1 + rng.integers(0, 3, problem.n))
+    y, count = rng.standard_normal(source.size), rng.integers(1, 4, source.size).astype(float)
+    total = np.bincount(source, count)
+    mean = np.bincount(source, count * y) / total
+    scatter = np.bincount(source, count * np.square(y - mean[source]))
+    rows = Rows(mean, problem.known, total, copies=total, scatter=scatter)
+    return np.repeat(source, count.astype(int)), np.repeat(y, count.astype(int)), rows
+
+
+@given(problems)
+def test_folded_rows_are_their_observations(problem):
+    source, y, rows = folded(problem)
+    trie = build_trie(problem.codes, problem.order)
+    few = condition_rows(trie, problem.codes, problem.order, rows, problem.noise)
+    codes = take(problem.codes, source)
+    known = problem.known[source]
+    trie = build_trie(codes, problem.order)
+    many = condition(trie, codes, problem.order, y, problem.noise, known_noise=known)
+    for apart in (False, True):
+        got, expected = (predict(part, problem.new, apart=apart) for part in (few, many))
+        np.testing.assert_allclose(got.mean, expected.mean, **VALUE)
+        np.testing.assert_allclose(got.var, expected.var, **VALUE)
+    np.testing.assert_allclose(log_evidence(few), log_evidence(many), rtol=SUMMED, atol=SUMMED)
+    dense = problem.kernel(problem.bits[source]) + np.diag(problem.row_noise()[source])
+    np.testing.assert_allclose(-log_evidence(few), oracle.nll(dense, y), rtol=SUMMED, atol=SUMMED)
+    left = leave_one_out(few, whole=True)
+    for i in (0, problem.n - 1):
+        rest = source != i
+        mean, cov = oracle.posterior(
+            problem.kernel(problem.bits[source[rest]]),
+            problem.row_noise()[source[rest]],
+            problem.kernel(problem.bits[source[rest]], problem.bits[[i]]),
+            problem.kernel(problem.bits[[i]]),
+            y[rest],
+        )
+        np.testing.assert_allclose(left.mean[i], mean[0], **VALUE)
+        np.testing.assert_allclose(left.var[i], cov[0, 0], **VALUE)
+
+
+def parted(problem, bits, observed):
+    """Dense K (n, m) if a new row shares with the one row of its key what that shares with others.
+
+    observed: (n,) how many observations each row stands for; rows of several keep their run.
+    """
+    cross, among = problem.kernel(problem.bits, bits), problem.kernel()
+    np.fill_diagonal(among, 0.0)
+    same = (problem.bits[:, None] == bits[None]).all(axis=2)
+    for j in np.flatnonzero(same.sum(axis=0) == 1):
+        i = int(np.argmax(same[:, j]))
+        if observed[i] <= 1:
+            cross[i, j] = among[i].max()
+    return cross
+
+
+@given(problems, st.sampled_from(["plain", "weight", "copies"]))
+def test_a_new_observation_stands_apart_from_a_row_of_its_key(problem, kind):
+    """f = g + run at a row, and a new observation has a run of its own."""
+    weight, copies = problem.weight + 1, np.where(problem.weight > 1, 2.0, 1.0)
+    rows = {
+        "plain": Rows(problem.y),
+        "weight": Rows(problem.y, weight=weight),
+        "copies": Rows(problem.y, weight=weight, copies=copies),
+    }[kind]
+    observed = {"plain": np.ones(problem.n), "weight": weight, "copies": copies}[kind]
+    trie = build_trie(problem.codes, problem.order)
+    posterior = condition_rows(trie, problem.codes, problem.order, rows, problem.noise)
+    noise = problem.row_noise(known=False) / (1.0 if kind == "plain" else weight)
+    for codes, bits in ((problem.new, problem.new_bits), (problem.codes, problem.bits)):
+        cross = parted(problem, bits, observed)
+        mean, cov = oracle.posterior(
+            problem.kernel(), noise, cross, problem.kernel(bits), problem.y
+        )
+        got = predict(posterior, codes, apart=True)
+        np.testing.assert_allclose(got.mean, mean, **VALUE)
+        np.testing.assert_allclose(got.var, np.diag(cov), **VALUE)
+        prior = np.diag(problem.kernel(bits))
+        np.testing.assert_allclose(got.run, prior - cross.max(axis=0), **VALUE)
+        alone = predict(posterior, codes, var=False, apart=True)
+        np.testing.assert_array_equal(alone.mean, got.mean)
+        assert alone.var is alone.run is None
+
+
+@given(problems)
+def test_the_run_of_a_row_is_what_it_shares_with_no_other(problem):
+    among = problem.kernel()
+    prior = np.diag(among).copy()
+    np.fill_diagonal(among, 0.0)
+    expected = prior - among.max(axis=1)
+    np.testing.assert_allclose(run_variance(fit(problem)), expected, **VALUE)

@@ -164,8 +164,8 @@ class FittedForest:
             row, others = np.maximum(observations.index, 0), find_others(observations, column)
             runs, noise = np.minimum(runs, var)[row], noise[row]
             mean, var = add_others(mean[row], var[row], runs, noise, others)
-            used = observations.index >= 0
-            mean, var = np.where(used, mean, np.nan), np.where(used, var, np.nan)
+            unused = np.where(observations.index >= 0, 0.0, np.nan)
+            mean, var = mean + unused, var + unused
         return PredictiveDistribution(np.ones(1), mean[None], (var + noise)[None])
 
     @property

@@ -251,9 +251,9 @@ def find_rows(model: ForestModel, points: Points) -> Ints:
             query = sorted_keys(trie, select_codes(points.codes[t], some))
         at = model.forest.engine.locate(trie.links, model.keys[t], query.keys, query.row_idx)
         n_levels = trie.links.n_levels
-        ends = (at.leaves_at == n_levels) & (at.node < trie.n_rows)
-        alone = ends & (at.above < n_levels)
-        # Of rows that share a key, the search may return any; such rows have no run in this tree.
+        ends = at.leaves_at == n_levels
+        alone = ends & (at.node < trie.n_rows) & (at.above < n_levels)
+        # Rows that share a key have no run in this tree; whether the row is one of them comes last.
         row = np.where(ends, -1, -2)
         row[alone] = trie.row_idx[at.node[alone]]
         here = np.empty(some.size, np.int64)
@@ -262,9 +262,26 @@ def find_rows(model: ForestModel, points: Points) -> Ints:
         same = (here >= -1) & ((here == before) | (here == -1) | (before == -1))
         found[some] = np.where(same, np.maximum(here, before), -1)
         some = some[same]
+    found = _same_keys(model, points, found)
     each = model.rows.weight if model.rows.copies is None else model.rows.copies
     if each is not None:
         found = np.where((found >= 0) & (each[np.maximum(found, 0)] > 1.0), -1, found)
+    return found
+
+
+def _same_keys(model: ForestModel, points: Points, found: Ints) -> Ints:
+    """Rows found (k,) that have the key of their point in all trees; otherwise -1."""
+    found = found.copy()
+    for t, trie in enumerate(model.forest.tries):
+        some = np.flatnonzero(found >= 0)
+        if not some.size:
+            break
+        place = np.empty(trie.n_rows, np.int64)
+        place[trie.row_idx] = np.arange(trie.n_rows)
+        query = sorted_keys(trie, select_codes(points.codes[t], some))
+        at = some[query.row_idx]
+        differ = (query.keys != model.keys[t][place[found[at]]]).any(axis=1)
+        found[at[differ]] = -1
     return found
 
 

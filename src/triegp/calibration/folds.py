@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration.trend import Trend
+from triegp.calibration.trend import Trend, add_trend, choose_share, fit_line
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run, silent
 from triegp.tree.rows import Rows
@@ -64,6 +64,7 @@ def cross_fit(
     nothing = CrossFit(0, None)
     if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
         return nothing
+    run = replace(run, rng=run.rng.spawn(1)[0])  # what follows does not depend on the variants
     parts = np.array_split(run.rng.permutation(rows.n_rows), min(N_FOLDS, rows.n_rows // 2))
     watch = run.watch.within(TIME_SHARE * run.watch.left()) if run.watch.limited else run.watch
     found = []
@@ -87,11 +88,32 @@ def cross_fit(
         found.append((mean, var))
     best = int(np.argmin([_loss(rows.y.T - mean, var) for mean, var in found]))
     every, fresh = np.arange(rows.n_rows), np.ones(rows.n_rows, bool)
-    mean, var = found[best]
     # The best of several variants was chosen by these residuals, as Akaike's criterion counts.
-    var = var * (1.0 + 2.0 * len(variants) / rows.n_rows)
-    pairs = zip(rows.y.T, mean, var, strict=True)
-    return CrossFit(best, tuple(Residuals(every, m, v, y, rows.weight, fresh) for y, m, v in pairs))
+    paid = 1.0 + 2.0 * len(variants) / rows.n_rows
+    trends, residuals = [], []
+    for y, mean, var in zip(rows.y.T, *found[best], strict=True):
+        trend = _learn_trend(rows, y, mean, var, parts)
+        told = add_trend(trend, mean, None if trend is None else trend.left)
+        residuals.append(Residuals(every, told, var / paid, y, rows.weight, fresh))
+        trends.append(trend)
+    return CrossFit(best, tuple(residuals), tuple(trends))
+
+
+def _learn_trend(
+    rows: Rows, y: Floats, mean: Floats, var: Floats, parts: Sequence[npt.NDArray[np.intp]]
+) -> Trend | None:
+    """The trend of one target; None if it does not help. mean, var: of held-out rows, (n,)."""
+    X, weight = np.asarray(rows.features, np.float64), rows.weight
+    left = np.empty(y.size)
+    for part in parts:
+        rest = np.setdiff1d(np.arange(y.size), part)
+        slope, level = fit_line(X[rest], y[rest], None if weight is None else weight[rest])
+        left[part] = X[part] @ slope + level
+    share = choose_share(y, mean, left, var)
+    if share == 0.0:
+        return None
+    slope, level = fit_line(X, y, weight)
+    return Trend(share, X.min(axis=0), X.max(axis=0), slope, level, left)
 
 
 def _loss(error: Floats, var: Floats) -> float:

@@ -80,38 +80,42 @@ def learn_local(
     local : LocalNoise
         The mixture.
     logs : float64 (n,)
-        Its prediction at each row, without the row itself.
+        Prediction at each row by a mixture trained on the other half of the rows.
     """
     table = _table(X, mean, var, by_var)
-    square = np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE)
-    target = np.log(square)
-    centre = float(target.mean())
-    some = np.arange(y.size)
-    if y.size > MOST_ROWS:
-        some = np.sort(run.rng.choice(y.size, MOST_ROWS, replace=False))
+    target = np.log(np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE))
+    mixed = run.rng.permutation(y.size)
+    logs = np.empty(y.size)
+    for half, other in ((mixed[::2], mixed[1::2]), (mixed[1::2], mixed[::2])):
+        local = _train(table, target, np.sort(half[:MOST_ROWS]), run, by_var)
+        logs[other] = _ask(local, table[other])
+    return _train(table, target, np.sort(mixed[:MOST_ROWS]), run, by_var), logs
+
+
+def _train(
+    table: Floats, target: Floats, some: npt.NDArray[np.intp], run: Run, by_var: bool
+) -> LocalNoise:
+    """Train the mixture on some of the rows."""
+    centre = float(target[some].mean())
     encoder = BitEncoder(scaling=SETTINGS.scaling, precision=SETTINGS.precision).fit(table[some])
     rows = Rows((target[some] - centre)[:, None], X=table[some])
     quiet = replace(run, progress=silent, engine="cpu", left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
-    ensemble = trained.fitted.stand(apart=True)  # a row must not speak for its own place alone
-    local = LocalNoise(ensemble, encoder, centre, by_var)
-    logs = np.empty(y.size)
-    logs[some] = ensemble.leave_one_out(0).mean()
-    rest = np.ones(y.size, bool)
-    rest[some] = False
-    if rest.any():
-        points = ensemble.read(table[rest], var=False)
-        logs[rest] = ensemble.predict(points, 0, var=False, latent=True).mean()
-    return local, logs
+    # A row must not speak for its own place alone.
+    return LocalNoise(trained.fitted.stand(apart=True), encoder, centre, by_var)
+
+
+def _ask(local: LocalNoise, table: Floats) -> Floats:
+    points = local.ensemble.read(table, var=False)
+    return local.ensemble.predict(points, 0, var=False, latent=True).mean()
 
 
 def predict_local(
     local: LocalNoise, X: npt.NDArray[np.floating], mean: Floats, var: Floats
 ) -> Floats:
     """Logarithm of the squared standardised residual to expect at new rows, centred, (m,)."""
-    points = local.ensemble.read(_table(X, mean, var, local.by_var), var=False)
-    return local.ensemble.predict(points, 0, var=False, latent=True).mean()
+    return _ask(local, _table(X, mean, var, local.by_var))
 
 
 def _table(

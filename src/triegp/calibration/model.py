@@ -92,16 +92,17 @@ class CalibratedModel:
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
         """Predictive distribution at new rows; variances are 0 without `var`."""
-        raw = self.base.predict(points.base, column, var=var, latent=latent)
+        stage = self.stages[column]
+        raw = self.base.predict(points.base, column, var=var, latent=False)
         mean, total = self._mean(points, column, raw.mean()), raw.var()
-        if not var or latent:
-            total = np.zeros(mean.size) if not var else total
+        if not var:  # the mean of the same components, to the same bits
+            return _spread(stage, mean, np.zeros(mean.size), points.repeated)
+        total = self._factor(points, column, mean, total) * total
+        if latent:
+            total = self._error(points, column, total)
             found = PredictiveDistribution(np.ones(1), mean[None], total[None])
-            if not var:
-                return found
         else:
-            factor = self._factor(points, column, mean, total)
-            found = _spread(self.stages[column], mean, factor * total, points.repeated)
+            found = _spread(stage, mean, total, points.repeated)
         beyond = find_beyond(self.border, points.X, column)
         return widen(found, beyond, self._prior(column, latent=latent))
 
@@ -249,10 +250,20 @@ class CalibratedModel:
 
         own: variance of f under the joint distribution of the model.
         """
+        total = own + self.noise(column)
+        factor = self._factor(points, column, mean, total)
         if latent:
-            error = self.base.predict(points.base, column, var=True, latent=True).var()
+            error = self._error(points, column, factor * total)
             return np.sqrt(error / np.maximum(own, 1e-300))
-        return np.sqrt(self._factor(points, column, mean, own + self.noise(column)))
+        return np.sqrt(factor)
+
+    def _error(self, points: CalibratedPoints, column: int, total: Floats) -> Floats:
+        """Variance of the function, (m,): the model's, at most that of an observation.
+
+        total: calibrated variance of an observation, tails not included.
+        """
+        raw = self.base.predict(points.base, column, var=True, latent=True).var()
+        return np.minimum(raw, _moments(self.stages[column], points.repeated)[1] * total)
 
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
         """Factor of the predicted variance at new rows, (m,)."""

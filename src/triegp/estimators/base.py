@@ -24,6 +24,7 @@ from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.folds import MOST_ROWS, cross_fit
 from triegp.calibration.model import CalibratedModel, calibrate_repeats
 from triegp.calibration.stage import learn_stage
+from triegp.calibration.trend import Trend
 from triegp.checks import random_generator, refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
@@ -64,7 +65,7 @@ from triegp.files.state import (
     unpack_model,
     upgrade_header,
 )
-from triegp.models.interface import Trained, expand_residuals
+from triegp.models.interface import Residuals, Trained, expand_residuals
 from triegp.models.jobs import Stopwatch
 from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
@@ -430,13 +431,14 @@ class TreeGPRegressor(
         """
         began = time.monotonic()
         settings = self._settings()
-        folded = fold_rows(rows, self.weights)
+        mean, scale = location_and_scale(rows.y, rows.weight)
+        folded = fold_rows(rows, self.weights, scale)
         distinct = folded.rows
         encoders = self._encoders(distinct, settings)
         for encoder in encoders if feature_names is not None else ():
             encoder.feature_names_in_ = feature_names
-        counted = distinct if distinct.scatter is None else rows
-        mean, scale = location_and_scale(counted.y, counted.weight)
+        if distinct.scatter is None:  # otherwise it is in the units of all rows
+            mean, scale = location_and_scale(distinct.y, distinct.weight)
         kept = copy_rows(rows) if self.keep_rows else None
         observations = folded.observations((rows.y - mean) / scale)
         parameters = self.get_params(deep=False)
@@ -482,7 +484,8 @@ class TreeGPRegressor(
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
-        residuals, trends = None, ()
+        residuals: tuple[Residuals, ...] | None = None
+        trends: tuple[Trend | None, ...] = ()
         if variants:
             small = [few for _, few in variants]
             crossed = cross_fit(

@@ -130,12 +130,14 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
-    """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,)."""
+    """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,).
+
+    The scatter of folded rows is in standardised units already.
+    """
     known = None if rows.known_noise is None else rows.known_noise[:, None] / scale / scale
-    scatter = None if rows.scatter is None else rows.scatter / scale / scale
     with np.errstate(over="ignore"):  # targets far outside: checks see inf
         y = (rows.y - mean) / scale
-    return replace(rows, y=y, known_noise=known, scatter=scatter)
+    return replace(rows, y=y, known_noise=known)
 
 
 def _plain_numbers(array: npt.NDArray[Any]) -> Floats:

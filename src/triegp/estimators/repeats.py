@@ -66,7 +66,7 @@ class Folded:
         return Observations(self.index, y, self.weight, self.copies)
 
 
-def fold_rows(rows: Rows, reading: str) -> Folded:
+def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     """Fold rows with the same features and known noise, and read their weights.
 
     Parameters
@@ -76,26 +76,28 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
     reading : {"frequency", "precision"}
         "frequency": a weight c stands for c observations. "precision": for one observation whose
         noise variance is divided by c; weights are scaled to mean 1.
+    unit : float64 (k,), default=1.0
+        Deviation of each target, about. The scatter is in units of its square, which need not be
+        within the range of float64.
 
     Notes
     -----
-    Rows are sorted by features if any repeat, so that the result does not depend on their order. A
-    row of weight 2 equals a row that appears twice. O(n d) to find equal rows by their hashes,
-    O(n log n d) to sort them.
+    Rows are sorted by features if any repeat or there are weights, so that the result does not
+    depend on their order. A row of weight 2 equals a row that appears twice. O(n d) to find equal
+    rows by their hashes, O(n log n d) to sort them.
     """
     weight = rows.weight
     kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
     count = np.ones(kept.size) if weight is None else weight[kept]
     if reading == "precision":
         count = count / count.mean()
-    order, group = _group_equal(rows, kept)
-    if group is None and kept.size == rows.n_rows and (count == 1.0).all():
-        twins = _find_twins(replace(rows, weight=None))
+    weighted = kept.size < rows.n_rows or bool((count != 1.0).any())
+    order, group = _group_equal(rows, kept, always=weighted)
+    if group is None:
+        twins = _find_twins(replace(rows, weight=None), unit)
         if twins is None:
             return Folded(replace(rows, weight=None), None, None, False, 0)
         order, group = np.argsort(twins, kind="stable"), np.sort(twins)
-    elif group is None:
-        order, group = np.arange(kept.size), np.arange(kept.size)
     source, count = kept[order], count[order]
     n_distinct = int(group[-1]) + 1
     first = np.searchsorted(group, np.arange(n_distinct))
@@ -103,13 +105,14 @@ def fold_rows(rows: Rows, reading: str) -> Folded:
     number = np.bincount(group).astype(np.float64)
     y = rows.y[source]
     base = y[first]
-    apart = y - base[group]  # deviations keep their accuracy if the targets are large
+    # Deviations keep their accuracy if the targets are large. Halves do not overflow.
+    apart = (0.5 * y - 0.5 * base[group]) / np.multiply(0.5, unit)
     shift = _sum_groups(group, count[:, None] * apart) / total[:, None]
     left = apart - shift[group]
     scatter = _sum_groups(group, count[:, None] * left * left)
     copies = reading == "frequency" and not _differ(y, count, group, first)
     folded = rows.select(source[first])
-    folded = replace(folded, y=base + shift, weight=None)
+    folded = replace(folded, y=2.0 * (0.5 * base + shift * np.multiply(0.5, unit)), weight=None)
     index = np.full(rows.n_rows, -1, np.int64)
     index[source] = group
     n_copies = 0
@@ -149,12 +152,12 @@ def _differ(y: Floats, count: Floats, group: Ints, first: Ints) -> bool:
     return enough and n_differ >= LEAST_SHARE * repeats
 
 
-def _group_equal(rows: Rows, kept: Ints) -> tuple[Ints, Ints | None]:
+def _group_equal(rows: Rows, kept: Ints, *, always: bool) -> tuple[Ints, Ints | None]:
     """Order of the kept rows by features and known noise, and the group of each; None if distinct.
 
-    The order is a permutation of range(len(kept)).
+    The order is a permutation of range(len(kept)). always: sort and group distinct rows, too.
     """
-    if not _has_equal_rows(rows, kept):
+    if not always and not _has_equal_rows(rows, kept):
         return np.arange(kept.size), None
     columns = list(rows.features.T)
     if rows.known_noise is not None:
@@ -165,7 +168,7 @@ def _group_equal(rows: Rows, kept: Ints) -> tuple[Ints, Ints | None]:
     is_first[0] = True
     for column in columns:
         is_first[1:] |= column[order[1:]] != column[order[:-1]]
-    if is_first.all():  # two hashes agreed by chance
+    if is_first.all() and not always:  # two hashes agreed by chance
         return np.arange(kept.size), None
     return order, np.cumsum(is_first) - 1
 
@@ -184,18 +187,21 @@ def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
     return bool((hashes[1:] == hashes[:-1]).any())
 
 
-def _find_twins(rows: Rows) -> Ints | None:
+def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
     """Group of each row, if rows come in twins: nearer than chance allows, with the same target.
 
     Two rows are near if their distance, in standard deviations of the features, is a fiftieth of
     the distance between neighbours of a regular grid. None if few rows are near another, or if near
     rows do not agree in y far more often than rows that are next to each other otherwise. O(n d)
-    if a sample of cells of that size shows none; otherwise one search in a k-d tree.
+    if a sample of cells of that size shows none; otherwise one search in a k-d tree. unit: as for
+    `fold_rows`.
     """
     n_rows = rows.n_rows
     if n_rows < NEAR_ROWS or rows.known_noise is not None:
         return None
     X = np.asarray(rows.features, np.float64)
+    size = np.abs(X).max(axis=0)
+    X = X / np.where(size > 0, size, 1.0)  # squares of huge features must not overflow
     sd = X.std(axis=0)
     varies = sd > 0
     if not varies.any() or not np.isfinite(sd).all():
@@ -208,10 +214,10 @@ def _find_twins(rows: Rows) -> Ints | None:
     near = cKDTree(X).query_pairs(radius, output_type="ndarray")
     if len(near) < ENOUGH or len(near) > MOST_PAIRS * n_rows:
         return None
-    scale = rows.y.std(axis=0)
-    agree = AGREEMENT * np.where(scale > 0, scale, 1.0)
-    same = (np.abs(rows.y[near[:, 0]] - rows.y[near[:, 1]]) <= agree).all(axis=1)
-    usual = _usual_agreement(X, rows.y, agree)
+    y = 0.5 * rows.y  # differences of halves do not overflow
+    agree = np.broadcast_to(np.multiply(0.5 * AGREEMENT, unit), y.shape[1:])
+    same = (np.abs(y[near[:, 0]] - y[near[:, 1]]) <= agree).all(axis=1)
+    usual = _usual_agreement(X, y, agree)
     if same.mean() - usual <= MOST_AGREE * (1.0 - usual):
         return None
     links = csr_array((np.ones(int(same.sum())), near[same].T), (n_rows, n_rows))

@@ -109,6 +109,9 @@ class Ensemble:
             for posterior, own in zip(posteriors, points, strict=True)
         ]
         mean = np.stack([part.mean for part in parts])
+        average = mixed.weight @ mean
+        if not var and latent and self.averaged:
+            return PredictiveDistribution(np.ones(1), average[None], np.zeros((1, average.size)))
         if not var:
             return temper(mixed, mean, np.zeros_like(mean), latent=latent)
         total = np.stack([np.asarray(part.var) for part in parts])
@@ -117,7 +120,6 @@ class Ensemble:
             return temper(mixed, mean, total + noise[:, None])
         if not self.averaged:
             return temper(mixed, mean, total, latent=True)
-        average = mixed.weight @ mean
         if self.apart:
             total = total - np.stack([np.asarray(part.run) for part in parts])
         own = mixed.weight @ total
@@ -199,9 +201,8 @@ class Ensemble:
         noise = np.broadcast_to(left.noise, left.mean.shape)[:, row]
         others = find_others(observations, column)
         mean, var = add_others(left.mean[:, row], left.var[:, row], left.run[:, row], noise, others)
-        used = observations.index >= 0
-        mean, var = np.where(used, mean, np.nan), np.where(used, var + noise, np.nan)
-        return temper(self.calibrations[column], mean, var)
+        unused = np.where(observations.index >= 0, 0.0, np.nan)
+        return temper(self.calibrations[column], mean + unused, var + noise + unused)
 
     @property
     def quick_residuals(self) -> bool:

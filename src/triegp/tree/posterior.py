@@ -250,7 +250,7 @@ def _part(posterior: Posterior, located: Located) -> Located:
     ends = (located.leaves_at == trie.links.n_levels) & (located.node < trie.n_rows)
     if each is not None:
         row = trie.row_idx[np.minimum(located.node, trie.n_rows - 1)]
-        ends &= to_host(each)[row] <= 1.0
+        ends &= trie.engine.hold(each)[row] <= 1.0
     leaves_at = np.where(ends, located.above, located.leaves_at).astype(np.int32)
     return replace(located, leaves_at=leaves_at)
 

@@ -1,4 +1,4 @@
-"""A forest's tails, learnt from the residuals of rows left out."""
+"""Tails, learned from the residuals of rows left out."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,19 @@ from tolerances import (
     TAIL_OF_SOLVES,
     TAIL_QUANTILE,
     TAIL_SCALE,
+    VALUE,
 )
-from triegp.additive.conditioning import calibrate_forest
-from triegp.additive.tails import FACTORS, GAUSSIAN, UNSEEN, learn_tails, second_moment, spread_out
+from triegp.additive.conditioning import residuals_of
+from triegp.calibration.tails import (
+    FACTORS,
+    GAUSSIAN,
+    UNSEEN,
+    first_moment,
+    learn_tails,
+    log_densities,
+    second_moment,
+    spread_out,
+)
 
 
 def around_zero(tails):
@@ -93,7 +103,8 @@ def test_the_second_moment_is_the_mixtures_variance():
     mixture = spread_out(tails, np.array([2.0]), np.array([0.3]))
     assert mixture.var()[0] == pytest.approx(0.3 * second_moment(tails))
     assert mixture.mean()[0] == pytest.approx(2.0)
-    assert second_moment(GAUSSIAN) == 1
+    assert second_moment(GAUSSIAN) == first_moment(GAUSSIAN) == 1
+    assert first_moment(tails) == pytest.approx(np.average(FACTORS, weights=tails.weight))
 
 
 def test_weights_count_as_copies_in_the_tails():
@@ -115,21 +126,26 @@ def test_too_few_residuals_leave_the_tails_gaussian():
 
 
 def test_many_residuals_are_thinned_evenly(monkeypatch):
-    monkeypatch.setattr("triegp.additive.tails.CALIBRATION_ROWS", 500)
+    monkeypatch.setattr("triegp.calibration.tails.CALIBRATION_ROWS", 500)
     score = np.sort(np.random.default_rng(0).standard_normal(5000))  # its beginning is not like it
     found = around_zero(learn_tails(score)).quantile([0.05, 0.95])[0]
     np.testing.assert_allclose(found, ndtri([0.05, 0.95]), atol=TAIL_OF_FEW)
 
 
-def test_calibrating_uses_the_residuals_of_left_out_rows():
+def test_log_densities_are_those_of_the_mixture():
+    score = np.array([0.0, -0.3, 1e-3, 4.0, -60.0])
+    for tails in (GAUSSIAN, learn_tails(np.random.default_rng(0).standard_t(3, 400))):
+        mixture = spread_out(tails, np.zeros(5), np.ones(5))
+        np.testing.assert_allclose(log_densities(tails, score), mixture.log_prob(score), **VALUE)
+
+
+def test_a_forest_gives_the_residuals_of_left_out_rows():
     problem = make_problem(n=40, weighted=True)
-    found = problem.condition()
-    calibrated = calibrate_forest(found)
+    found, residuals = residuals_of(problem.condition(), np.zeros(40, bool))
     mean, var = dense_left_out(found, problem.X)
-    expected = learn_tails((problem.rows.y - mean) / np.sqrt(var), problem.rows.weight)
-    np.testing.assert_allclose(
-        around_zero(calibrated.tails).quantile([0.05, 0.95]),
-        around_zero(expected).quantile([0.05, 0.95]),
-        rtol=TAIL_OF_SOLVES,
-    )
-    assert calibrated.known_diagonal is not None
+    np.testing.assert_allclose(residuals.mean, mean, rtol=TAIL_OF_SOLVES, atol=TAIL_OF_SOLVES)
+    np.testing.assert_allclose(residuals.var, var + found.rows.noise, rtol=TAIL_OF_SOLVES)
+    np.testing.assert_array_equal(residuals.y, problem.rows.y)
+    np.testing.assert_array_equal(residuals.weight, problem.rows.weight)
+    assert not residuals.fresh.any()
+    assert found.known_diagonal is not None

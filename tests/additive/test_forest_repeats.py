@@ -1,0 +1,189 @@
+"""Repeated rows of a forest: folded observations, and new observations at training rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oracle
+from forest_problems import (
+    covariance_at,
+    make_problem,
+    mean_at,
+    own_kernel,
+    solve_tightly,
+    variance_at,
+)
+from tolerances import FITTED, SOLVED, VALUE
+from triegp.additive.fitted import FittedForest
+from triegp.additive.forest import build_forest
+from triegp.additive.gradient import forest_gradient, gradient_held
+from triegp.additive.model import find_rows, read_points, run_variances
+from triegp.additive.start import row_noise
+from triegp.additive.variance import stand_apart
+from triegp.engines import CpuEngine
+from triegp.models.repeats import Observations
+from triegp.tree.rows import Rows
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    solve_tightly(monkeypatch)
+
+
+def key_bits(found, X):
+    """Key bits of rows in every tree."""
+    pairs = zip(found.encoders, found.orders, strict=True)
+    return [oracle.unpack_bits(encoder.encode(X), order.key_bits) for encoder, order in pairs]
+
+
+def shared_with_others(found, X):
+    """Per tree and row, the covariance with the row that shares most with it, (T, n)."""
+    out = []
+    for encoder, order in zip(found.encoders, found.orders, strict=True):
+        among = own_kernel(replace(found, encoders=(encoder,), orders=(order,)), X, X)
+        np.fill_diagonal(among, 0.0)
+        out.append(among.max(axis=1))
+    return np.array(out)
+
+
+def rows_by_hand(found, X, new):
+    """The row that a new row coincides with in all trees, if that has a run; otherwise -1."""
+    same = np.ones((len(new), len(X)), bool)
+    alone = np.zeros(len(X), bool)
+    for a, b in zip(key_bits(found, new), key_bits(found, X), strict=True):
+        same &= (a[:, None] == b[None]).all(axis=2)
+        alone |= (b[:, None] == b[None]).all(axis=2).sum(axis=1) == 1
+    return np.array([next((i for i in np.flatnonzero(s) if alone[i]), -1) for s in same])
+
+
+@pytest.mark.parametrize("precision", [1, 2, 4])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_points_find_the_row_they_coincide_with(precision, seed):
+    problem = make_problem(n=25, n_trees=3, precision=precision, seed=seed)
+    found = problem.condition()
+    new = np.vstack([problem.X, problem.new, problem.new + 5.0])
+    points = read_points(found, new)
+    assert points.inner.size == 55
+    expected = rows_by_hand(found, problem.X, new[:55])
+    np.testing.assert_array_equal(find_rows(found, points), expected)
+    if precision == 4:
+        assert (expected[:25] >= 0).any()
+        assert (expected[25:] < 0).any()
+    # Rows of several observations are not found.
+    weight = np.where(np.arange(25) % 2, 3.0, 1.0)
+    several = replace(found, rows=replace(found.rows, weight=weight))
+    odd = (expected >= 0) & (expected % 2 == 1)
+    np.testing.assert_array_equal(find_rows(several, points), np.where(odd, -1, expected))
+    once = replace(found, rows=replace(found.rows, weight=weight, copies=np.ones(25)))
+    np.testing.assert_array_equal(find_rows(once, points), expected)
+
+
+def test_runs_are_what_a_row_shares_with_no_other():
+    problem = make_problem(n=40, n_trees=3, precision=3)
+    found = problem.condition()
+    prior = np.diag(own_kernel(found, problem.X, problem.X))
+    expected = prior - shared_with_others(found, problem.X).sum(axis=0)
+    np.testing.assert_allclose(run_variances(found), expected, **VALUE)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.usefixtures("tight")
+def test_a_new_observation_stands_apart_from_its_row(weighted):
+    problem = make_problem(n=40, n_trees=3, weighted=weighted, known=weighted)
+    if weighted:
+        problem = replace(problem, rows=replace(problem.rows, copies=np.ones(40)))
+    found = problem.condition()
+    new = np.vstack([problem.new[:5], problem.X[10:20], problem.new[:2] + 5.0])
+    points = read_points(found, new, sort=True)
+    apart = stand_apart(found, points)
+    rows = find_rows(found, points)
+    near = np.flatnonzero(rows >= 0)
+    assert near.size >= 5
+    np.testing.assert_array_equal(apart.points, near)
+    cross = own_kernel(found, problem.X, new[near])
+    cross[rows[near], np.arange(near.size)] = shared_with_others(found, problem.X).sum(axis=0)[
+        rows[near]
+    ]
+    mean, cov = oracle.posterior(
+        own_kernel(found, problem.X, problem.X),
+        found.variance,
+        cross,
+        own_kernel(found, new[near], new[near]),
+        found.rows.y,
+    )
+    np.testing.assert_allclose(apart.mean, mean, **SOLVED)
+    np.testing.assert_allclose(apart.var, np.diag(cov), **SOLVED)
+    np.testing.assert_allclose(apart.var - apart.extra, variance_at(found, new)[near], **SOLVED)
+    whole = FittedForest(found, (), 0, False)
+    told = whole.predict(points, 0, var=True, latent=True)
+    expected_mean, expected_var = mean_at(found, new), variance_at(found, new)
+    expected_mean[near], expected_var[near] = mean, np.diag(cov)
+    np.testing.assert_allclose(told.mean(), expected_mean, **SOLVED)
+    np.testing.assert_allclose(told.var(), expected_var, **SOLVED)
+    joint_mean, joint = whole.predict_covariance(points, 0, latent=True)
+    np.testing.assert_allclose(joint_mean, expected_mean, **SOLVED)
+    off = ~np.eye(len(new), dtype=bool)
+    np.testing.assert_allclose(joint[off], covariance_at(found, new)[off], **SOLVED)
+    np.testing.assert_allclose(np.diag(joint), expected_var, **SOLVED)
+    older = replace(whole, apart=False).predict(points, 0, var=True, latent=True)
+    np.testing.assert_array_equal(older.mean(), mean_at(found, new))
+
+
+def folded_problem(n=30):
+    """A problem with repeated measurements: unfolded and folded."""
+    problem = make_problem(n=n, n_trees=3)
+    rng = np.random.default_rng(5)
+    source = np.repeat(np.arange(n), 1 + rng.integers(0, 3, n))
+    y, total = rng.standard_normal(source.size), np.bincount(source).astype(float)
+    mean = np.bincount(source, y) / total
+    scatter = np.bincount(source, np.square(y - mean[source]))
+    few = replace(problem, rows=Rows(mean, weight=total, copies=total, scatter=scatter))
+    return few, replace(problem, X=problem.X[source], rows=Rows(y)), source
+
+
+@pytest.mark.usefixtures("tight")
+def test_folded_rows_are_their_observations():
+    few, many, _ = folded_problem()
+    one, two = few.condition(), many.condition()
+    assert one.noise == pytest.approx(two.noise, rel=FITTED)
+    np.testing.assert_allclose(mean_at(one, few.new), mean_at(two, few.new), **SOLVED)
+    np.testing.assert_allclose(variance_at(one, few.new), variance_at(two, few.new), **SOLVED)
+    evidence = [FittedForest(part, (), 0, False).log_evidence(0) for part in (one, two)]
+    assert evidence[0] == pytest.approx(evidence[1], rel=FITTED)
+    dense = own_kernel(two, many.X, many.X) + np.diag(two.variance)
+    assert evidence[0] == pytest.approx(-oracle.nll(dense, many.rows.y), rel=FITTED)
+
+
+@pytest.mark.usefixtures("tight")
+def test_an_observation_is_predicted_from_the_others_at_its_row():
+    few, many, source = folded_problem()
+    one, two = FittedForest(few.condition(), (), 0, False, False), many.condition()
+    seen = Observations(source, many.rows.y[:, None], None, False)
+    found = one.leave_one_out(0, seen)
+    dense = own_kernel(two, many.X, many.X)
+    mean, var = oracle.leave_one_out(dense, two.variance, many.rows.y)
+    np.testing.assert_allclose(found.mean(), mean, **SOLVED)
+    np.testing.assert_allclose(found.var(), var + two.new_noise, **SOLVED)
+
+
+def test_the_gradient_of_folded_rows_is_that_of_their_observations():
+    few, many, _ = folded_problem()
+    found = []
+    for problem in (few, many):
+        n = problem.rows.n_rows
+        forest = build_forest(problem.codes, problem.orders, CpuEngine())
+        noisy = row_noise(problem.rows, problem.orders, problem.parameters.noise)
+        dense = problem.kernel() + np.diag(noisy.variance)
+        probes = np.sqrt(n) * np.eye(n)
+        parts = (np.linalg.solve(dense, noisy.y[:, None]), probes, np.linalg.solve(dense, probes))
+        if problem is many:
+            found.append(forest_gradient(forest, problem.orders, *parts))
+        else:
+            more = noisy.weight, noisy.noise_offset
+            found.append(gradient_held(forest, problem.orders, *parts, *more))
+    one, two = found
+    np.testing.assert_allclose(one.noise, two.noise, **VALUE)
+    np.testing.assert_allclose(one.log_scale, two.log_scale, **VALUE)
+    for a, b in zip(one.phi, two.phi, strict=True):
+        np.testing.assert_allclose(a, b, **VALUE)

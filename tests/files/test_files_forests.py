@@ -1,0 +1,62 @@
+"""Files of forests with stages, local noise, copies, scatter and observations: the same bits."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from model_files import KNOWN, NEW, WEIGHT, X, Y, answers, through_file
+from triegp import ForestGPRegressor
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+
+
+def small(**options):
+    return ForestGPRegressor(**({"n_trees": 3, "max_iter": 2, "random_state": 0} | options))
+
+
+def fit_local():
+    draw = np.random.default_rng(3)
+    y = np.sin(5 * X[:, 0]) + np.where(X[:, 1] < 0.5, 0.02, 1.0) * draw.standard_normal(200)
+    model = small().fit(X, y)
+    assert model._stream.fitted[0].stages[0].local is not None
+    return model
+
+
+def fit_scatter():
+    model = small().fit(X, Y)  # its twins differ
+    assert model.forests_[0].model.rows.scatter is not None
+    return model
+
+
+def fit_copies():
+    model = small().fit(np.vstack([X[20:], X[20:60]]), np.append(Y[20:], Y[20:60]))
+    assert model._stream.observations.copies
+    assert model.forests_[0].model.rows.scatter is None
+    return model
+
+
+MODELS = {
+    "local noise": fit_local,
+    "scatter": fit_scatter,
+    "copies": fit_copies,
+    "weights of 0": lambda: small().fit(X, Y, WEIGHT, KNOWN),
+    "precision": lambda: small(weights="precision").fit(X, Y, WEIGHT),
+    "not calibrated": lambda: small(calibrated=False).fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_loaded_forest_says_the_same_to_the_last_bit(name, tmp_path):
+    model = MODELS[name]()
+    loaded = through_file(model, tmp_path / "m")
+    for other in (loaded, copy.deepcopy(model)):
+        for one, two in zip(answers(model), answers(other), strict=True):
+            np.testing.assert_array_equal(one, two, strict=True)
+        for one, two in zip(model.predict(X, True), other.predict(X, True), strict=True):
+            np.testing.assert_array_equal(one, two)
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "again").read_bytes()
+    more = [m.partial_fit(NEW[:3].clip(0.1, 0.9), Y[:3]) for m in (model, loaded)]
+    for one, two in zip(*map(answers, more), strict=True):
+        np.testing.assert_array_equal(one, two, strict=True)
