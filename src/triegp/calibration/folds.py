@@ -93,8 +93,8 @@ def cross_fit(
     trends, residuals = [], []
     for y, mean, var in zip(rows.y.T, *found[best], strict=True):
         trend = _learn_trend(rows, y, mean, var, parts)
-        told = add_trend(trend, mean, None if trend is None else trend.left)
-        residuals.append(Residuals(every, told, var / paid, y, rows.weight, fresh))
+        both = add_trend(trend, mean, None if trend is None else trend.left)
+        residuals.append(Residuals(every, both, var / paid, y, rows.weight, fresh))
         trends.append(trend)
     return CrossFit(best, tuple(residuals), tuple(trends))
 
