@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 FEWEST_ROWS = 400  # with fewer rows there is no local noise
 MOST_ROWS = 20_000  # rows that the mixture is trained on
-SMALLEST_SQUARE = 1e-2  # of a standardised residual: the logarithm of smaller ones says little
+SMALLEST_SQUARE = 1e-3  # of a standardised residual: the logarithm of smaller ones says little
 SETTINGS = replace(
     PRESETS["default"],
     n_members=8,
