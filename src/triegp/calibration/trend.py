@@ -50,11 +50,13 @@ def fit_line(X: Array, y: Floats, weight: Floats | None = None) -> tuple[Floats,
 
     Generalised cross-validation; O(n d min(n, d)).
     """
-    X = np.asarray(X, np.float64)
+    unit = np.abs(X).max(axis=0).astype(np.float64)
+    unit = np.where(unit > 0, unit, 1.0)  # squares of huge features must not overflow
+    X = np.asarray(X, np.float64) / unit
     count = np.ones(y.size) if weight is None else weight
     centre = np.average(X, axis=0, weights=count)
     size = np.sqrt(np.average(np.square(X - centre), axis=0, weights=count))
-    size = np.where((size > 0) & np.isfinite(size), size, np.inf)
+    size = np.where(size > 1e-12, size, np.inf)
     root = np.sqrt(count / count.mean())[:, None]
     level = float(np.average(y, weights=count))
     left, singular, right = np.linalg.svd(root * ((X - centre) / size), full_matrices=False)
@@ -68,7 +70,7 @@ def fit_line(X: Array, y: Floats, weight: Floats | None = None) -> tuple[Floats,
         if loss < best:
             best, found = loss, singular / (singular**2 + penalty) * target
     slope = (right.T @ found) / size
-    return slope, level - float(centre @ slope)
+    return slope / unit, level - float(centre @ slope)
 
 
 def choose_share(y: Floats, mean: Floats, line: Floats, var: Floats) -> float:
