@@ -167,7 +167,8 @@ class TreeGPRegressor(
         y : array-like (n_rows,) or (n_rows, n_targets)
             Finite numbers.
         sample_weight : array-like (n_rows,), optional
-            Non-negative; an integer weight equals repeating the row.
+            Non-negative. Their meaning is set by the parameter `weights`; by default, an integer
+            weight equals repeating the row.
         known_noise : array-like (n_rows,), optional
             Known noise variance of each row's target, in units of y squared.
 

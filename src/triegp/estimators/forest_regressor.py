@@ -54,7 +54,8 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         Bits per feature, as in `BitEncoder`.
     max_iter : int, default=40
         Optimiser steps on `train_rows` rows. If there are more rows, a quarter as many steps on up
-        to 4 `train_rows` rows follow. 0 learns only the scale.
+        to 4 `train_rows` rows follow. 0 learns only the scale. With fewer than 1,000 rows, a
+        quarter of the steps or none is taken if that predicts held-out rows better.
     train_rows : int, default=5000
         Number of random rows for the first stage of training. The model is always conditioned on
         all rows.
@@ -66,8 +67,9 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         Relative standard error of variances from samples, the same at each row; 2 / error^2 samples
         are drawn.
     calibrated : bool, default=True
-        Whether the tails of the predictive distribution are learned by leave-one-out; otherwise it
-        is Gaussian.
+        Whether noise by region, scale and tails of the predictive distribution are learned by
+        leave-one-out (`docs/training.md`), with fewer than 1,000 rows also the number of steps and
+        a linear trend. Otherwise the prediction is one Gaussian.
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
         Treatment of rows outside the training box, the range of each feature. "widen": the mean of
         the nearest row of the box; the deviation grows with the distance from the border, by
@@ -77,16 +79,16 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
         prediction of many or far rows outside warns.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
-        rows at the same features never differ, neither weights nor repeated rows are independent
-        observations. They then count as one observation each, of relative precision, and `fit`
-        warns. "precision": a weight c divides the noise variance of one observation by c; weights
-        are scaled to mean 1.
+        rows at the same features practically never differ, neither weights nor repeated rows are
+        independent observations. Each group then counts as one observation. Weights, scaled to
+        mean 1, only pull the mean, and `fit` warns. "precision": a weight c divides the noise
+        variance of one observation by c; weights are scaled to mean 1.
     time_budget : float, optional
-        Seconds for `fit`, from its beginning to the last solve; no limit by default. Time for the
-        solve on all rows and for the tails is reserved. If time is short, there are fewer training
-        rows and steps, the tails are learned from fewer rows, and the solve ends at a larger
-        residual. A ConvergenceWarning says what was left out. `fit` can take 20 % or 2 seconds
-        longer, and more if a few products with all rows do.
+        Seconds for `fit`, from its beginning to the calibration; no limit by default. Time for the
+        solve on all rows and for the calibration is reserved. If time is short, there are fewer
+        training rows and steps, the calibration learns from fewer rows, and the solve ends at a
+        larger residual. A ConvergenceWarning says what was left out. `fit` can take 20 % or 2
+        seconds longer, and more if a few products with all rows do.
     on_interrupt : {"raise", "keep"}, default="raise"
         Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
         "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
@@ -161,7 +163,7 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     rows of the stages and some tens on all rows. Means are O(T log n) per row. Leave-one-out is
     exact up to 2,000 rows; beyond, its variances have a relative standard error of 18 % (27 % from
     10,000 rows on, 41 % from 60,000). Variances from samples depend, within their error, on which
-    rows are predicted together. Tails apply to observations, not to the function (`latent=True`).
+    rows are predicted together. latent=True predicts the function, with its posterior variance.
     Each target has its own forest. Peak memory for 25,600 rows of 8 features was 380 MiB,
     prediction included.
     """

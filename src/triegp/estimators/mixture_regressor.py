@@ -30,7 +30,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Exact Gaussian-process regression with a mixture of binary tree kernels.
 
     Each member is a binary tree GP with its own bit order and weights, learned by maximum
-    likelihood. The prediction is the mixture of the members, a full distribution at each row.
+    likelihood. The mean is a weighted average of the members' means. Noise by region, scale and
+    tails around it are calibrated by leave-one-out (`docs/training.md`). The prediction is a full
+    distribution at each row. With the paper's presets it is the mixture of the members.
 
     Parameters
     ----------
@@ -76,22 +78,23 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         with the paper's presets.
     mixture : {"calibrated", "stacking", "softmax", "best"}, optional
         How members are mixed: "calibrated" by default, "softmax" with "paper-bte", "best" with
-        "paper-bt". "stacking": with the weights that maximise the leave-one-out density.
-        "calibrated": also shrinks the members' means towards their average, scales their variances
-        and adds an outlier component, all by leave-one-out. "softmax": with the softmax of -nll /
-        temperature, for the training nll per row. "best": only the member of lowest nll.
+        "paper-bt". "calibrated": the average of the members' means with the least squared
+        leave-one-out error, with noise by region, scale and tails learned from its residuals. The
+        others are plain mixtures of densities, without calibration. "stacking": with the weights
+        that maximise the leave-one-out density. "softmax": with the softmax of -nll / temperature,
+        for the training nll per row. "best": only the member of lowest nll.
     temperature : float, optional
         Temperature for mixture="softmax": 0.01 by default.
     multi_target : {"own", "shared"}, default="own"
         Whether each column of y trains its own orders and weights, or all share one set.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
-        rows at the same features never differ, neither weights nor repeated rows are independent
-        observations. They then count as one observation each, of relative precision, and `fit`
-        warns. "precision": a weight c divides the noise variance of one observation by c; weights
-        are scaled to mean 1.
+        rows at the same features practically never differ, neither weights nor repeated rows are
+        independent observations. Each group then counts as one observation. Weights, scaled to
+        mean 1, only pull the mean, and `fit` warns. "precision": a weight c divides the noise
+        variance of one observation by c; weights are scaled to mean 1.
     time_budget : float, optional
-        Seconds for `fit`, from its beginning to the mixture weights; no limit by default. If time
+        Seconds for `fit`, from its beginning to the calibration; no limit by default. If time
         is short, there are fewer candidates (a third of the time at most) and fewer members, which
         share the time for training. A ConvergenceWarning says what was left out. `fit` can take
         20 % or 2 seconds longer.
@@ -159,10 +162,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Paper, section 5. Training is O(n) per evaluation of the likelihood; see `docs/training.md`.
-    Predictions are for a new observation, noise included; latent=True predicts the function. With K
-    members, predicting m rows is O(K m) and leave-one-out is O(K n). `predict_distribution` has one
-    component per member and, if calibrated, a last one for outliers. `sample_y` draws each sample
-    exactly, from one member drawn by weight, in O(K (n + m) + m n_samples).
+    Predictions are for a new observation, noise included. latent=True predicts the function: its
+    deviation is the error of the mean. With K members, predicting m rows is O(K m) and
+    leave-one-out is O(K n). `predict_distribution` has at most 25 components per row, for the
+    tails, and one with latent=True; if not calibrated, one per member. `sample_y` draws each sample
+    from one member drawn by weight, and scales it to agree with `predict`, in O(K (n + m) + m
+    n_samples).
     """
 
     _by_var = True

@@ -184,7 +184,7 @@ class Predictor:
         Returns
         -------
         float64 (m, n_samples) or (m, n_targets, n_samples)
-            Each sample is one function, evaluated at all rows. Noise and outliers are drawn
+            Each sample is one function, evaluated at all rows. Noise and tail factors are drawn
             independently for each row.
         """
         data = self._read_new_rows(X)

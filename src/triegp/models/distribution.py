@@ -32,9 +32,10 @@ MAX_STEPS = 3_000  # the float64 range can be halved 2,100 times
 class PredictiveDistribution:
     """K Gaussians at each of m rows, independent of those at other rows.
 
-    Returned by `predict_distribution` of an estimator. `BinaryTreeGPRegressor` gives one component
-    per member and, if calibrated, a last one for outliers. `ForestGPRegressor` gives one component
-    per tail factor.
+    Returned by `predict_distribution` of an estimator. A calibrated model gives one component per
+    tail factor, at most 25, all with the same mean. If repeated measurements have tails of their
+    own, there are components for both, and weights differ between rows. With latent=True there is
+    one component. A mixture that is not calibrated gives one component per member.
 
     Attributes
     ----------
