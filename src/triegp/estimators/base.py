@@ -503,8 +503,12 @@ class TreeGPRegressor(
         residuals = residuals or trained.residuals
         repeats = observations is not None and not observations.copies
         if observations is not None and repeats:
+            divided = self.weights == "precision"
             residuals = tuple(
-                expand_residuals(part, observations, j) for j, part in enumerate(residuals)
+                expand_residuals(
+                    part, observations, j, trained.fitted.noise(j) if divided else None
+                )
+                for j, part in enumerate(residuals)
             )
         stages = []
         for column in range(rows.n_targets):

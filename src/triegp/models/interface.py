@@ -136,10 +136,13 @@ class Residuals:
     fresh: npt.NDArray[np.bool_]
 
 
-def expand_residuals(residuals: Residuals, observations: Observations, column: int) -> Residuals:
+def expand_residuals(
+    residuals: Residuals, observations: Observations, column: int, noise: float | None = None
+) -> Residuals:
     """Residuals of observations, several of which may share a row of the model.
 
-    All of them are predicted without any observation at their row.
+    All of them are predicted without any observation at their row. noise: if weights divide the
+    noise of an observation, that of weight 1; each observation then counts once.
     """
     place = np.full(int(observations.index.max()) + 1, -1, np.int64)
     place[residuals.rows] = np.arange(residuals.rows.size)
@@ -147,10 +150,13 @@ def expand_residuals(residuals: Residuals, observations: Observations, column: i
     at = place[observations.index[used]]
     used, at = used[at >= 0], at[at >= 0]
     weight = None if observations.weight is None else observations.weight[used]
+    var = residuals.var[at]
+    if noise is not None and weight is not None:
+        var, weight = var + noise * (1.0 / weight - 1.0), None
     return Residuals(
         residuals.rows[at],
         residuals.mean[at],
-        residuals.var[at],
+        var,
         observations.y[used, column],
         weight,
         residuals.fresh[at],
