@@ -24,7 +24,8 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-LEAST_SHARE = 0.01  # of repeats that must differ for all to be independent
+LEAST_SHARE = 0.001  # of repeats that must differ for all to be independent
+LEAST_TWINS = 0.01  # of the rows that must be near another, to look for twins
 ENOUGH = 10  # repeats that differ, or ENOUGH_SHARE of all repeats
 ENOUGH_SHARE = 0.2
 NEAR = 0.02  # of the typical distance between neighbours: nearer rows are candidates for twins
@@ -209,7 +210,7 @@ def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
     X = X[:, varies] / sd[varies]
     n_features = X.shape[1]
     radius = NEAR * float(n_rows) ** (-1.0 / n_features) * np.sqrt(n_features)
-    if _count_shared_cells(X, radius) < LEAST_SHARE * n_rows:
+    if _count_shared_cells(X, radius) < LEAST_TWINS * n_rows:
         return None
     near = cKDTree(X).query_pairs(radius, output_type="ndarray")
     if len(near) < ENOUGH or len(near) > MOST_PAIRS * n_rows:

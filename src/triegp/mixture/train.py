@@ -187,11 +187,13 @@ def weigh(members: tuple[Member, ...], rows: Rows, settings: Settings) -> Ensemb
     found = []
     for target in range(rows.n_targets):
         left = leave_out_members(members, target)
+        # Observations at one input are left out together: they count once.
+        count = rows.weight if rows.copies is None or rows.pulling else None
         y, var = members[0].posteriors[target].rows.y, left.var + left.noise
         if settings.mixture == "calibrated":
-            weight = average(left.mean, var, y, rows.weight)
+            weight = average(left.mean, var, y, count)
         else:
-            weight = stack(component_log_density(left.mean, var, y), rows.weight)
+            weight = stack(component_log_density(left.mean, var, y), count)
         found.append(Calibration(weight))
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)

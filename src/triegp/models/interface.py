@@ -141,18 +141,23 @@ def expand_residuals(
 ) -> Residuals:
     """Residuals of observations, several of which may share a row of the model.
 
-    All of them are predicted without any observation at their row. noise: if weights divide the
-    noise of an observation, that of weight 1; each observation then counts once.
+    All of them are predicted without any observation at their row. Together they count as one: what
+    is learned from them is how new inputs are predicted. noise: if weights divide the noise of an
+    observation, that of weight 1.
     """
     place = np.full(int(observations.index.max()) + 1, -1, np.int64)
     place[residuals.rows] = np.arange(residuals.rows.size)
     used = np.flatnonzero(observations.index >= 0)
     at = place[observations.index[used]]
     used, at = used[at >= 0], at[at >= 0]
-    weight = None if observations.weight is None else observations.weight[used]
-    var = residuals.var[at]
-    if noise is not None and weight is not None:
-        var, weight = var + noise * (1.0 / weight - 1.0), None
+    var, weight = residuals.var[at], np.ones(used.size)
+    if observations.weight is not None:
+        own = observations.weight[used]
+        if noise is None:
+            weight = own
+        else:
+            var = var + noise * (1.0 / own - 1.0)
+    weight = weight / np.bincount(at, weight)[at]
     return Residuals(
         residuals.rows[at],
         residuals.mean[at],
