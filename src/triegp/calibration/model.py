@@ -134,12 +134,11 @@ class CalibratedModel:
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation draws its own tail factor."""
         raw = self.base.predict(points.base, column, var=True, latent=False)
-        mean = raw.mean()
+        mean = self._mean(points, column, raw.mean())
         own = np.maximum(raw.var() - self.noise(column), 0.0)
         scale = self._scale(points, column, mean, own, latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
-        draws -= mean[:, None]
-        mean = self._mean(points, column, mean)
+        draws -= raw.mean()[:, None]
         draws *= scale
         if not latent:
             for tails, rows in _classes(self.stages[column], points.repeated):
@@ -205,7 +204,8 @@ class CalibratedModel:
             more = np.zeros(rows.n_rows)
             if stage.local is not None:
                 raw = self.base.predict(points.base, column, var=stage.local.by_var, latent=False)
-                more = predict_local(stage.local, rows.features, raw.mean(), raw.var())
+                mean = self._mean(points, column, raw.mean())
+                more = predict_local(stage.local, rows.features, mean, raw.var())
             trend = stage.trend
             if trend is not None:
                 added = line_at(trend, rows.features)
