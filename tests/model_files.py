@@ -28,11 +28,39 @@ def fit_named():
     return small().fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
 
 
-def fit_heteroscedastic():
-    """Noise that depends on place: a stage with local noise."""
+def heteroscedastic(n=500):
+    """Noise that depends on place, and enough rows for local noise."""
     draw = np.random.default_rng(3)
-    y = np.sin(5 * X[:, 0]) + np.where(X[:, 1] < 0.5, 0.02, 1.0) * draw.standard_normal(200)
-    return small().fit(X, y)
+    features = draw.random((n, 3))
+    noise = np.where(features[:, 1] < 0.5, 0.02, 1.0) * draw.standard_normal(n)
+    return features, np.sin(5 * features[:, 0]) + noise
+
+
+def fit_heteroscedastic():
+    """A stage with local noise."""
+    model = small().fit(*heteroscedastic())
+    assert stage_of(model).local is not None
+    return model
+
+
+def fit_repeats():
+    """The twins differ: repeated observations have a calibration of their own."""
+    model = small().fit(X, Y)
+    assert stage_of(model).repeats is not None
+    assert model._stream.fitted[0].inputs is not None
+    return model
+
+
+def fit_line():
+    """Few rows, for which a trend helps."""
+    model = small().fit(X[:60], X[:60] @ [1.0, 2.0, 3.0] + 0.1 * Y[:60])
+    assert stage_of(model).trend is not None
+    return model
+
+
+def stage_of(model):
+    """Calibration of the first target."""
+    return model._stream.fitted[0].stages[0]
 
 
 MODELS = {
@@ -56,9 +84,12 @@ MODELS = {
     "many bits": lambda: small(precision=[31, 30, 29]).fit(X, Y),
     "one bit": lambda: small(shift=False, precision=1, scaling="minmax").fit(X[:, :1], Y),
     "local noise": fit_heteroscedastic,
+    "repeats": fit_repeats,
+    "trend": fit_line,
+    "outside clipped": lambda: small(outside="clip").fit(X, Y),
     "precision": lambda: small(weights="precision").fit(X, Y, WEIGHT),
     "copies": lambda: small().fit(np.vstack([X[20:], X[40:80]]), np.append(Y[20:], Y[40:80])),
-    "one row": lambda: small(n_members=2).fit(X[:1], Y[:1]),
+    "one row": lambda: small(n_members=2, refit=False).fit(X[:1], Y[:1]),
     "no rows kept": lambda: small(keep_rows=False).fit(X, Y),
 }
 

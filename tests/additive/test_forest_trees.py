@@ -48,7 +48,9 @@ def test_one_tree_is_that_tree(weighted):
     far = np.vstack([problem.new, problem.new[:1] + 5.0])
     there = predict(alone, problem.encoders[0].encode(far))
     np.testing.assert_allclose(mean_at(found, far), there.mean, **SOLVED)
-    np.testing.assert_allclose(variance_at(found, far), there.var, **SOLVED)
+    np.testing.assert_allclose(variance_at(found, problem.new), there.var[:-1], **SOLVED)
+    # Outside the box an observation has the variance of y, 1, whatever the prior of the tree.
+    assert variance_at(found, far)[-1] == pytest.approx(max(1.0 - found.new_noise, 0.0))
     left = leave_one_out(alone, whole=True)
     mean, var = leave_out(found)
     np.testing.assert_allclose(mean, left.mean, **SOLVED)

@@ -1,13 +1,16 @@
-"""Cross-fitting: which variant predicts held-out rows best, and how optimistic leave-one-out is."""
+"""Cross-fitting: the variant that predicts held-out rows best, and its predictions of them."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from triegp.calibration.folds import MOST_OPTIMISM, MOST_ROWS, cross_fit
+from tolerances import VALUE
+from triegp.calibration import folds
+from triegp.calibration.folds import MOST_ROWS, CrossFit, cross_fit
+from triegp.calibration.trend import choose_share, fit_line, line_at
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.interface import Residuals, Trained
+from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -15,10 +18,9 @@ from triegp.tree.rows import Rows
 
 @dataclass(frozen=True)
 class Variant:
-    """Predicts y + new at held-out rows and y + old at rows left out, with this variance."""
+    """Predicts y + new at held-out rows, with this variance."""
 
     new: float
-    old: float = 1.0
     var: float = 1.0
 
 
@@ -46,17 +48,18 @@ class Trainer:
     def __call__(self, variant, rows, run):
         assert run.engine == "cpu"
         self.seen.append((variant, rows.X[:, -1].astype(int)))
-        every, var = np.arange(rows.n_rows), np.full(rows.n_rows, variant.var)
-        left = tuple(
-            Residuals(every, y + variant.old, var, y, None, np.zeros(every.size, bool))
-            for y in rows.y.T
-        )
-        return Trained(Fitted(variant), False, 1, left)
+        return Trained(Fitted(variant), False, 1)
 
 
 def make_rows(n=22, n_targets=1):
+    """Targets that are no line of the features; the model reads the first columns."""
     y = np.random.default_rng(0).standard_normal((n, n_targets))
     return Rows(y, X=np.column_stack([y, np.arange(n)]))
+
+
+@pytest.fixture
+def no_trend(monkeypatch):
+    monkeypatch.setattr(folds, "choose_share", lambda *args: 0.0)
 
 
 def run():
@@ -76,32 +79,74 @@ def test_every_variant_is_trained_on_all_but_one_part():
     assert one == two
 
 
-def test_the_best_variant_is_chosen_and_its_optimism_told():
+@pytest.mark.usefixtures("no_trend")
+def test_the_best_variant_is_chosen_and_its_predictions_told():
     variants = [Variant(3.0), Variant(1.5), Variant(2.0, var=4.0), Variant(1.6, var=2.25)]
-    found = cross_fit(Trainer(), variants, make_rows(n_targets=2), run())
+    rows = make_rows(n_targets=2)
+    found = cross_fit(Trainer(), variants, rows, run())
     # Twice the nll per row at the best common scale: log(var) + log(mean square / var).
     losses = [2 * np.log(v.new) + 2 * np.log(2 * v.new) for v in variants]
     assert found.best == int(np.argmin(losses)) == 1
-    assert found.optimism == pytest.approx((1.5**2, 3.0**2))
+    assert found.trends == (None, None)
+    for column, left in enumerate(found.residuals):
+        np.testing.assert_array_equal(left.rows, np.arange(22))
+        np.testing.assert_allclose(left.mean, rows.y[:, column] + 1.5 * (1 + column), **VALUE)
+        np.testing.assert_array_equal(left.y, rows.y[:, column])
+        np.testing.assert_allclose(left.var, 1.0 / (1 + 2 * 4 / 22), **VALUE)  # four variants
+        assert left.weight is None
+        assert left.fresh.all()
 
 
-@pytest.mark.parametrize(("new", "expected"), [(0.5, 1.0), (4.9, MOST_OPTIMISM), (100.0, 9.0)])
-def test_optimism_is_bounded(new, expected):
-    assert cross_fit(Trainer(), [Variant(new)], make_rows(), run()).optimism == (expected,)
-
-
+@pytest.mark.usefixtures("no_trend")
 def test_one_outlier_does_not_decide():
     rows = make_rows(20)
-    train = Trainer()
     wild = Rows(rows.y + 1e6 * (np.arange(20) == 3)[:, None], X=rows.X)
-    found = cross_fit(train, [Variant(1.0)], wild, run())
-    assert found.optimism == pytest.approx(((19 + 25) / 20,))
+    variants = [Variant(1.0, var=1.2), Variant(3.0)]
+    # Means of squares: 19 and the limit 25 times the variance, against 9 each and the limit.
+    assert cross_fit(Trainer(), variants, wild, run()).best == 0
+    assert cross_fit(Trainer(), variants[::-1], wild, run()).best == 1
+
+
+class Level(Fitted):
+    """Predicts 0."""
+
+    def predict(self, X, column, *, var, latent):
+        return PredictiveDistribution(np.ones(1), np.zeros((1, len(X))), np.ones((1, len(X))))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_line_has_a_trend_of_rows_that_it_has_not_seen(weighted):
+    rng = np.random.default_rng(0)
+    X, weight = rng.random((40, 2)), rng.integers(1, 4, 40).astype(float)
+    y = 3 * X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(40)
+    rows = Rows((y - y.mean())[:, None], weight=weight if weighted else None, X=X)
+    train = Trainer()
+
+    def level(variant, part, run):
+        train(variant, Rows(part.y, X=np.column_stack([part.X, part.y])), run)
+        return Trained(Level(variant), False, 1)
+
+    found = cross_fit(level, [Variant(0.0)], rows, run())
+    (trend,), (left,) = found.trends, found.residuals
+    mean, var, weight = np.zeros(40), np.ones(40), rows.weight
+    assert trend.share == choose_share(rows.y[:, 0], mean, trend.left, var) > 0.9
+    slope, at = fit_line(X, rows.y[:, 0], weight)
+    np.testing.assert_array_equal(trend.slope, slope)
+    assert trend.level == at
+    np.testing.assert_array_equal((trend.low, trend.high), (X.min(axis=0), X.max(axis=0)))
+    np.testing.assert_allclose(line_at(trend, X), X @ slope + at, **VALUE)
+    np.testing.assert_allclose(left.mean, trend.share * trend.left, **VALUE)
+    # Without a row its target does not matter.
+    other = Rows(rows.y + 5.0 * (np.arange(40) == 7)[:, None], weight=weight, X=X)
+    (again,) = cross_fit(level, [Variant(0.0)], other, run()).trends
+    assert again.left[7] == trend.left[7]
+    assert (again.left != trend.left).sum() >= 30
 
 
 @pytest.mark.parametrize("n", [1, 5, MOST_ROWS])
 def test_too_few_and_many_rows_are_not_cross_fitted(n):
     train = Trainer()
-    assert cross_fit(train, [Variant(1.0)], make_rows(n), run()) == (0, (1.0,))
+    assert cross_fit(train, [Variant(1.0)], make_rows(n), run()) == CrossFit(0, None)
     assert not train.seen
 
 
@@ -109,8 +154,9 @@ def test_a_clock_that_stops_ends_it():
     stopped = run()
     stopped.watch.halt()
     train = Trainer()
-    assert cross_fit(train, [Variant(5.0)], make_rows(), stopped) == (0, (1.0,))
-    assert not train.seen
+    assert cross_fit(train, [Variant(5.0)] * 3, make_rows(), stopped) == CrossFit(0, None)
+    assert len(train.seen) <= 1
+    assert stopped.left_out == ["cross-fitting"]
 
 
 def test_what_follows_draws_the_same_numbers():

@@ -13,10 +13,12 @@ from triegp.calibration.tails import Tails, first_moment, second_moment
 from triegp.tree.rows import Rows
 
 
-def heteroscedastic(n=160, seed=0):
+def heteroscedastic(n=440, seed=0):
+    """Enough rows for local noise, few enough for a trend."""
     rng = np.random.default_rng(seed)
     X = rng.random((n, 2))
-    return X, np.sin(5 * X[:, 0]) + np.where(X[:, 1] < 0.5, 0.02, 1.0) * rng.standard_normal(n)
+    noise = np.where(X[:, 1] < 0.5, 0.02, 1.0) * rng.standard_normal(n)
+    return X, np.sin(5 * X[:, 0]) + 4 * X[:, 1] + noise
 
 
 MODELS = {
@@ -30,30 +32,41 @@ def fitted(request):
     (found,) = MODELS[request.param].fit(*heteroscedastic())._stream.fitted
     assert isinstance(found, CalibratedModel)
     assert found.stages[0].local is not None
+    assert found.stages[0].trend is not None
     tails = Tails(np.array([0.8, 0.2]), np.array([0.7, 2.0]))  # samples of few factors
     return replace(found, stages=(replace(found.stages[0], tails=tails),))
 
 
-NEW = np.vstack([heteroscedastic(seed=1)[0][:12], heteroscedastic()[0][:4]])
+OLD = heteroscedastic()[0]
+NEW = np.vstack([heteroscedastic(seed=1)[0][:12].clip(OLD.min(axis=0), OLD.max(axis=0)), OLD[:4]])
+
+
+def with_line(stage, mean, line):
+    return mean + stage.trend.share * (line - mean)
 
 
 def test_an_observation_has_local_noise_and_tails(fitted):
     points, (stage,) = fitted.read(NEW, var=True), fitted.stages
     raw = fitted.base.predict(points.base, 0, var=True, latent=False)
-    logs = predict_local(stage.local, NEW, raw.mean(), raw.var())
+    mean = with_line(stage, raw.mean(), NEW @ stage.trend.slope + stage.trend.level)
+    logs = predict_local(stage.local, NEW, mean, raw.var())
     total = stage.scale * np.exp(stage.slope * logs) * raw.var()
     found = fitted.predict(points, 0, var=True, latent=False)
     np.testing.assert_array_equal(found.weights, stage.tails.weight)
-    np.testing.assert_allclose(found.means, np.tile(raw.mean(), (2, 1)), **VALUE)
+    np.testing.assert_allclose(found.means, np.tile(mean, (2, 1)), **VALUE)
     np.testing.assert_allclose(found.variances, np.outer(stage.tails.factor**2, total), **VALUE)
     alone = fitted.predict(points, 0, var=False, latent=False)
     np.testing.assert_array_equal(alone.mean(), found.mean())
     assert not alone.variances.any()
-    for var in (False, True):
-        latent = fitted.predict(points, 0, var=var, latent=True)
-        own = fitted.base.predict(points.base, 0, var=var, latent=True)
-        np.testing.assert_array_equal(latent.means, own.means)
-        np.testing.assert_array_equal(latent.variances, own.variances)
+    # The function is as uncertain as the model says, but not more so than an observation.
+    latent = fitted.predict(points, 0, var=True, latent=True)
+    own = fitted.base.predict(points.base, 0, var=True, latent=True).var()
+    np.testing.assert_allclose(latent.mean(), mean, **VALUE)
+    np.testing.assert_allclose(latent.var(), np.minimum(own, found.var()), **VALUE)
+    assert (own > found.var()).any()
+    alone = fitted.predict(points, 0, var=False, latent=True)
+    np.testing.assert_allclose(alone.mean(), mean, **VALUE)
+    assert not alone.variances.any()
 
 
 @pytest.mark.parametrize("latent", [False, True])
@@ -96,30 +109,36 @@ def test_leave_one_out_uses_what_was_learned_without_the_row(fitted):
     (stage,) = fitted.stages
     raw, found = fitted.base.leave_one_out(0), fitted.leave_one_out(0)
     total = stage.scale * np.exp(stage.slope * stage.logs) * raw.var()
-    np.testing.assert_allclose(found.mean(), raw.mean(), **VALUE)
+    np.testing.assert_allclose(
+        found.mean(), with_line(stage, raw.mean(), stage.trend.left), **VALUE
+    )
     np.testing.assert_allclose(found.var(), second_moment(stage.tails) * total, **VALUE)
 
 
 def test_rows_that_are_added_have_local_noise(fitted):
     X, y = heteroscedastic(6, seed=2)
-    X = np.clip(X, *np.quantile(heteroscedastic()[0], [0.0, 1.0], axis=0))
+    X = np.clip(X, OLD.min(axis=0), OLD.max(axis=0))
     grown = fitted.insert(Rows(y[:, None], X=X))
     (stage,), (before,) = grown.stages, fitted.stages
     points = fitted.base.read(X, var=True)
     raw = fitted.base.predict(points, 0, var=True, latent=False)
-    np.testing.assert_array_equal(stage.logs[:160], before.logs)
-    expected = predict_local(stage.local, X, raw.mean(), raw.var())
-    np.testing.assert_allclose(stage.logs[160:], expected, **VALUE)
-    assert (grown.n_rows, grown.n_observations, grown.n_targets) == (166, 166, 1)
-    assert grown.leave_one_out(0).mean().shape == (166,)
+    np.testing.assert_array_equal(stage.logs[:440], before.logs)
+    line = X @ stage.trend.slope + stage.trend.level
+    expected = predict_local(stage.local, X, with_line(stage, raw.mean(), line), raw.var())
+    np.testing.assert_allclose(stage.logs[440:], expected, **VALUE)
+    np.testing.assert_array_equal(stage.trend.left[:440], before.trend.left)
+    np.testing.assert_allclose(stage.trend.left[440:], line, **VALUE)
+    assert (grown.n_rows, grown.n_observations, grown.n_targets) == (446, 446, 1)
+    assert grown.leave_one_out(0).mean().shape == (446,)
     assert grown.log_evidence(0) == grown.base.log_evidence(0)
     np.testing.assert_array_equal(grown.observed(0)[0], grown.base.observed(0)[0])
     assert base_of(grown) is base_of(grown.base) is grown.base
 
 
-def test_residuals_are_those_of_the_model(fitted):
-    one, two = fitted.residuals(0), fitted.base.residuals(0)
-    np.testing.assert_array_equal(one.mean, two.mean)
+def test_residuals_are_those_of_the_model_with_its_trend(fitted):
+    one, two, (stage,) = fitted.residuals(0), fitted.base.residuals(0), fitted.stages
+    np.testing.assert_array_equal(one.mean, with_line(stage, two.mean, stage.trend.left[two.rows]))
+    np.testing.assert_array_equal(one.var, two.var)
     raw = fitted.base.leave_one_out(0)
-    np.testing.assert_allclose(one.mean, raw.mean(), **VALUE)
-    np.testing.assert_allclose(one.var, raw.var(), **VALUE)
+    np.testing.assert_allclose(two.mean, raw.mean(), **VALUE)
+    np.testing.assert_allclose(two.var, raw.var(), **VALUE)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tolerances import ROUNDING, STACKED
+from triegp.calibration.local import predict_local
 from triegp.calibration.stage import _scale, learn_stage
 from triegp.calibration.tails import GAUSSIAN, learn_tails, log_densities
 from triegp.models.interface import Residuals
@@ -11,8 +12,14 @@ from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 
 
-def run():
-    return Run(np.random.default_rng(0), 1, Stopwatch())
+def run(seed=0):
+    return Run(np.random.default_rng(seed), 1, Stopwatch())
+
+
+def select(left, some):
+    """Residuals of some rows, which keep their place in the model."""
+    parts = (left.rows, left.mean, left.var, left.y)
+    return Residuals(*(part[some] for part in parts), None, left.fresh[some])
 
 
 def residuals(n=80, factor=1.0, seed=0, weight=None, fresh=None):
@@ -25,19 +32,18 @@ def residuals(n=80, factor=1.0, seed=0, weight=None, fresh=None):
 
 
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("optimism", [1.0, 1.7])
-def test_the_scale_is_that_of_the_residuals(factor, optimism):
+def test_the_scale_is_that_of_the_residuals(factor):
     X, left = residuals(factor=factor)
-    stage = learn_stage(X, left, run(), by_var=True, optimism=optimism)
+    stage = learn_stage(X, left, run(), by_var=True)
     score = np.abs(left.y - left.mean) / np.sqrt(left.var)
     # Half of the residuals lie within the median of a Gaussian of this scale.
-    inside = score / np.sqrt(stage.scale / optimism) <= 0.6744897501960817 * (1 + ROUNDING)
+    inside = score / np.sqrt(stage.scale) <= 0.6744897501960817 * (1 + ROUNDING)
     assert inside.sum() == 40
-    assert 0.5 < stage.scale / optimism / factor**2 < 2.0
+    assert 0.5 < stage.scale / factor**2 < 2.0
     assert stage.local is None
     assert stage.slope == 0.0
     np.testing.assert_array_equal(stage.logs, np.zeros(80))
-    scaled = (left.y - left.mean) / np.sqrt(left.var * stage.scale / optimism)
+    scaled = (left.y - left.mean) / np.sqrt(left.var * stage.scale)
     np.testing.assert_allclose(stage.tails.weight, learn_tails(scaled).weight, atol=STACKED)
 
 
@@ -60,15 +66,14 @@ def test_weights_are_repetitions():
     rows = np.repeat(np.arange(51), count)
     copied = Residuals(rows, left.mean[rows], left.var[rows], left.y[rows], None, left.fresh[rows])
     few = learn_stage(X[:51], weighted, run(), by_var=True)
-    if rows.size < 100:
-        many = learn_stage(X, copied, run(), by_var=True)
-        assert few.scale == many.scale
+    many = learn_stage(X, copied, run(), by_var=True)
+    assert few.scale == many.scale
     assert few.scale == pytest.approx(
         _scale((left.y - left.mean)[rows] / left.var[rows] ** 0.5, None)
     )
 
 
-@pytest.mark.parametrize("n", [1, 2, 99, 150])
+@pytest.mark.parametrize("n", [1, 2, 99, 450])
 def test_residuals_of_zero_leave_the_scale_as_it_is(n):
     X, left = residuals(n)
     exact = Residuals(left.rows, left.mean, left.var, left.mean, None, left.fresh)
@@ -78,7 +83,7 @@ def test_residuals_of_zero_leave_the_scale_as_it_is(n):
         assert stage.tails is GAUSSIAN
 
 
-def noisy(n=400, seed=0):
+def noisy(n=600, seed=0):
     """Noise that depends on place, and is given as if it did not."""
     rng = np.random.default_rng(seed)
     X = rng.random((n, 2))
@@ -100,39 +105,39 @@ def test_noise_that_depends_on_place_is_found(by_var):
     # It is used because it pays.
     score = left.y / np.sqrt(factor)
     gained = log_densities(stage.tails, score) - 0.5 * np.log(factor)
-    plain = learn_stage(
-        X[:99],
-        Residuals(
-            *(part[:99] for part in (left.rows, left.mean, left.var, left.y)), None, left.fresh[:99]
-        ),
-        run(),
-        by_var=by_var,
-    )
+    plain = learn_stage(X[:399], select(left, np.arange(399)), run(), by_var=by_var)
     assert plain.local is None
     without = log_densities(plain.tails, left.y / np.sqrt(plain.scale)) - 0.5 * np.log(plain.scale)
     assert gained.sum() > without.sum() + 50
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the slope is chosen by leave-one-out of a mixture whose parameters saw the rows: new "
-    "rows lose 0.06 nats each at 400 rows, 0.015 at 1,000",
-)
-def test_noise_that_is_the_same_everywhere_stays_so():
-    X, left = residuals(400)
-    stage = learn_stage(X, left, run(), by_var=True)
-    assert stage.local is None
-    assert stage.slope == 0.0
-    assert not stage.logs.any()
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_that_is_the_same_everywhere_stays_so(seed):
+    """By chance local noise may gain 3 nats on 400 rows; new rows lose next to nothing by it."""
+    X, left = residuals(400, seed=seed)
+    stage = learn_stage(X, left, run(seed), by_var=True)
+    without = learn_stage(X[:399], select(left, np.arange(399)), run(seed), by_var=True)
+    assert without.local is None
+    new_X, new = residuals(4_000, seed=100 + seed)
+    logs = np.zeros(4_000)
+    if stage.local is None:
+        assert stage.slope == 0.0
+        assert not stage.logs.any()
+    else:
+        logs = predict_local(stage.local, new_X, new.mean, new.var)
+    score = (new.y - new.mean) / np.sqrt(new.var)
+
+    def density(stage, logs):
+        shift = np.log(stage.scale) + stage.slope * logs
+        return log_densities(stage.tails, score * np.exp(-0.5 * shift)) - 0.5 * shift
+
+    assert (density(stage, logs) - density(without, logs)).mean() > -0.01
 
 
 def test_rows_of_a_part_keep_their_place():
     X, left = noisy()
-    some = np.flatnonzero(np.arange(400) % 4 != 0)
-    part = Residuals(
-        some, *(a[some] for a in (left.mean, left.var, left.y)), None, left.fresh[some]
-    )
-    stage = learn_stage(X, part, run(), by_var=False)
-    assert stage.logs.shape == (400,)
+    some = np.flatnonzero(np.arange(600) % 4 != 0)
+    stage = learn_stage(X, select(left, some), run(), by_var=False)
+    assert stage.logs.shape == (600,)
     assert not stage.logs[::4].any()
     assert stage.logs[some].all()

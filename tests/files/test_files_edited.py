@@ -12,7 +12,10 @@ from triegp.files.container import VERSION
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* outside the training box:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def test_an_unknown_estimator(parts, tmp_path, estimator):
 
 def test_a_key_or_an_array_that_is_missing(parts, tmp_path):
     header, arrays = parts
-    for key in header:
+    for key in header.keys() - {"plan", "seeds"}:  # as before format version 3
         rest = {name: value for name, value in header.items() if name != key}
         refused(write_parts(tmp_path / "m", rest, arrays))
     member = header["ensembles"][0]["members"][0]
@@ -243,3 +246,99 @@ def test_lcp_of_keys_against_bit_strings(n_levels):
         edited = arrays | {"m.lcp": at(i, lcp[i] + 1)(arrays["m.lcp"].copy())}
         with pytest.raises(ValueError, match=r"m\.lcp"):
             check_sorted_rows(edited, "m", len(texts), n_levels)
+
+
+# Calibration, border, plan and seeds
+
+
+@pytest.fixture(scope="module")
+def calibrated():
+    """Header and arrays of a calibrated file whose twins have a calibration of their own."""
+    model = small().fit(X, Y2[:, 0])
+    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
+    header, arrays = pack_model(model._state(), model._format, False)
+    return named | header, arrays
+
+
+CALIBRATION_EDITS = {
+    "slope of the border < 0": ("ensemble.0.slope", lambda a: -np.abs(a) - 1.0),
+    "slope of the border too steep": ("ensemble.0.slope", lambda a: a + 1e40),
+    "slope of the border of another shape": ("ensemble.0.slope", lambda a: a[:, :1]),
+    "inputs not sorted": ("ensemble.0.inputs", lambda a: a[::-1].copy()),
+    "inputs of another type": ("ensemble.0.inputs", lambda a: a.astype(np.int64)),
+    "no inputs": ("ensemble.0.inputs", lambda a: a[:0]),
+    "tails that do not sum to 1": ("ensemble.0.stage.0.tails", lambda a: a * [[0.9], [1.0]]),
+    "tails of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[0.9], [1.0]]),
+    "factors of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[1.0], [1e9]]),
+    "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: a[1:]),
+    "large logarithms": ("ensemble.0.stage.0.logs", lambda a: a + 1e3),
+    "a box of the plan that is too small": ("plan.highest", lambda a: a - 10.0),
+    "a level for each row": ("plan.level", lambda a: np.zeros(200)),
+}
+
+
+def test_calibrated_parts_unchanged_are_a_model(calibrated, tmp_path):
+    assert {name for name, _ in CALIBRATION_EDITS.values()} <= calibrated[1].keys()
+    loaded = triegp.load(write_parts(tmp_path / "m", *calibrated))
+    assert loaded.predict(NEW).shape == (50,)
+
+
+@pytest.mark.parametrize("edit", CALIBRATION_EDITS.values(), ids=CALIBRATION_EDITS)
+def test_a_calibration_that_cannot_be(calibrated, tmp_path, edit):
+    header, arrays = calibrated
+    name, change = edit
+    path = write_parts(tmp_path / "m", header, arrays | {name: change(arrays[name])})
+    refused(path, "does not hold a complete model")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scale", 0.0),
+        ("scale", 1e30),
+        ("slope", -1.0),
+        ("slope", 11.0),
+        ("slope", float("nan")),
+        ("repeats", 0.0),
+        ("repeats", 1e-30),
+        ("repeats", "wide"),
+    ],
+)
+def test_a_stage_that_says_nonsense(calibrated, tmp_path, key, value):
+    header, arrays = copy.deepcopy(calibrated[0]), calibrated[1]
+    header["ensembles"][0]["stages"][0][key] = value
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"n_rows": 199},
+        {"n_fit": 0, "n_model": 0},
+        {"n_fit": 201},
+        {"n_calibrated": 201},
+        {"n_aside": -1},
+        {"n_aside": 200},
+        {"varied": []},
+        {"varied_at_fit": [True, True]},
+    ],
+    ids=str,
+)
+def test_a_plan_that_says_nonsense(calibrated, tmp_path, edit):
+    header, arrays = calibrated
+    header = header | {"plan": header["plan"] | edit}
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
+
+
+@pytest.mark.parametrize("seeds", [[], [[[1], [-2]]], [[[1]]], [3], [[[1], [2]], [[1], [2]]]])
+def test_seeds_that_are_none(calibrated, tmp_path, seeds):
+    header, arrays = calibrated
+    refused(write_parts(tmp_path / "m", header | {"seeds": seeds}, arrays))
+
+
+def test_a_file_without_plan_and_seeds_is_of_a_model_that_is_not_due(calibrated, tmp_path):
+    header, arrays = calibrated
+    rest = {name: value for name, value in header.items() if name not in ("plan", "seeds")}
+    loaded = triegp.load(write_parts(tmp_path / "m", rest, arrays))
+    whole = triegp.load(write_parts(tmp_path / "n", header, arrays))
+    np.testing.assert_array_equal(loaded.predict(NEW), whole.predict(NEW))

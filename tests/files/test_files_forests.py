@@ -5,10 +5,23 @@ import copy
 import numpy as np
 import pytest
 
-from model_files import KNOWN, NEW, WEIGHT, X, Y, answers, through_file
+from model_files import (
+    KNOWN,
+    NEW,
+    WEIGHT,
+    X,
+    Y,
+    answers,
+    heteroscedastic,
+    stage_of,
+    through_file,
+)
 from triegp import ForestGPRegressor
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* outside the training box:UserWarning"),
+]
 
 
 def small(**options):
@@ -16,16 +29,15 @@ def small(**options):
 
 
 def fit_local():
-    draw = np.random.default_rng(3)
-    y = np.sin(5 * X[:, 0]) + np.where(X[:, 1] < 0.5, 0.02, 1.0) * draw.standard_normal(200)
-    model = small().fit(X, y)
-    assert model._stream.fitted[0].stages[0].local is not None
+    model = small().fit(*heteroscedastic())
+    assert stage_of(model).local is not None
     return model
 
 
 def fit_scatter():
     model = small().fit(X, Y)  # its twins differ
     assert model.forests_[0].model.rows.scatter is not None
+    assert stage_of(model).repeats is not None
     return model
 
 
@@ -36,7 +48,14 @@ def fit_copies():
     return model
 
 
+def fit_line():
+    model = small().fit(X[:60], X[:60] @ [1.0, 2.0, 3.0] + 0.1 * Y[:60])
+    assert stage_of(model).trend is not None
+    return model
+
+
 MODELS = {
+    "trend": fit_line,
     "local noise": fit_local,
     "scatter": fit_scatter,
     "copies": fit_copies,

@@ -27,7 +27,10 @@ from model_files import (
 )
 from triegp.files.container import read_file
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* outside the training box:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -324,3 +324,115 @@ def test_softmax():
     assert weight[3] == 0
     assert weight.sum() == pytest.approx(1.0, abs=LAST_BIT)
     np.testing.assert_allclose(soften(nll[:3] - 1e4, 0.01), weight[:3], rtol=SUMMED)
+
+
+# Weights that differ from row to row
+
+
+def make_weighted(seed=0, n_members=4, n_rows=12):
+    """Some weights are 0 at some rows; no component is unused."""
+    rng = np.random.default_rng(seed)
+    shape = (n_members, n_rows)
+    weight = rng.exponential(size=shape) * (rng.random(shape) < 0.7)
+    weight[0] += 1e-3
+    return PredictiveDistribution(
+        weight / weight.sum(axis=0),
+        3 * rng.standard_normal(shape),
+        rng.uniform(0.01, 2.0, shape),
+    )
+
+
+def rows_of(mixture):
+    """A mixture for each row, of its own weights."""
+    return [
+        PredictiveDistribution(
+            mixture.weights[:, i], mixture.means[:, [i]], mixture.variances[:, [i]]
+        )
+        for i in range(mixture.n_rows)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_per_row_are_a_distribution_per_row(seed):
+    mixture = make_weighted(seed)
+    y = 3 * np.random.default_rng(seed).standard_normal(12)
+    parts = rows_of(mixture)
+    for name in ("mean", "var", "std"):
+        found = getattr(mixture, name)()
+        assert found.shape == (12,)
+        expected = np.concatenate([getattr(part, name)() for part in parts])
+        np.testing.assert_allclose(found, expected, **VALUE)
+    for name in ("log_prob", "pdf", "cdf"):
+        found = getattr(mixture, name)(y)
+        expected = [getattr(part, name)(v)[0] for part, v in zip(parts, y, strict=True)]
+        np.testing.assert_allclose(found, expected, **VALUE)
+        np.testing.assert_allclose(
+            getattr(mixture, name)(0.3), [getattr(part, name)(0.3)[0] for part in parts], **VALUE
+        )
+    found = mixture.quantile(LEVELS)
+    assert found.shape == (12, LEVELS.size)
+    np.testing.assert_allclose(found, np.vstack([p.quantile(LEVELS) for p in parts]), **VALUE)
+    np.testing.assert_array_equal(mixture.quantile(0.2), mixture.quantile([0.2])[:, 0])
+    np.testing.assert_allclose(
+        mixture.interval(0.8), np.vstack([p.interval(0.8) for p in parts]), **VALUE
+    )
+    for level, at in zip(LEVELS, found.T, strict=True):
+        below = np.sum(
+            mixture.weights * norm.cdf(at, mixture.means, np.sqrt(mixture.variances)), axis=0
+        )
+        np.testing.assert_allclose(below, level, atol=LEVEL_ERROR * min(level, 1 - level))
+
+
+def test_equal_weights_at_all_rows_are_weights_of_all_rows():
+    one = make_mixture()
+    two = replace(one, weights=np.tile(one.weights[:, None], (1, 30)))
+    y = np.linspace(-2, 2, 30)
+    for name in ("log_prob", "cdf"):
+        np.testing.assert_allclose(getattr(two, name)(y), getattr(one, name)(y), **VALUE)
+    np.testing.assert_allclose(two.var(), one.var(), **VALUE)
+    np.testing.assert_allclose(two.quantile(LEVELS), one.quantile(LEVELS), **VALUE)
+
+
+def test_samples_follow_the_weights_of_their_row():
+    mixture, n_samples = make_weighted(), 20_000
+    draws = mixture.sample(n_samples, random_state=0)
+    assert draws.shape == (12, n_samples)
+    np.testing.assert_array_equal(draws, mixture.sample(n_samples, random_state=0))
+    error = np.abs(draws.mean(axis=1) - mixture.mean()) / mixture.std()
+    assert error.max() < SAMPLED["max"] / np.sqrt(n_samples)
+    for level in (0.05, 0.5, 0.9):
+        share = (draws <= mixture.quantile(level)[:, None]).mean(axis=1)
+        spread = np.sqrt(level * (1 - level) / n_samples)
+        assert np.abs(share - level).max() < SAMPLED["max"] * spread
+
+
+def test_a_component_without_weight_at_a_row_is_never_drawn_there():
+    weights = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+    means = np.array([[0.0] * 3, [1e6] * 3])
+    draws = PredictiveDistribution(weights, means, np.ones((2, 3))).sample(500, random_state=0)
+    high = draws > 5e5
+    assert not high[0].any()
+    assert high[1].all()
+    assert 150 < high[2].sum() < 350
+
+
+def test_point_masses_with_weights_per_row():
+    weights = np.array([[0.3, 1.0], [0.7, 0.0]])
+    points = PredictiveDistribution(weights, np.array([[1.0, 1.0], [2.0, 9.0]]), np.zeros((2, 2)))
+    np.testing.assert_array_equal(points.quantile([0.2, 0.5]), [[1.0, 2.0], [1.0, 1.0]])
+    np.testing.assert_allclose(points.cdf(1.5), [0.3, 1.0], **VALUE)
+
+
+@pytest.mark.parametrize(
+    ("weights", "match"),
+    [
+        (np.full((2, 3), 0.4), "sum to 1, got 0.8"),
+        (np.array([[0.5, 0.5, 0.5], [0.5, 0.5, np.nan]]), "sum to 1, got nan"),
+        (np.full((2, 2), 0.5), r"\(K,\) or \(K, m\)"),
+        (np.full((3, 2), 0.5), r"\(K,\) or \(K, m\)"),
+        (np.full((2, 3, 1), 0.5), r"\(K,\) or \(K, m\)"),
+    ],
+)
+def test_weights_per_row_are_checked(weights, match):
+    with pytest.raises(ValueError, match=match):
+        PredictiveDistribution(weights, np.zeros((2, 3)), np.ones((2, 3)))

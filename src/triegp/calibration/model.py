@@ -134,12 +134,11 @@ class CalibratedModel:
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation draws its own tail factor."""
         raw = self.base.predict(points.base, column, var=True, latent=False)
-        mean = raw.mean()
+        mean = self._mean(points, column, raw.mean())
         own = np.maximum(raw.var() - self.noise(column), 0.0)
         scale = self._scale(points, column, mean, own, latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
-        draws -= mean[:, None]
-        mean = self._mean(points, column, mean)
+        draws -= raw.mean()[:, None]
         draws *= scale
         if not latent:
             for tails, rows in _classes(self.stages[column], points.repeated):
@@ -162,7 +161,7 @@ class CalibratedModel:
             logs, line = logs[row], None if line is None else line[row]
             repeated = find_others(observations, column).count > 0
         factor = _factors(stage, logs, repeated)
-        mean = add_trend(stage.trend, raw.mean(), line)
+        mean = _add_trend(stage, raw.mean(), line, repeated)
         return _spread(stage, mean, factor * raw.var(), repeated)
 
     @property
@@ -205,7 +204,8 @@ class CalibratedModel:
             more = np.zeros(rows.n_rows)
             if stage.local is not None:
                 raw = self.base.predict(points.base, column, var=stage.local.by_var, latent=False)
-                more = predict_local(stage.local, rows.features, raw.mean(), raw.var())
+                mean = self._mean(points, column, raw.mean())
+                more = predict_local(stage.local, rows.features, mean, raw.var())
             trend = stage.trend
             if trend is not None:
                 added = line_at(trend, rows.features)
@@ -236,8 +236,9 @@ class CalibratedModel:
 
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
         """Means of the model at new rows, averaged with the trend, (m,)."""
-        trend = self.stages[column].trend
-        return add_trend(trend, mean, None if trend is None else line_at(trend, points.X))
+        stage = self.stages[column]
+        line = None if stage.trend is None else line_at(stage.trend, points.X)
+        return _add_trend(stage, mean, line, points.repeated)
 
     def _prior(self, column: int, *, latent: bool) -> float:
         """Variance of rows that are unrelated to the data: that of y."""
@@ -304,6 +305,17 @@ def calibrate_repeats(
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
+
+
+def _add_trend(
+    stage: Stage, mean: Floats, line: Floats | None, repeated: npt.NDArray[np.bool_]
+) -> Floats:
+    """Means of the model averaged with the trend, (m,).
+
+    Where repeated observations have a calibration of their own, they are better guides than a line.
+    """
+    both = add_trend(stage.trend, mean, line)
+    return both if stage.repeats is None else np.where(repeated, mean, both)
 
 
 def _factors(stage: Stage, logs: Floats, repeated: npt.NDArray[np.bool_]) -> Floats:

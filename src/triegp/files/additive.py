@@ -16,7 +16,6 @@ from triegp.checks import one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
-    LARGEST_FACTOR,
     check_array,
     check_counts,
     check_index,
@@ -142,7 +141,7 @@ def _check_reach(model: ForestModel, scale: float) -> None:
         raise ValueError(f"variances must be less than {LARGEST:g}")
     with np.errstate(over="ignore", invalid="ignore"):
         sums = (np.delete(path, path.size // 2) for _, path in model.paths)  # there is no node 0
-        reach = LARGEST_FACTOR * np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
+        reach = np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
         if model.known_diagonal is not None:
             reach += np.abs(model.alpha / model.known_diagonal).max()
         overflows = not np.isfinite(reach * scale)
