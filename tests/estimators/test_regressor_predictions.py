@@ -57,7 +57,7 @@ def test_mean_deviation_and_covariance_match_dense_algebra(fitted, latent):
     model, X, y = fitted
     new = np.concatenate([new_rows(), X[:3]])
     members = dense_members(model, X, y, new)
-    *_, mean, cov = by_hand(model, members, latent)
+    *_, mean, cov = by_hand(model, members, new, latent)
     got_mean, got_cov = model.predict(new, return_cov=True, latent=latent)
     np.testing.assert_allclose(got_mean, mean, **VALUE)
     np.testing.assert_allclose(got_cov, cov, **VALUE)
@@ -87,7 +87,7 @@ def test_log_density_matches_the_mixture_by_hand(fitted):
     model, X, y = fitted
     new = new_rows()
     at = np.linspace(-10, 50, len(new))
-    hand = by_hand(model, dense_members(model, X, y, new))
+    hand = by_hand(model, dense_members(model, X, y, new), new)
     density = hand.weight @ norm.pdf(at, hand.means, np.sqrt(hand.variances))
     np.testing.assert_allclose(
         np.exp(model.log_density(new, at)), density, rtol=EXPONENTIATED, atol=1e-30
@@ -98,7 +98,7 @@ def test_log_density_matches_the_mixture_by_hand(fitted):
 def test_quantiles_invert_the_mixtures_own_distribution(fitted, latent):
     model, X, y = fitted
     new, levels = new_rows(4), (1e-4, 0.1, 0.5, 0.975)
-    hand = by_hand(model, dense_members(model, X, y, new), latent)
+    hand = by_hand(model, dense_members(model, X, y, new), new, latent)
     got = model.predict_quantiles(new, levels, latent=latent)
     assert got.shape == (4, 4)
     for i in range(4):
@@ -126,7 +126,7 @@ def test_an_interval_is_two_quantiles(fitted):
 
 def test_the_distribution_itself_has_the_predicted_moments(fitted):
     model, X, y = fitted
-    hand = by_hand(model, dense_members(model, X, y, new_rows()))
+    hand = by_hand(model, dense_members(model, X, y, new_rows()), new_rows())
     mixture = model.predict_distribution(new_rows())
     np.testing.assert_array_equal(mixture.weights, hand.weight)
     np.testing.assert_allclose(mixture.means, hand.means, **VALUE)
