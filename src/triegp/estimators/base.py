@@ -310,7 +310,7 @@ class TreeGPRegressor(
         waiting = sum(batch.n_rows for batch in self._stream.waiting)
         text = count_of(self._stream.n_rows, "row")
         text += f" and {waiting:,} waiting" if waiting else ""
-        n_targets = self.target_scale_.size
+        n_targets = self._stream.scale.size
         text += f", {n_targets} targets" if n_targets > 1 else ""
         targets = self._targets(self._stream)
         ratios = noise * n_targets if len(noise) == 1 else noise
