@@ -103,7 +103,7 @@ def _learn_trend(
     rows: Rows, y: Floats, mean: Floats, var: Floats, parts: Sequence[npt.NDArray[np.intp]]
 ) -> Trend | None:
     """The trend of one target; None if it does not help. mean, var: of held-out rows, (n,)."""
-    X, weight = np.asarray(rows.features, np.float64), rows.weight
+    X, weight = np.ascontiguousarray(rows.features, np.float64), rows.weight
     left = np.empty(y.size)
     for part in parts:
         rest = np.setdiff1d(np.arange(y.size), part)
