@@ -134,12 +134,11 @@ class CalibratedModel:
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation draws its own tail factor."""
         raw = self.base.predict(points.base, column, var=True, latent=False)
-        mean = raw.mean()
+        mean = self._mean(points, column, raw.mean())
         own = np.maximum(raw.var() - self.noise(column), 0.0)
         scale = self._scale(points, column, mean, own, latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
-        draws -= mean[:, None]
-        mean = self._mean(points, column, mean)
+        draws -= raw.mean()[:, None]
         draws *= scale
         if not latent:
             for tails, rows in _classes(self.stages[column], points.repeated):
@@ -163,6 +162,8 @@ class CalibratedModel:
             repeated = find_others(observations, column).count > 0
         factor = _factors(stage, logs, repeated)
         mean = add_trend(stage.trend, raw.mean(), line)
+        if stage.repeats is not None:
+            mean = np.where(repeated, raw.mean(), mean)
         return _spread(stage, mean, factor * raw.var(), repeated)
 
     @property
@@ -205,7 +206,8 @@ class CalibratedModel:
             more = np.zeros(rows.n_rows)
             if stage.local is not None:
                 raw = self.base.predict(points.base, column, var=stage.local.by_var, latent=False)
-                more = predict_local(stage.local, rows.features, raw.mean(), raw.var())
+                mean = self._mean(points, column, raw.mean())
+                more = predict_local(stage.local, rows.features, mean, raw.var())
             trend = stage.trend
             if trend is not None:
                 added = line_at(trend, rows.features)
@@ -235,9 +237,21 @@ class CalibratedModel:
         return replace(self, stages=tuple(stages))
 
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
-        """Means of the model at new rows, averaged with the trend, (m,)."""
-        trend = self.stages[column].trend
-        return add_trend(trend, mean, None if trend is None else line_at(trend, points.X))
+        """Means of the model at new rows, averaged with the trend, (m,).
+
+        The share of the trend was learned from new inputs. Observed inputs with a calibration of
+        their own have none, and neither have rows that are unrelated to the data.
+        """
+        stage = self.stages[column]
+        if stage.trend is None:
+            return mean
+        found = add_trend(stage.trend, mean, line_at(stage.trend, points.X))
+        if stage.repeats is not None:
+            found = np.where(points.repeated, mean, found)
+        beyond = find_beyond(self.border, points.X, column)
+        if beyond is not None and beyond.lines is None:
+            found[beyond.rows] = mean[beyond.rows]
+        return found
 
     def _prior(self, column: int, *, latent: bool) -> float:
         """Variance of rows that are unrelated to the data: that of y."""
