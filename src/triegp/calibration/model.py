@@ -59,6 +59,7 @@ class CalibratedModel:
         What happens beyond the training box; None if rows outside are those of the border.
     inputs : uint64 (n,) or None
         Sorted hashes of the training inputs, if repeated inputs have a calibration of their own.
+        If there are too few repeats for that, of the inputs with several observations.
     """
 
     base: Fitted
@@ -162,7 +163,7 @@ class CalibratedModel:
             repeated = find_others(observations, column).count > 0
         factor = _factors(stage, logs, repeated)
         mean = add_trend(stage.trend, raw.mean(), line)
-        if stage.repeats is not None:
+        if self.inputs is not None:
             mean = np.where(repeated, raw.mean(), mean)
         return _spread(stage, mean, factor * raw.var(), repeated)
 
@@ -239,15 +240,14 @@ class CalibratedModel:
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
         """Means of the model at new rows, averaged with the trend, (m,).
 
-        The share of the trend was learned from new inputs. Observed inputs with a calibration of
-        their own have none, and neither have rows that are unrelated to the data.
+        The share of the trend was learned from new inputs. Repeated inputs have no trend, and
+        neither have rows that are unrelated to the data.
         """
         stage = self.stages[column]
         if stage.trend is None:
             return mean
         found = add_trend(stage.trend, mean, line_at(stage.trend, points.X))
-        if stage.repeats is not None:
-            found = np.where(points.repeated, mean, found)
+        found = np.where(points.repeated, mean, found)
         beyond = find_beyond(self.border, points.X, column)
         if beyond is not None and beyond.lines is None:
             found[beyond.rows] = mean[beyond.rows]
@@ -311,7 +311,8 @@ def calibrate_repeats(
         )
     best = max(found, key=lambda pair: pair[0])[1]
     if all(stage.repeats is None for stage in best.stages):
-        return model
+        several = observations.index[find_others(observations, 0).count > 0]
+        return replace(model, inputs=np.sort(hash_inputs(X[np.unique(several)])))
     return replace(best, inputs=np.sort(hash_inputs(X)))
 
 
