@@ -19,7 +19,8 @@ from regressor_problems import (
 )
 from tolerances import DENSE, EXACT_QUANTILE, EXPONENTIATED, ROUNDING, VALUE
 from triegp import BinaryTreeGPRegressor
-from triegp.calibration.tails import Tails
+from triegp.calibration.tails import GAUSSIAN, Tails
+from triegp.calibration.trend import Trend
 from triegp.mixture import members as ensemble_members
 
 
@@ -202,3 +203,19 @@ def test_mean_only_prediction_does_no_work_for_variances(monkeypatch):
     assert not any(asked)
     model.predict(X, return_std=True)
     assert asked[-1]
+
+
+def test_samples_read_the_local_noise_at_the_mean_with_its_trend():
+    rng = np.random.default_rng(0)
+    X = rng.random((500, 1))
+    y = 4 * X[:, 0] + np.exp(4 * X[:, 0] - 4) * rng.standard_normal(500)
+    model = BinaryTreeGPRegressor(**QUICK).fit(X, y)
+    (found,) = model._stream.fitted
+    assert found.stages[0].local is not None  # it depends on the mean
+    trend = Trend(0.5, X.min(axis=0), X.max(axis=0), np.zeros(1), 4.0, np.zeros(500))
+    found = replace(found, stages=(replace(found.stages[0], trend=trend, tails=GAUSSIAN),))
+    points, n_samples = found.read(new_rows(6, n_features=1), var=True), 4000
+    told = found.predict(points, 0, var=True, latent=False)
+    draws = found.sample(points, 0, n_samples, np.random.default_rng(0), latent=False)
+    error = draws.var(axis=1) / told.var() - 1
+    np.testing.assert_array_less(np.abs(error), 5 * np.sqrt(2 / n_samples))

@@ -10,7 +10,6 @@ from triegp import BinaryTreeGPRegressor
 CONDITIONED = QUICK | {"refit": False}  # rows are added, nothing is fitted anew
 
 
-
 def box_first(n=60):
     """Rows of which the first ones span the box of all."""
     X, y = make_data(n)
