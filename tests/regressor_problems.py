@@ -94,12 +94,15 @@ def dense_loo(model, X, y):
     return out
 
 
-def by_hand(model, members, latent=False, target=0, column=0):
-    """The mixture of the members in the units of y, with its calibration."""
+def by_hand(model, members, new=None, latent=False, target=0, column=0):
+    """The mixture of the members at new rows in the units of y, with its calibration.
+
+    new: None for the rows of the model, each left out.
+    """
     fitted = model._inserted().fitted[target if column == 0 else 0]
     shift, unit = model.target_mean_[target], model.target_scale_[target]
     if isinstance(fitted, CalibratedModel):
-        found = _calibrate(fitted, members, latent, column)
+        found = _calibrate(fitted, members, new, latent, column)
     else:
         found = _temper(fitted.calibrations[column], members, latent)
     return Hand(
@@ -139,21 +142,48 @@ def _temper(mixed, members, latent):
     return Hand(weight, np.vstack([means, average]), np.vstack([variances, far]), mean, whole)
 
 
-def _calibrate(fitted, members, latent, column):
-    """Tails around the mean of the members; the function is one Gaussian."""
+def _calibrate(fitted, members, new, latent, column):
+    """Tails around the mean of the members and the trend; the function is one Gaussian."""
     stage, weight = fitted.stages[column], fitted.base.calibrations[column].weight
     assert stage.local is None
-    means = np.stack([part.mean for part in members])
-    mean, cov = _mix(weight, means, [part.cov for part in members])
-    if latent:
-        own = weight @ np.stack([np.diag(part.cov) - part.run for part in members])
-        spread = weight @ (means - mean) ** 2
-        error = np.maximum(own - spread, own / 3)
-        scale = np.sqrt(error / np.diag(cov))
-        return Hand(np.ones(1), mean[None], error[None], mean, cov * np.outer(scale, scale))
+    assert stage.repeats is None
     tails = stage.tails
+    means = np.stack([part.mean for part in members])
+    average, cov = _mix(weight, means, [part.cov for part in members])
+    mean = _trend(stage.trend, average, new)
+    beyond = _beyond(fitted.border, new, column, mean.size)
     total = stage.scale * (np.diag(cov) + weight @ [part.noise for part in members])
     variances = np.outer(tails.factor**2, total)
+    if latent:
+        own = weight @ np.stack([np.diag(part.cov) - part.run for part in members])
+        spread = weight @ (means - average) ** 2
+        error = np.maximum(own - spread, own / 3)
+        error = np.minimum(error, tails.weight @ variances)
+        scale = np.sqrt(error / np.diag(cov))
+        joint = cov * np.outer(scale, scale) + beyond
+        return Hand(np.ones(1), mean[None], (error + np.diag(beyond))[None], mean, joint)
     joint = (tails.weight @ tails.factor) ** 2 * stage.scale * cov
     np.fill_diagonal(joint, tails.weight @ variances)
-    return Hand(tails.weight, np.tile(mean, (tails.factor.size, 1)), variances, mean, joint)
+    variances = variances + np.diag(beyond)
+    means = np.tile(mean, (tails.factor.size, 1))
+    return Hand(tails.weight, means, variances, mean, joint + beyond)
+
+
+def _trend(trend, mean, new):
+    """Means of the mixture and of a line, which is level outside its box, averaged."""
+    if trend is None:
+        return mean
+    line = trend.left
+    if new is not None:
+        inside = np.minimum(np.maximum(new, trend.low), trend.high)
+        line = trend.level + np.sum(trend.slope * inside, axis=1)
+    return (1 - trend.share) * mean + trend.share * line
+
+
+def _beyond(border, new, column, n_rows):
+    """Covariance of lines of unknown slopes, one for each side of each feature."""
+    if new is None:
+        return np.zeros((n_rows, n_rows))
+    width = border.high - border.low
+    sides = np.maximum(border.low - new, 0) / width, np.maximum(new - border.high, 0) / width
+    return sum((side * border.slope[column] ** 2) @ side.T for side in sides)

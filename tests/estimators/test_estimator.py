@@ -119,6 +119,7 @@ class ConstantRegressor(TreeGPRegressor):
         n_steps=3,
         outside="clip",
         keep_rows=True,
+        refit="auto",
         multi_target="own",
         weights="frequency",
         time_budget=None,
@@ -131,6 +132,7 @@ class ConstantRegressor(TreeGPRegressor):
         self.n_steps = n_steps
         self.outside = outside
         self.keep_rows = keep_rows
+        self.refit = refit
         self.multi_target = multi_target
         self.weights = weights
         self.time_budget = time_budget
@@ -151,6 +153,9 @@ class ConstantRegressor(TreeGPRegressor):
 
     def _variants(self, settings):
         return []
+
+    def _shares(self, fitted, column):
+        raise NotImplementedError  # only calibration asks for them
 
     def _train(self, encoders, rows, settings, run):
         done = 0
@@ -287,6 +292,7 @@ def test_the_number_of_fits_and_what_ended_them():
         ({"n_steps": 0}, "n_steps"),
         ({"outside": "nowhere"}, "outside"),
         ({"keep_rows": 1}, "keep_rows"),
+        ({"refit": True}, "refit"),
         ({"multi_target": "all"}, "multi_target"),
         ({"weights": "many"}, "weights"),
         ({"n_jobs": 0}, "n_jobs"),

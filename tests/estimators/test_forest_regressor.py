@@ -44,6 +44,14 @@ def problem(n=120, seed=0):
     return X, 3.0 + 2.0 * np.sin(5 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
 
 
+def box_first(n):
+    """Rows of which the first ones span the box of all."""
+    X, y = problem(n)
+    border = np.unique(np.r_[X.argmin(axis=0), X.argmax(axis=0)])
+    order = np.r_[border, np.setdiff1d(np.arange(n), border)]
+    return X[order], y[order]
+
+
 @pytest.fixture(scope="module")
 def fitted():
     X, y = problem()
@@ -146,13 +154,13 @@ def test_leaving_one_out_is_a_fit_without_the_row(fitted):
     model = fitted.forests_[0].model
     dense = spread.forest_product(model.forest, np.eye(len(y)))
     scale, centre = fitted.target_scale_[0], fitted.target_mean_[0]
+    trend = fitted._stream.fitted[0].stages[0].trend
     for i in (0, 17, 60):
         rest = np.setdiff1d(np.arange(len(y)), i)
         A = dense[np.ix_(rest, rest)] + np.diag(model.variance[rest])
         weights = np.linalg.solve(A, dense[rest, i])
-        assert mean[i] == pytest.approx(
-            centre + scale * (weights @ model.rows.y[rest]), rel=USUAL_SOLVE
-        )
+        left = (1 - trend.share) * (weights @ model.rows.y[rest]) + trend.share * trend.left[i]
+        assert mean[i] == pytest.approx(centre + scale * left, rel=USUAL_SOLVE)
     assert fitted.loo_variance_error_ == 0
     density = fitted.loo_log_density()
     assert fitted.loo_score_ == pytest.approx(density.mean())
@@ -261,7 +269,7 @@ def test_a_budget_that_was_met_is_not_reported(monkeypatch):
 
 
 def test_rows_can_be_added():
-    X, y = problem(200)
+    X, y = box_first(200)
     model = ForestGPRegressor(**QUICK).fit(X[:150], y[:150])
     before = model.predict(X[150:])
     model.partial_fit(X[150:170], y[150:170]).partial_fit(X[170:], y[170:])
@@ -425,17 +433,20 @@ def test_degenerate_rows_are_fitted(case):
     assert (std > 0).all()
 
 
-def test_rows_outside_the_box_are_the_prior():
+def test_rows_outside_the_box_are_unrelated():
     X, y = problem()
     model = ForestGPRegressor(**QUICK, outside="unrelated").fit(X, y)
     mean, std = model.predict([[9.0, 9.0, 9.0]], return_std=True, latent=True)
     assert mean[0] == pytest.approx(y.mean())
-    prior = model.forests_[0].model.forest.prior_variance
-    assert std[0] == pytest.approx(model.target_scale_[0] * np.sqrt(prior))
+    noise = model.forests_[0].model.new_noise
+    assert std[0] == pytest.approx(y.std(ddof=1) * np.sqrt(1 - noise))
+    mean, std = model.predict([[9.0, 9.0, 9.0]], return_std=True)
+    assert mean[0] == pytest.approx(y.mean())
+    assert std[0] == pytest.approx(y.std(ddof=1))
 
 
 def test_questions_from_many_threads_agree():
-    X, y = problem()
+    X, y = box_first(120)
     model = ForestGPRegressor(**QUICK).fit(X[:100], y[:100])
     model.partial_fit(X[100:], y[100:])
     found = [None] * 4

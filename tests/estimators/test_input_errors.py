@@ -136,6 +136,7 @@ def test_location_and_scale_by_hand():
     assert 1e283 < scale < 1e285  # but stay within the range of standardised targets
 
 
+@pytest.mark.filterwarnings("ignore:5 of the observations are copies of others:UserWarning")
 def test_known_noise_of_zeros_is_no_known_noise(model):
     more, zeros = X[:5] + 0.0, np.zeros(N + 5)
     rows, y = np.r_[X, more], np.r_[Y, Y[:5]]

@@ -88,7 +88,7 @@ def test_a_feature_that_does_not_matter_adds_nothing(kind, settings):
     assert moved > 100 * y.std()
 
 
-@quickly
+@both
 def test_a_feature_adds_in_proportion_to_what_it_explains(kind, settings):
     rng = np.random.default_rng(0)
     X = rng.random((400, 2))

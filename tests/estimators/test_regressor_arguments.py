@@ -24,16 +24,16 @@ def test_rows_outside_the_box(recwarn):
     np.testing.assert_array_equal(clip.predict(beyond), clip.predict(border))
     np.testing.assert_array_equal(unrelated.predict(inside), clip.predict(inside))
     np.testing.assert_allclose(unrelated.predict(beyond), unrelated.target_mean_[0], rtol=HANDFUL)
-    _, cov = unrelated.predict(np.concatenate([beyond, inside]), return_cov=True)
-    (mixed,) = unrelated.ensembles_[0].calibrations
-    (stage,) = unrelated._stream.fitted[0].stages
-    prior = [
-        m.order.prior_variance + m.posteriors[0].new_noise for m in unrelated.ensembles_[0].members
-    ]
-    unit = unrelated.target_scale_[0] ** 2
-    var = stage.scale * (stage.tails.weight @ stage.tails.factor**2) * (mixed.weight @ prior)
-    np.testing.assert_allclose(np.diag(cov)[:2], unit * var, **VALUE)
-    assert np.isfinite(unrelated.sample_y(beyond, 3)).all()
+    assert unrelated._stream.fitted[0].stages[0].trend is not None  # which ends at the box
+    mean, std = unrelated.predict(beyond, return_std=True)
+    np.testing.assert_array_equal(mean, unrelated.predict(beyond))
+    np.testing.assert_allclose(std, y.std(ddof=1), **VALUE)
+    both, cov = unrelated.predict(np.concatenate([beyond, inside]), return_cov=True)
+    np.testing.assert_array_equal(both[:2], mean)
+    np.testing.assert_allclose(np.diag(cov)[:2], y.var(ddof=1), **VALUE)
+    assert not cov[:2, 2:].any()
+    draws = unrelated.sample_y(beyond, 4000, random_state=0)
+    assert (np.abs(draws.mean(axis=1) - y.mean()) < 5 * std / np.sqrt(4000)).all()
     np.testing.assert_array_equal(error.predict(inside), clip.predict(inside))
     for call in (error.predict, error.sample_y, error.predict_interval):
         with pytest.raises(ValueError, match="training box"):
@@ -137,6 +137,8 @@ BAD_PARAMETERS = [
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),
     ("keep_rows", "yes"),
+    ("refit", True),
+    ("refit", "never"),
     ("engine", "gpu"),
     ("engine", None),
     ("n_jobs", 0),

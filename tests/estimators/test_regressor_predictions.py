@@ -19,7 +19,8 @@ from regressor_problems import (
 )
 from tolerances import DENSE, EXACT_QUANTILE, EXPONENTIATED, ROUNDING, VALUE
 from triegp import BinaryTreeGPRegressor
-from triegp.calibration.tails import Tails
+from triegp.calibration.tails import GAUSSIAN, Tails
+from triegp.calibration.trend import Trend
 from triegp.mixture import members as ensemble_members
 
 
@@ -57,7 +58,7 @@ def test_mean_deviation_and_covariance_match_dense_algebra(fitted, latent):
     model, X, y = fitted
     new = np.concatenate([new_rows(), X[:3]])
     members = dense_members(model, X, y, new)
-    *_, mean, cov = by_hand(model, members, latent)
+    *_, mean, cov = by_hand(model, members, new, latent)
     got_mean, got_cov = model.predict(new, return_cov=True, latent=latent)
     np.testing.assert_allclose(got_mean, mean, **VALUE)
     np.testing.assert_allclose(got_cov, cov, **VALUE)
@@ -87,7 +88,7 @@ def test_log_density_matches_the_mixture_by_hand(fitted):
     model, X, y = fitted
     new = new_rows()
     at = np.linspace(-10, 50, len(new))
-    hand = by_hand(model, dense_members(model, X, y, new))
+    hand = by_hand(model, dense_members(model, X, y, new), new)
     density = hand.weight @ norm.pdf(at, hand.means, np.sqrt(hand.variances))
     np.testing.assert_allclose(
         np.exp(model.log_density(new, at)), density, rtol=EXPONENTIATED, atol=1e-30
@@ -98,7 +99,7 @@ def test_log_density_matches_the_mixture_by_hand(fitted):
 def test_quantiles_invert_the_mixtures_own_distribution(fitted, latent):
     model, X, y = fitted
     new, levels = new_rows(4), (1e-4, 0.1, 0.5, 0.975)
-    hand = by_hand(model, dense_members(model, X, y, new), latent)
+    hand = by_hand(model, dense_members(model, X, y, new), new, latent)
     got = model.predict_quantiles(new, levels, latent=latent)
     assert got.shape == (4, 4)
     for i in range(4):
@@ -126,7 +127,7 @@ def test_an_interval_is_two_quantiles(fitted):
 
 def test_the_distribution_itself_has_the_predicted_moments(fitted):
     model, X, y = fitted
-    hand = by_hand(model, dense_members(model, X, y, new_rows()))
+    hand = by_hand(model, dense_members(model, X, y, new_rows()), new_rows())
     mixture = model.predict_distribution(new_rows())
     np.testing.assert_array_equal(mixture.weights, hand.weight)
     np.testing.assert_allclose(mixture.means, hand.means, **VALUE)
@@ -202,3 +203,19 @@ def test_mean_only_prediction_does_no_work_for_variances(monkeypatch):
     assert not any(asked)
     model.predict(X, return_std=True)
     assert asked[-1]
+
+
+def test_samples_read_the_local_noise_at_the_mean_with_its_trend():
+    rng = np.random.default_rng(0)
+    X = rng.random((500, 1))
+    y = 4 * X[:, 0] + np.exp(4 * X[:, 0] - 4) * rng.standard_normal(500)
+    model = BinaryTreeGPRegressor(**QUICK).fit(X, y)
+    (found,) = model._stream.fitted
+    assert found.stages[0].local is not None  # it depends on the mean
+    trend = Trend(0.5, X.min(axis=0), X.max(axis=0), np.zeros(1), 4.0, np.zeros(500))
+    found = replace(found, stages=(replace(found.stages[0], trend=trend, tails=GAUSSIAN),))
+    points, n_samples = found.read(new_rows(6, n_features=1), var=True), 4000
+    told = found.predict(points, 0, var=True, latent=False)
+    draws = found.sample(points, 0, n_samples, np.random.default_rng(0), latent=False)
+    error = draws.var(axis=1) / told.var() - 1
+    np.testing.assert_array_less(np.abs(error), 5 * np.sqrt(2 / n_samples))

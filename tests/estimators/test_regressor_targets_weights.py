@@ -124,6 +124,6 @@ def test_known_noise_is_dense_and_in_units_of_y_squared():
     X, y = make_data()
     known = np.random.default_rng(1).exponential(size=40)
     model = BinaryTreeGPRegressor(**QUICK).fit(X, y, known_noise=known)
-    *_, mean, cov = by_hand(model, dense_members(model, X, y, new_rows(), known))
+    *_, mean, cov = by_hand(model, dense_members(model, X, y, new_rows(), known), new_rows())
     np.testing.assert_allclose(model.predict(new_rows()), mean, **VALUE)
     np.testing.assert_allclose(model.predict(new_rows(), return_cov=True)[1], cov, **VALUE)

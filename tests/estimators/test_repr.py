@@ -1,6 +1,7 @@
 """What fitted estimators print, odd ones included: numbers that mean something."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def test_targets_of_deviation_1_are_not_constant(model):
     y = (Y - Y.mean()) / np.std(Y, ddof=1)
     text = described(model.fit(X, y))
     assert re.match(r"40 rows, .*, noise \S+ of the variance$", text)
-    model.target_scale_ = np.ones(1)  # as it is if no rounding error is left
+    # As it is if no rounding error is left.
+    model._stream = replace(model._stream, scale=np.ones(1))
     assert described(model) == text
 
 

@@ -208,6 +208,7 @@ def test_shallow_copies_go_their_own_ways(model):
     assert twin.rows_.y.shape == (58, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 def test_many_threads_may_ask_at_once(model):
     X, y = make_data(8, seed=1)
     for k in range(10):

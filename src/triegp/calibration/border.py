@@ -114,7 +114,7 @@ def learn_slopes(
     low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
     width = 0.5 * high - 0.5 * low
     varies = width > 0
-    unit = (0.5 * X.astype(np.float64) - 0.5 * low) / np.where(varies, width, 1.0)
+    unit = (0.5 * np.ascontiguousarray(X, np.float64) - 0.5 * low) / np.where(varies, width, 1.0)
     mean = np.average(unit, axis=0, weights=weight)
     sd = np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weight))
     least = min(LEAST_SHARE, LEAST_OF_EQUAL / share.size)

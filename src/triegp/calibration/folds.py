@@ -46,6 +46,8 @@ def cross_fit(
     variants: Sequence[Variant],
     rows: Rows,
     run: Run,
+    *,
+    trend: bool = True,
 ) -> CrossFit:
     """Train every variant on three quarters of the rows, four times, and predict the rest.
 
@@ -60,6 +62,9 @@ def cross_fit(
     run : Run
         Random numbers, threads and clock. If a time budget is set, two fifths of it are for this.
         If that does not suffice, the first variant is chosen and there are no residuals.
+    trend : bool, default=True
+        Whether there may be a trend. Where measurements repeat, it would be of no use: they say
+        what the mean is at their input.
     """
     nothing = CrossFit(0, None)
     if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
@@ -92,10 +97,10 @@ def cross_fit(
     paid = 1.0 + 2.0 * len(variants) / rows.n_rows
     trends, residuals = [], []
     for y, mean, var in zip(rows.y.T, *found[best], strict=True):
-        trend = _learn_trend(rows, y, mean, var, parts)
-        both = add_trend(trend, mean, None if trend is None else trend.left)
+        line = _learn_trend(rows, y, mean, var, parts) if trend else None
+        both = add_trend(line, mean, None if line is None else line.left)
         residuals.append(Residuals(every, both, var / paid, y, rows.weight, fresh))
-        trends.append(trend)
+        trends.append(line)
     return CrossFit(best, tuple(residuals), tuple(trends))
 
 
@@ -103,7 +108,7 @@ def _learn_trend(
     rows: Rows, y: Floats, mean: Floats, var: Floats, parts: Sequence[npt.NDArray[np.intp]]
 ) -> Trend | None:
     """The trend of one target; None if it does not help. mean, var: of held-out rows, (n,)."""
-    X, weight = np.asarray(rows.features, np.float64), rows.weight
+    X, weight = np.ascontiguousarray(rows.features, np.float64), rows.weight
     left = np.empty(y.size)
     for part in parts:
         rest = np.setdiff1d(np.arange(y.size), part)

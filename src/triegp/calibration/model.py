@@ -161,7 +161,7 @@ class CalibratedModel:
             logs, line = logs[row], None if line is None else line[row]
             repeated = find_others(observations, column).count > 0
         factor = _factors(stage, logs, repeated)
-        mean = _add_trend(stage, raw.mean(), line, repeated)
+        mean = add_trend(stage.trend, raw.mean(), line)
         return _spread(stage, mean, factor * raw.var(), repeated)
 
     @property
@@ -235,10 +235,18 @@ class CalibratedModel:
         return replace(self, stages=tuple(stages))
 
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
-        """Means of the model at new rows, averaged with the trend, (m,)."""
-        stage = self.stages[column]
-        line = None if stage.trend is None else line_at(stage.trend, points.X)
-        return _add_trend(stage, mean, line, points.repeated)
+        """Means of the model at new rows, averaged with the trend, (m,).
+
+        Rows that are unrelated to the data have no trend.
+        """
+        trend = self.stages[column].trend
+        if trend is None:
+            return mean
+        found = add_trend(trend, mean, line_at(trend, points.X))
+        beyond = find_beyond(self.border, points.X, column)
+        if beyond is not None and beyond.lines is None:
+            found[beyond.rows] = mean[beyond.rows]
+        return found
 
     def _prior(self, column: int, *, latent: bool) -> float:
         """Variance of rows that are unrelated to the data: that of y."""
@@ -305,17 +313,6 @@ def calibrate_repeats(
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
-
-
-def _add_trend(
-    stage: Stage, mean: Floats, line: Floats | None, repeated: npt.NDArray[np.bool_]
-) -> Floats:
-    """Means of the model averaged with the trend, (m,).
-
-    Where repeated observations have a calibration of their own, they are better guides than a line.
-    """
-    both = add_trend(stage.trend, mean, line)
-    return both if stage.repeats is None else np.where(repeated, mean, both)
 
 
 def _factors(stage: Stage, logs: Floats, repeated: npt.NDArray[np.bool_]) -> Floats:

@@ -52,7 +52,7 @@ def fit_line(X: Array, y: Floats, weight: Floats | None = None) -> tuple[Floats,
     """
     unit = np.abs(X).max(axis=0).astype(np.float64)
     unit = np.where(unit > 0, unit, 1.0)  # squares of huge features must not overflow
-    X = np.asarray(X, np.float64) / unit
+    X = np.ascontiguousarray(X, np.float64) / unit  # sums depend on the layout
     count = np.ones(y.size) if weight is None else weight
     centre = np.average(X, axis=0, weights=count)
     size = np.sqrt(np.average(np.square(X - centre), axis=0, weights=count))
@@ -85,8 +85,8 @@ def choose_share(y: Floats, mean: Floats, line: Floats, var: Floats) -> float:
 
 def line_at(trend: Trend, X: Array) -> Floats:
     """The line at new rows, (m,)."""
-    inside = np.clip(np.asarray(X, np.float64), trend.low, trend.high)
-    return np.asarray(inside @ trend.slope + trend.level)
+    inside = np.clip(np.ascontiguousarray(X, np.float64), trend.low, trend.high)
+    return np.asarray((inside * trend.slope).sum(axis=1) + trend.level)
 
 
 def add_trend(trend: Trend | None, mean: Floats, line: Floats | None) -> Floats:

@@ -311,7 +311,7 @@ class TreeGPRegressor(
         waiting = sum(batch.n_rows for batch in self._stream.waiting)
         text = count_of(self._stream.n_rows, "row")
         text += f" and {waiting:,} waiting" if waiting else ""
-        n_targets = self.target_scale_.size
+        n_targets = self._stream.scale.size
         text += f", {n_targets} targets" if n_targets > 1 else ""
         targets = self._targets(self._stream)
         ratios = noise * n_targets if len(noise) == 1 else noise
@@ -485,12 +485,17 @@ class TreeGPRegressor(
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
+        repeats = observations is not None and not observations.copies and observations.repeat
         residuals: tuple[Residuals, ...] | None = None
         trends: tuple[Trend | None, ...] = ()
         if variants:
             small = [few for _, few in variants]
             crossed = cross_fit(
-                lambda few, some, own: self._train(encoders, some, few, own), small, rows, run
+                lambda few, some, own: self._train(encoders, some, few, own),
+                small,
+                rows,
+                run,
+                trend=not repeats,
             )
             settings, residuals = variants[crossed.best][0], crossed.residuals
             trends = crossed.trends
@@ -501,8 +506,7 @@ class TreeGPRegressor(
         if trained.residuals is None:
             return trained
         residuals = residuals or trained.residuals
-        repeats = observations is not None and not observations.copies
-        if observations is not None and repeats:
+        if observations is not None and not observations.copies:
             divided = self.weights == "precision"
             residuals = tuple(
                 expand_residuals(

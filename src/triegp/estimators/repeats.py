@@ -200,7 +200,7 @@ def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
     n_rows = rows.n_rows
     if n_rows < NEAR_ROWS or rows.known_noise is not None:
         return None
-    X = np.asarray(rows.features, np.float64)
+    X = np.ascontiguousarray(rows.features, np.float64)
     size = np.abs(X).max(axis=0)
     X = X / np.where(size > 0, size, 1.0)  # squares of huge features must not overflow
     sd = X.std(axis=0)

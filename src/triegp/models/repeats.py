@@ -43,6 +43,12 @@ class Observations:
     copies: bool
 
     @property
+    def repeat(self) -> bool:
+        """Whether two observations share a row."""
+        used = self.index[self.index >= 0]
+        return bool(np.bincount(used).max() > 1)
+
+    @property
     def n_rows(self) -> int:
         """Number of observations, n."""
         return int(self.index.size)
