@@ -292,6 +292,7 @@ def test_a_model_solved_on_the_card_lives_on_the_host(monkeypatch):
 
 
 @pytest.mark.card
+@pytest.mark.filterwarnings("ignore:.*copies of others")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_fit_on_a_card_is_one_on_the_cpu(weighted):
     rng = np.random.default_rng(0)

@@ -179,6 +179,7 @@ def _scale(score: Floats, weight: Floats | None) -> float:
     order = np.argsort(size)
     count = np.ones(size.size) if weight is None else weight
     total = np.cumsum(count[order])
-    median = float(size[order[np.searchsorted(total, 0.5 * total[-1])]])
+    half = (0.5 - 1e-9) * total[-1]  # a tie does not hang on rounding errors of fractional weights
+    median = float(size[order[np.searchsorted(total, half)]])
     square = (median / 0.6744897501960817) ** 2
     return square if square > 1e-12 else 1.0
