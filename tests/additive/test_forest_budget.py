@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from triegp.additive.tails import GAUSSIAN
 
 from forest_problems import make_problem
 from triegp import ForestGPRegressor
@@ -22,6 +21,7 @@ from triegp.additive.budget import (
     tails_seconds,
 )
 from triegp.additive.conditioning import Limits, condition_forest
+from triegp.additive.fitted import FittedForest
 from triegp.additive.forest import build_forest
 from triegp.additive.model import rank_for
 from triegp.additive.preconditioner import make_preconditioner
@@ -136,9 +136,14 @@ def fit(n=3000, **options):
 def test_without_time_there_is_a_model_and_one_warning_says_what_is_missing():
     model, said = fit(time_budget=1e-6)
     assert len(said) == 1
-    for part in ("150 of 400 training rows", "4 of 4 training steps", "1600 rows", "the tails"):
+    for part in (
+        "150 of 400 training rows",
+        "4 of 4 training steps",
+        "1600 rows",
+        "the calibration",
+    ):
         assert part in said[0]
-    assert model.forests_[0].model.tails is GAUSSIAN
+    assert isinstance(model._stream.fitted[0], FittedForest)
     assert model.stopped_early_
 
 
@@ -152,7 +157,7 @@ def test_a_budget_that_is_not_used_changes_no_bit():
         np.testing.assert_array_equal(a, b)
 
 
-def test_ctrl_c_in_the_last_solve_lets_it_finish_and_shortens_the_tails(monkeypatch):
+def test_ctrl_c_in_the_last_solve_lets_it_finish_and_shortens_the_calibration(monkeypatch):
     real = training.condition_forest
 
     def pressed(data, parameters, settings, seed, engine, solver=None, limits=None):
@@ -166,7 +171,7 @@ def test_ctrl_c_in_the_last_solve_lets_it_finish_and_shortens_the_tails(monkeypa
     assert model.forests_[0].model.residual < 1e-4
     assert len(said) == 1
     assert "Ctrl-C" in said[0]
-    assert "rows for the tails" in said[0]
+    assert "rows for the calibration" in said[0]
     assert model.forests_[0].n_steps == 5
 
 
@@ -178,7 +183,15 @@ def test_progress_moves_in_every_stage(monkeypatch):
 
     monkeypatch.setattr("triegp.estimators.base.progress_bars", lambda verbose: note)
     fit()
-    assert list(seen) == ["steps", "more steps", "preconditioner", "solve", "leave-one-out", "fits"]
+    assert list(seen) == [
+        "steps",
+        "more steps",
+        "preconditioner",
+        "solve",
+        "leave-one-out",
+        "fits",
+        "calibration",
+    ]
     for shares in seen.values():
         assert shares == sorted(shares)
         assert shares[-1] == 1.0

@@ -49,7 +49,7 @@ def fit_copies():
 
 
 def fit_line():
-    model = small().fit(X[:60], X[:60] @ [1.0, 2.0, 3.0] + 0.1 * Y[:60])
+    model = small().fit(X[20:80], X[20:80] @ [1.0, 2.0, 3.0] + 0.1 * Y[20:80])
     assert stage_of(model).trend is not None
     return model
 
