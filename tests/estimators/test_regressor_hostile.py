@@ -17,7 +17,7 @@ from tolerances import (
     SAME_X_DEVIATION,
     SAME_X_MEAN,
 )
-from triegp import BinaryTreeGPRegressor
+from triegp import BinaryTreeGPRegressor, ForestGPRegressor
 
 QUICK = {"n_members": 3, "n_candidates": 3, "max_iter": 20, "random_state": 0}
 KINDS = {
@@ -109,7 +109,20 @@ def test_targets_all_equal_are_predicted(kind, value):
     model = BinaryTreeGPRegressor(**kind).fit(X, y)
     mean, std = check_all_finite(model, X, y)
     np.testing.assert_allclose(mean, value, rtol=ROUNDING)
-    assert std.max() < 1.1
+    size = abs(value) or 1.0
+    assert std.max() < 1.1 * size / np.sqrt(62)  # the rule of succession
+    if model.mixture in (None, "calibrated") and not (model.preset or "").startswith("paper"):
+        assert std.min() > 0.9 * size / np.sqrt(62)
+
+
+@pytest.mark.parametrize("estimator", [BinaryTreeGPRegressor, ForestGPRegressor])
+def test_one_row_says_little(estimator):
+    """Its deviation is in units of y, and of the size of y."""
+    for unit in (1e-3, 1.0, 1e6):
+        model = estimator(random_state=0).fit([[0.5]], [5.0 * unit])
+        mean, std = model.predict([[0.5], [0.1]], return_std=True)
+        np.testing.assert_allclose(mean, 5.0 * unit)
+        np.testing.assert_allclose(std, 5.0 * unit / np.sqrt(3.0))
 
 
 def test_duplicates_with_different_targets_share_a_mean(kind):

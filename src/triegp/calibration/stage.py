@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
+CONSTANT = 1e-6  # standardised targets that are all smaller are constant
 FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
 
@@ -115,6 +116,8 @@ def learn_stage(
     logs = np.zeros(X.shape[0])
     local, slope = None, 0.0
     rows, y, mean, var = residuals.rows, residuals.y, residuals.mean, residuals.var
+    if not np.any(np.abs(y) > CONSTANT):  # the deviation of y is all that is known
+        return Stage(1.0 / float(var.mean()), GAUSSIAN, None, 0.0, logs)
     score = (y - mean) / np.sqrt(var)
     use = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
     weight = None if residuals.weight is None else residuals.weight[use]

@@ -662,9 +662,7 @@ def count_of(n: int, noun: str) -> str:
 
 
 def _is_constant(target: Target) -> bool:
-    """Whether the target was constant when the model was fitted; its scale is then 1."""
-    if target.scale != 1.0:
-        return False
+    """Whether the target was constant when the model was fitted."""
     y, _ = target.fitted.observed(target.column)
     return bool(np.nanmax(np.abs(y)) < 0.5)  # other targets have a standard deviation of 1
 

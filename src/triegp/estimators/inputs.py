@@ -97,8 +97,10 @@ def copy_rows(rows: Rows) -> Rows:
 def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of each target, (k,) each.
 
-    A row of weight c equals c rows. The deviation of a constant target is set to 1. Raises
-    ValueError if the difference of a target and the mean exceeds float64.
+    A row of weight c equals c rows. After n equal targets, the rule of succession gives the next a
+    probability of 1 / (n + 2) to differ. So the deviation of a constant target is set to its size
+    over sqrt(n + 2), with size 1 for targets of 0. Raises ValueError if the difference of a target
+    and the mean exceeds float64.
     """
     count = np.ones(targets.shape[0]) if weight is None else weight
     total = count.sum()
@@ -126,7 +128,7 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
             f"{size[np.argmax(far)]}"
         )
     constant = sd <= 2.0 * np.finfo(np.float64).eps  # no more than the targets' rounding errors
-    return mean, np.where(constant, np.maximum(1.0, scale), scale)
+    return mean, np.where(constant, np.maximum(size / np.sqrt(total + 2.0), scale), scale)
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
