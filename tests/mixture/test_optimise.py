@@ -277,4 +277,4 @@ def test_location_and_scale(size):
 def test_location_and_scale_of_constants():
     mean, scale = location_and_scale(np.array([[3.0, 0.0]] * 5), None)
     np.testing.assert_array_equal(mean, [3.0, 0.0])
-    np.testing.assert_array_equal(scale, [1.0, 1.0])
+    np.testing.assert_allclose(scale, [3.0 / np.sqrt(7), 1.0 / np.sqrt(7)])

@@ -90,6 +90,9 @@ def cross_fit(
             for j in range(rows.n_targets):
                 told = fitted.predict(points, j, var=True, latent=False)
                 mean[j, part], var[j, part] = told.mean(), told.var()
+                known = rows.target(j).known_noise
+                if known is not None:
+                    var[j, part] += known[part]
         found.append((mean, var))
     best = int(np.argmin([_loss(rows.y.T - mean, var) for mean, var in found]))
     every, fresh = np.arange(rows.n_rows), np.ones(rows.n_rows, bool)

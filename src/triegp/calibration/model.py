@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
-FEWEST_FRESH = 20  # rows that the parameters have not seen, for a new calibration
+FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than all others
 
 
 class CalibratedPoints(NamedTuple):
@@ -95,6 +95,8 @@ class CalibratedModel:
         stage = self.stages[column]
         raw = self.base.predict(points.base, column, var=var, latent=False)
         mean, total = self._mean(points, column, raw.mean()), raw.var()
+        if not var and latent:
+            return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
         if not var:  # the mean of the same components, to the same bits
             return _spread(stage, mean, np.zeros(mean.size), points.repeated)
         total = self._factor(points, column, mean, total) * total
@@ -211,20 +213,29 @@ class CalibratedModel:
                 added = line_at(trend, rows.features)
                 trend = replace(trend, left=np.append(trend.left, added))
             stages.append(replace(stage, logs=np.append(stage.logs, more), trend=trend))
-        return replace(self, base=self.base.insert(rows), stages=tuple(stages))
+        inputs = self.inputs
+        if inputs is not None:
+            inputs = np.sort(np.append(inputs, hash_inputs(rows.features)))
+        return replace(self, base=self.base.insert(rows), stages=tuple(stages), inputs=inputs)
 
-    def recalibrate(self, n_seen: int, X: Array | None) -> Self:
+    def recalibrate(
+        self, n_seen: int, X: Array | None, repeated: npt.NDArray[np.bool_] | None = None
+    ) -> Self:
         """Scale and tails learned again from the rows added since training; local noise stays.
 
         n_seen: number of rows that the parameters were trained on, the first ones of the model. X:
         features of the rows after these, None if they are not known. With them the result does not
-        depend on how the rows were divided when they were inserted.
+        depend on how the rows were divided when they were inserted. repeated: which of these rows
+        repeat the input of another row. They are not learned from: a copy of a row that is left out
+        would say that the model is certain.
         """
         stages = []
         for column, stage in enumerate(self.stages):
             residuals = self.residuals(column)
             fresh = residuals.rows >= n_seen
-            if fresh.sum() >= FEWEST_FRESH:
+            if repeated is not None:
+                fresh[fresh] = ~repeated[residuals.rows[fresh] - n_seen]
+            if fresh.sum() >= FEWEST_LEFT:
                 if stage.local is not None and X is not None:
                     rows, logs = residuals.rows[fresh], stage.logs.copy()
                     mean, var = residuals.mean[fresh], residuals.var[fresh]
@@ -269,10 +280,13 @@ class CalibratedModel:
     def _error(self, points: CalibratedPoints, column: int, total: Floats) -> Floats:
         """Variance of the function, (m,): the model's, at most that of an observation.
 
+        It is at least that over n + 1: no mean of n observations is more certain.
+
         total: calibrated variance of an observation, tails not included.
         """
         raw = self.base.predict(points.base, column, var=True, latent=True).var()
-        return np.minimum(raw, _moments(self.stages[column], points.repeated)[1] * total)
+        total = _moments(self.stages[column], points.repeated)[1] * total
+        return np.clip(raw, total / (self.n_rows + 1.0), total)
 
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
         """Factor of the predicted variance at new rows, (m,)."""

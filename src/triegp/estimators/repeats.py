@@ -52,6 +52,8 @@ class Folded:
         Whether rows that share their features are copies of one observation.
     n_copies : int
         Rows passed that repeat another, counted by weight, if they are copies; otherwise 0.
+    unit : float
+        Sample weight, as passed, of a row of weight 1.
     """
 
     rows: Rows
@@ -59,12 +61,13 @@ class Folded:
     weight: Floats | None
     copies: bool
     n_copies: int
+    unit: float = 1.0
 
     def observations(self, y: Floats) -> Observations | None:
         """The rows that were passed, with standardised targets y (n, k); None if not folded."""
         if self.index is None:
             return None
-        return Observations(self.index, y, self.weight, self.copies)
+        return Observations(self.index, y, self.weight, self.copies, self.unit)
 
 
 def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
@@ -90,14 +93,17 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     weight = rows.weight
     kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
     count = np.ones(kept.size) if weight is None else weight[kept]
+    weight_unit = 1.0
     if reading == "precision":
-        count = count / count.mean()
+        weight_unit = float(count.mean())
+        count = count / weight_unit
     weighted = kept.size < rows.n_rows or bool((count != 1.0).any())
     order, group = _group_equal(rows, kept, always=weighted)
     if group is None:
         twins = _find_twins(replace(rows, weight=None), unit)
         if twins is None:
-            return Folded(replace(rows, weight=None), None, None, False, 0)
+            index = None if weight_unit == 1.0 else np.arange(rows.n_rows)
+            return Folded(replace(rows, weight=None), index, None, False, 0, weight_unit)
         order, group = np.argsort(twins, kind="stable"), np.sort(twins)
     source, count = kept[order], count[order]
     n_distinct = int(group[-1]) + 1
@@ -111,16 +117,19 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     shift = _sum_groups(group, count[:, None] * apart) / total[:, None]
     left = apart - shift[group]
     scatter = _sum_groups(group, count[:, None] * left * left)
-    copies = reading == "frequency" and not _differ(y, count, group, first)
+    # A precision is not a number of observations: only rows that repeat can be copies then.
+    copies = not _differ(y, count if reading == "frequency" else np.ones(count.size), group, first)
     folded = rows.select(source[first])
     folded = replace(folded, y=2.0 * (0.5 * base + shift * np.multiply(0.5, unit)), weight=None)
     index = np.full(rows.n_rows, -1, np.int64)
     index[source] = group
     n_copies = 0
-    if copies:
+    if copies and reading == "precision":
+        n_copies, total = int((number - 1.0).sum()), total / number
+    elif copies:
         n_copies = round(float(np.maximum(total - 1.0, 0.0).sum()))
-        mean = total.mean()
-        total, count = total / mean, count / mean
+        weight_unit = float(total.mean())
+        total, count = total / weight_unit, count / weight_unit
     elif reading == "frequency":
         number = total
     own = np.ones(rows.n_rows)
@@ -129,8 +138,9 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     if not plain:
         repeated = None if copies or not scatter.any() else scatter
         observed = np.ones(n_distinct) if copies else number
-        folded = replace(folded, weight=total, copies=observed, scatter=repeated, pulling=copies)
-    return Folded(folded, index, None if plain else own, copies, n_copies)
+        pulling = copies and reading == "frequency"
+        folded = replace(folded, weight=total, copies=observed, scatter=repeated, pulling=pulling)
+    return Folded(folded, index, None if plain else own, copies, n_copies, weight_unit)
 
 
 def _sum_groups(group: Ints, values: Floats) -> Floats:

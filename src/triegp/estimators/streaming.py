@@ -24,7 +24,7 @@ from triegp.estimators.inputs import standardise
 from triegp.estimators.outside import mark_outside
 from triegp.files.state import Plan, Seed
 from triegp.models.interface import Fitted
-from triegp.models.repeats import Observations
+from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]
@@ -176,8 +176,10 @@ def insert_waiting(stream: Stream) -> Stream:
     stream = replace(stream, waiting=())
     if first > 0:
         stream = _insert(stream, batch.select(np.arange(first)))
-        added = _added_features(stream)
-        fitted = tuple(_recalibrate(part, stream.plan.n_model, added) for part in stream.fitted)
+        added, again = _added_features(stream), _added_repeats(stream)
+        fitted = tuple(
+            _recalibrate(part, stream.plan.n_model, added, again) for part in stream.fitted
+        )
         stream = replace(stream, fitted=fitted)
         batch = batch.select(np.arange(first, batch.n_rows))
     if batch.n_rows:
@@ -221,6 +223,9 @@ def _insert(stream: Stream, batch: Rows) -> Stream:
     outside = mark_outside(stream.encoders[0], batch.features)
     rows = standardise(batch, stream.mean, stream.scale)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
+    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        rows = replace(rows, weight=weight / observations.unit)
     if observations is None and outside.any():
         observations = _observe_rows(stream.fitted)
     if observations is not None:
@@ -274,11 +279,28 @@ def _added_features(stream: Stream) -> npt.NDArray[np.floating] | None:
     return stream.kept.features[stream.observations.index >= stream.plan.n_model]
 
 
-def _recalibrate(part: Fitted, n_model: int, added: npt.NDArray[np.floating] | None) -> Fitted:
+def _added_repeats(stream: Stream) -> npt.NDArray[np.bool_] | None:
+    """Whether the input of each row added since the fit occurs more than once; None if unknown."""
+    if stream.kept is None:
+        return None
+    hashes = hash_inputs(stream.kept.features)
+    _, group, count = np.unique(hashes, return_inverse=True, return_counts=True)
+    again = count[group] > 1
+    if stream.observations is None:
+        return np.asarray(again[stream.plan.n_model :])
+    return np.asarray(again[stream.observations.index >= stream.plan.n_model])
+
+
+def _recalibrate(
+    part: Fitted,
+    n_model: int,
+    added: npt.NDArray[np.floating] | None,
+    again: npt.NDArray[np.bool_] | None,
+) -> Fitted:
     """The model with a new calibration, if it has one and its residuals are not costly."""
     if not isinstance(part, CalibratedModel) or not part.base.quick_residuals:
         return part
-    return part.recalibrate(n_model, added)
+    return part.recalibrate(n_model, added, again)
 
 
 def _varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:

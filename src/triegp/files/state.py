@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import one_of
+from triegp.checks import one_of, positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.scaling import N_STEPS, SCALINGS
@@ -187,6 +187,7 @@ def pack_model(
         if state.observations.weight is not None:
             arrays["rows.counted"] = state.observations.weight
         header["copies"] = state.observations.copies
+        header["weight_unit"] = state.observations.unit
     if training_data:
         if state.kept is None:
             raise ValueError("training_data=True requires a model fitted with keep_rows=True")
@@ -308,7 +309,8 @@ def _unpack_observations(
         weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
         if weight.min() < 0:
             raise ValueError("rows.counted must not be negative")
-    return Observations(index, y, weight, bool(header["copies"]))
+    unit = positive_number("weight_unit", header.get("weight_unit", 1.0))
+    return Observations(index, y, weight, bool(header["copies"]), unit)
 
 
 def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:

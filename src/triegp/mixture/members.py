@@ -195,6 +195,10 @@ class Ensemble:
     ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; noise included. O(K n)."""
         left = leave_out_members(self.members, column, run=self.apart)
+        weight = self.members[0].posteriors[column].rows.weight
+        if weight is not None and not weight.all():
+            unused = np.where(weight > 0, 0.0, np.nan)
+            left = left._replace(mean=left.mean + unused, var=left.var + unused)
         if observations is None:
             return temper(self.calibrations[column], left.mean, left.var + left.noise)
         row = np.maximum(observations.index, 0)

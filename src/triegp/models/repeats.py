@@ -35,12 +35,15 @@ class Observations:
     copies : bool
         Whether observations that share a row are copies of one observation. Then they are left out
         together; otherwise an observation is predicted from the others at its row.
+    unit : float
+        Sample weight, as passed, of an observation of weight 1.
     """
 
     index: Ints
     y: Floats
     weight: Floats | None
     copies: bool
+    unit: float = 1.0
 
     @property
     def repeat(self) -> bool:
