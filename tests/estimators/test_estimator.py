@@ -45,7 +45,8 @@ class Constant:
 
     def moments(self, column, count):
         precision = 1 + count.sum() / NOISE
-        return count @ self.y[:, column] / NOISE / precision, 1 / precision
+        y = np.ascontiguousarray(self.y[:, column])  # sums depend on the layout
+        return count @ y / NOISE / precision, 1 / precision
 
     @property
     def n_observations(self):
@@ -239,7 +240,7 @@ def test_rows_are_added_when_asked_for_and_checked_before(weight):
     weight = np.ones(40) if weight is None else weight
     both = np.concatenate([Y, Y[:3]])
     # Weights above 1 without repeats that differ are relative: their mean is 1.
-    count = np.append(weight / weight[weight > 0].mean(), np.ones(3))
+    count = np.append(weight, np.ones(3)) / weight[weight > 0].mean()
     standard = (both - model.target_mean_) / model.target_scale_
     expected = count @ standard / NOISE / (1 + count.sum() / NOISE)
     got = (model.predict(NEW[:1])[0] - model.target_mean_) / model.target_scale_

@@ -309,7 +309,7 @@ def _unpack_observations(
         weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
         if weight.min() < 0:
             raise ValueError("rows.counted must not be negative")
-    unit = positive_number("weight_unit", header.get("weight_unit", 1.0))
+    unit = positive_number("weight_unit", header["weight_unit"])
     return Observations(index, y, weight, bool(header["copies"]), unit)
 
 
