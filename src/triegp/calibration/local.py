@@ -44,18 +44,15 @@ class LocalNoise:
     Attributes
     ----------
     ensemble : Ensemble
-        The mixture, for targets that are centred.
+        The mixture. Its targets are centred: the scale of a stage includes their mean.
     encoder : BitEncoder
         Its encoder, without shift.
-    centre : float
-        Mean of the logarithms.
     by_var : bool
         Whether the predicted variance is one of the features.
     """
 
     ensemble: Ensemble
     encoder: BitEncoder
-    centre: float
     by_var: bool
 
 
@@ -96,14 +93,13 @@ def _train(
     table: Floats, target: Floats, some: npt.NDArray[np.intp], run: Run, by_var: bool
 ) -> LocalNoise:
     """Train the mixture on some of the rows."""
-    centre = float(target[some].mean())
     encoder = BitEncoder(scaling=SETTINGS.scaling, precision=SETTINGS.precision).fit(table[some])
-    rows = Rows((target[some] - centre)[:, None], X=table[some])
+    rows = Rows((target[some] - target[some].mean())[:, None], X=table[some])
     quiet = replace(run, progress=silent, engine="cpu", left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
     # A row must not speak for its own place alone.
-    return LocalNoise(trained.fitted.stand(apart=True), encoder, centre, by_var)
+    return LocalNoise(trained.fitted.stand(apart=True), encoder, by_var)
 
 
 def _ask(local: LocalNoise, table: Floats) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,13 +150,6 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
     return replace(stage, scale=scale, tails=learn_tails(spread / np.sqrt(scale), weight))
 
 
-class _Fit(NamedTuple):
-    """Tails at one slope, and the log density that they reach."""
-
-    log_density: float
-    slope: float
-
-
 def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
     """The slope of highest density, with its own scale and tails; 0 unless it gains 3 nats."""
     some = np.linspace(0, score.size - 1, min(score.size, SLOPE_ROWS)).astype(np.int64)
@@ -171,9 +163,9 @@ def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
             learn_tails(spread / np.sqrt(scale), count), spread / np.sqrt(scale)
         )
         density -= 0.5 * (shift + np.log(scale))
-        found.append(_Fit(float(np.average(density, weights=count)) * some.size, slope))
-    best = max(found)
-    return best.slope if best.log_density > found[0].log_density + LEAST_GAIN else 0.0
+        found.append((float(np.average(density, weights=count)) * some.size, slope))
+    best, slope = max(found)
+    return slope if best > found[0][0] + LEAST_GAIN else 0.0
 
 
 def _scale(score: Floats, weight: Floats | None) -> float:

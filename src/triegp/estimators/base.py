@@ -21,11 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.calibration.border import Border, learn_slopes
-from triegp.calibration.folds import MOST_ROWS, cross_fit
-from triegp.calibration.model import CalibratedModel, calibrate_repeats
-from triegp.calibration.stage import learn_stage
-from triegp.calibration.trend import Trend
-from triegp.checks import random_generator, refuse_masked
+from triegp.calibration.model import CalibratedModel, base_of
+from triegp.calibration.train import train_calibrated
+from triegp.checks import refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import check_finite, real_array
@@ -44,7 +42,8 @@ from triegp.estimators.parameters import (
     share_budget,
 )
 from triegp.estimators.predictions import Predictor
-from triegp.estimators.repeats import Folded, fold_rows
+from triegp.estimators.repeats import copies_warning, fold_rows
+from triegp.estimators.seeds import draw_seeds, generator_of
 from triegp.estimators.streaming import (
     Queued,
     Stream,
@@ -52,6 +51,7 @@ from triegp.estimators.streaming import (
     new_plan,
     queue_rows,
     rows_to_fit,
+    stream_warnings,
 )
 from triegp.estimators.units import Target
 from triegp.files.container import ModelFileError, read_file, write_file
@@ -65,7 +65,7 @@ from triegp.files.state import (
     unpack_model,
     upgrade_header,
 )
-from triegp.models.interface import Residuals, Trained, expand_residuals
+from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
 from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
@@ -75,8 +75,6 @@ Floats = npt.NDArray[np.float64]
 
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
-CALIBRATION_SHARE = 0.1  # of a time budget
-LEAST_COPIES = 0.01  # share of copies above which `fit` warns
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
 
@@ -383,26 +381,10 @@ class TreeGPRegressor(
 
     def _tell_stream(self, queued: Queued) -> None:
         """Warn, once per fitted model, about rows that stay aside and fits that cannot be done."""
-        is_kept = queued.stream.kept is not None
-        if queued.overdue and "overdue" not in self._told:
-            self._told.add("overdue")
-            plan = queued.stream.plan
-            warnings.warn(
-                f"the model was fitted to {plan.n_fit:,} rows and has been passed {plan.n_rows:,}, "
-                "and it cannot be fitted anew because rows are not kept: orders, weights and noise "
-                "stay those of that fit; fit with keep_rows=True",
-                UserWarning,
-                stacklevel=3,
-            )
-        if queued.n_aside and not (is_kept and self.refit == "auto") and "aside" not in self._told:
-            self._told.add("aside")
-            later = "refresh() uses them" if is_kept else "fit with keep_rows=True to use them"
-            warnings.warn(
-                f"{queued.n_aside:,} added rows lie outside the training box and are set aside, "
-                f"as all such rows that follow: {later}",
-                UserWarning,
-                stacklevel=3,
-            )
+        for name, text in stream_warnings(queued, refits=self.refit == "auto"):
+            if name not in self._told:
+                self._told.add(name)
+                warnings.warn(text, UserWarning, stacklevel=3)
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
@@ -445,7 +427,7 @@ class TreeGPRegressor(
         parameters = self.get_params(deep=False)
         groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
         if seeds is None or len(seeds) != len(groups):
-            seeds = _draw_seeds(parameters["random_state"], len(groups))
+            seeds = draw_seeds(parameters["random_state"], len(groups))
         distinct = standardise(distinct, mean, scale)
         trained, ended_by, left_out = self._train_targets(
             encoders, distinct, observations, settings, groups, seeds, began
@@ -465,7 +447,7 @@ class TreeGPRegressor(
             plan=new_plan(rows, trained[0].fitted.n_rows),
             seeds=seeds,
         )
-        told = _copies_warning(folded, rows.n_rows)
+        told = copies_warning(folded, rows.n_rows)
         if stopped:
             shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
             told.append(
@@ -484,48 +466,20 @@ class TreeGPRegressor(
         run: Run,
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
-        variants = self._variants(settings) if rows.n_rows < MOST_ROWS else ()
-        repeats = observations is not None and not observations.copies and observations.repeat
-        residuals: tuple[Residuals, ...] | None = None
-        trends: tuple[Trend | None, ...] = ()
-        if variants:
-            small = [few for _, few in variants]
-            crossed = cross_fit(
-                lambda few, some, own: self._train(encoders, some, few, own),
-                small,
-                rows,
-                run,
-                trend=not repeats,
-            )
-            settings, residuals = variants[crossed.best][0], crossed.residuals
-            trends = crossed.trends
-        before = run
-        if run.watch.limited:  # the rest of the time is for the calibration
-            before = replace(run, watch=run.watch.before(CALIBRATION_SHARE * run.watch.left()))
-        trained = self._train(encoders, rows, settings, before)
-        if trained.residuals is None:
-            return trained
-        residuals = residuals or trained.residuals
-        if observations is not None and not observations.copies:
-            divided = self.weights == "precision"
-            residuals = tuple(
-                expand_residuals(
-                    part, observations, j, trained.fitted.noise(j) if divided else None
-                )
-                for j, part in enumerate(residuals)
-            )
-        stages = []
-        for column in range(rows.n_targets):
-            run.progress("calibration", column, rows.n_targets)
-            stage = learn_stage(rows.features, residuals[column], run, by_var=self._by_var)
-            stages.append(replace(stage, trend=trends[column] if trends else None))
-        run.progress("calibration", rows.n_targets, rows.n_targets)
-        found = CalibratedModel(
-            trained.fitted, tuple(stages), self._border(encoders[0], rows, trained)
+        trained = train_calibrated(
+            lambda own, some, its_run: self._train(encoders, some, own, its_run),
+            settings,
+            self._variants(settings),
+            rows,
+            observations,
+            run,
+            by_var=self._by_var,
+            divided=self.weights == "precision",
         )
-        if observations is not None and repeats and not run.watch.stop:
-            found = calibrate_repeats(found, rows.features, observations)
-        return trained._replace(fitted=found)
+        if not isinstance(trained.fitted, CalibratedModel):
+            return trained
+        border = self._border(encoders[0], rows, trained)
+        return trained._replace(fitted=replace(trained.fitted, border=border))
 
     def _border(self, encoder: BitEncoder, rows: Rows, trained: Trained) -> Border | None:
         """What happens beyond the box, by the explained variance of each feature.
@@ -540,7 +494,7 @@ class TreeGPRegressor(
         for column, left in enumerate(trained.residuals if self.outside == "widen" else ()):
             error = np.average(np.square(left.y - left.mean), weights=left.weight)
             signal = float(np.clip(1.0 - error + 2.0 / np.sqrt(left.y.size), 0.0, 1.0))
-            share = self._shares(trained.fitted, column).explained
+            share = self._shares(base_of(trained.fitted), column).explained
             y = rows.y[:, column]
             slope[column] = learn_slopes(rows.features, rows.weight, y, share, signal)
         return Border(encoder.low_, encoder.high_, slope, self.outside == "unrelated")
@@ -570,7 +524,7 @@ class TreeGPRegressor(
             if ended_by:
                 watch.halt()
             run = Run(
-                rng=_generator(seed),
+                rng=generator_of(seed),
                 n_threads=count_threads(parameters["n_jobs"]),
                 watch=watch,
                 progress=progress_bars(verbose),
@@ -589,37 +543,10 @@ class TreeGPRegressor(
         return trained, ended_by or f"time_budget of {budget} s", left_out
 
 
-def _copies_warning(folded: Folded, n_rows: int) -> list[Warning]:
-    """A warning if rows are copies of others."""
-    if folded.n_copies < max(2.0, LEAST_COPIES * n_rows):
-        return []
-    return [
-        UserWarning(
-            f"{folded.n_copies:,} of the observations are copies of others: rows that repeat with "
-            "the same target, near-twins, or sample weights above 1. Each group of copies counts "
-            "as one observation of that weight; see weights= and the guide"
-        )
-    ]
-
-
 def _tell(told: list[Warning]) -> None:
     """Issue warnings of a fit, after its result is in place."""
     for warning in told:
         warnings.warn(warning, stacklevel=4)
-
-
-def _draw_seeds(random_state: Any, n: int) -> tuple[Seed, ...]:
-    """One source of random numbers per model."""
-    seeds = []
-    for child in random_generator(random_state).spawn(n):
-        sequence: Any = child.bit_generator.seed_seq
-        entropy = np.atleast_1d(np.array(sequence.entropy, dtype=object)).tolist()
-        seeds.append(Seed(tuple(map(int, entropy)), tuple(map(int, sequence.spawn_key))))
-    return tuple(seeds)
-
-
-def _generator(seed: Seed) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=seed.key))
 
 
 def load(path: str | Path) -> TreeGPRegressor:

@@ -17,14 +17,14 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from triegp.encoding.precision import hash_rows
-from triegp.encoding.reading import row_blocks
-from triegp.models.repeats import Observations
+from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LEAST_SHARE = 0.001  # of repeats that must differ for all to be independent
+LEAST_COPIES = 0.01  # share of copies above which `fit` warns
 LEAST_TWINS = 0.01  # of the rows that must be near another, to look for twins
 ENOUGH = 10  # repeats that differ, or ENOUGH_SHARE of all repeats
 ENOUGH_SHARE = 0.2
@@ -118,7 +118,7 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     left = apart - shift[group]
     scatter = _sum_groups(group, count[:, None] * left * left)
     # A precision is not a number of observations: only rows that repeat can be copies then.
-    copies = not _differ(y, count if reading == "frequency" else np.ones(count.size), group, first)
+    copies = not _differ(y, count if reading == "frequency" else np.ones(count.size), group)
     folded = rows.select(source[first])
     folded = replace(folded, y=2.0 * (0.5 * base + shift * np.multiply(0.5, unit)), weight=None)
     index = np.full(rows.n_rows, -1, np.int64)
@@ -143,12 +143,25 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     return Folded(folded, index, None if plain else own, copies, n_copies, weight_unit)
 
 
+def copies_warning(folded: Folded, n_rows: int) -> list[Warning]:
+    """A warning if rows are copies of others."""
+    if folded.n_copies < max(2.0, LEAST_COPIES * n_rows):
+        return []
+    return [
+        UserWarning(
+            f"{folded.n_copies:,} of the observations are copies of others: rows that repeat with "
+            "the same target, near-twins, or sample weights above 1. Each group of copies counts "
+            "as one observation of that weight; see weights= and the guide"
+        )
+    ]
+
+
 def _sum_groups(group: Ints, values: Floats) -> Floats:
     """Sums of values (n, k) over the rows of each group."""
     return np.stack([np.bincount(group, part) for part in values.T], axis=1).astype(np.float64)
 
 
-def _differ(y: Floats, count: Floats, group: Ints, first: Ints) -> bool:
+def _differ(y: Floats, count: Floats, group: Ints) -> bool:
     """Whether enough observations at the same features differ for all to be independent.
 
     Also true if there are no repeats: then no row has a weight above 1.
@@ -186,14 +199,10 @@ def _group_equal(rows: Rows, kept: Ints, *, always: bool) -> tuple[Ints, Ints | 
 
 def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
     """Whether two rows are equal in features and known noise, by 64-bit hashes."""
-    n_features = rows.features.shape[1]
-    hashes = np.empty(kept.size, np.uint64)
-    for some in row_blocks(kept.size, n_features):
-        parts = [rows.features[kept[some]].T]
-        if rows.known_noise is not None:
-            parts.append(rows.known_noise[None, kept[some]])
-        columns = np.concatenate([part.astype(np.float64) for part in parts]) + 0.0  # -0 is 0
-        hashes[some] = hash_rows(columns.view(np.uint64))
+    hashes = hash_inputs(rows.features)[kept]
+    if rows.known_noise is not None:
+        known = (rows.known_noise[kept] + 0.0).view(np.uint64)  # -0 is 0
+        hashes = hash_rows(np.stack([hashes, known]))
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
 

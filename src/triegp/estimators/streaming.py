@@ -187,6 +187,29 @@ def insert_waiting(stream: Stream) -> Stream:
     return replace(stream, plan=replace(stream.plan, calibrate_at=0))
 
 
+def stream_warnings(queued: Queued, *, refits: bool) -> list[tuple[str, str]]:
+    """What to warn about after rows were queued, each with a name.
+
+    refits: whether the estimator fits anew if its rows are kept.
+    """
+    told, plan, is_kept = [], queued.stream.plan, queued.stream.kept is not None
+    if queued.overdue:
+        text = (
+            f"the model was fitted to {plan.n_fit:,} rows and has been passed {plan.n_rows:,}, and "
+            "it cannot be fitted anew because rows are not kept: orders, weights and noise stay "
+            "those of that fit; fit with keep_rows=True"
+        )
+        told.append(("overdue", text))
+    if queued.n_aside and not (is_kept and refits):
+        later = "refresh() uses them" if is_kept else "fit with keep_rows=True to use them"
+        text = (
+            f"{queued.n_aside:,} added rows lie outside the training box and are set aside, as all "
+            f"such rows that follow: {later}"
+        )
+        told.append(("aside", text))
+    return told
+
+
 def rows_to_fit(stream: Stream) -> tuple[Rows, tuple[Rows, ...]]:
     """All rows up to where the fit became due, and the waiting rows after that, as batches."""
     assert stream.kept is not None

@@ -104,7 +104,7 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
     if local is not None:
         encoder = local.encoder
         own, more = pack_ensemble(local.ensemble, f"{prefix}.local", [encoder])
-        facts["local"] = own | {"centre": local.centre, "by_var": local.by_var}
+        facts["local"] = own | {"by_var": local.by_var}
         arrays |= more
         arrays[f"{prefix}.local.low"] = encoder.low_
         arrays[f"{prefix}.local.high"] = encoder.high_
@@ -190,7 +190,7 @@ def _unpack_tails(arrays: Arrays, name: str) -> Tails:
 def _unpack_local(
     facts: dict[str, Any], arrays: Arrays, prefix: str, n_features: int
 ) -> LocalNoise:
-    by_var, centre = bool(facts["by_var"]), float(facts["centre"])
+    by_var = bool(facts["by_var"])
     width = n_features + (2 if by_var else 1)
     encoder = BitEncoder(scaling=SETTINGS.scaling)
     encoder.n_features_in_ = width
@@ -203,6 +203,6 @@ def _unpack_local(
     encoder.precision_ = check_precision(arrays[f"{prefix}.precision"], width)
     encoder.n_bits_ = int(encoder.precision_.sum())
     ensemble = unpack_ensemble(facts, arrays, prefix, [encoder])
-    if ensemble.n_targets != 1 or not math.isfinite(centre):
-        raise ValueError(f"{prefix} must be a mixture for one target, with a finite centre")
-    return LocalNoise(ensemble, encoder, centre, by_var)
+    if ensemble.n_targets != 1:
+        raise ValueError(f"{prefix} must be a mixture for one target, got {ensemble.n_targets}")
+    return LocalNoise(ensemble, encoder, by_var)
