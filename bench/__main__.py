@@ -112,7 +112,7 @@ def main(arguments=None):
         nargs="+",
         choices=calibration.ESTIMATORS,
         default=calibration.ESTIMATORS,
-        help="B: BinaryTreeGPRegressor, F: ForestGPRegressor",
+        help="B: BinaryTreeGPRegressor, F: TrieGPRegressor",
     )
     known.add_argument("--again", action="store_true", help="measure stored cases again")
     known.set_defaults(work=calibrate)

@@ -13,7 +13,7 @@ from bench.calibration_cases import BY_NAME
 from bench.measure import RESULTS, machine
 
 FOLDER = RESULTS / "calibration"
-ESTIMATORS = ("B", "F")  # BinaryTreeGPRegressor, ForestGPRegressor
+ESTIMATORS = ("B", "F")  # BinaryTreeGPRegressor, TrieGPRegressor
 LEVELS = (50, 90, 99)  # per cent
 OBSERVATIONS = 2_000  # fresh ones per seed and place
 BETWEEN = 20  # inputs of a prediction between two batches
@@ -22,9 +22,9 @@ FIFTHS = 5
 
 def new_estimator(name, seed):
     """An estimator with its default settings."""
-    from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+    from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
-    kind = {"B": BinaryTreeGPRegressor, "F": ForestGPRegressor}[name]
+    kind = {"B": BinaryTreeGPRegressor, "F": TrieGPRegressor}[name]
     return kind(random_state=seed)
 
 

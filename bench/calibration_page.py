@@ -230,7 +230,7 @@ def sections():
         f"observations are drawn from the true distribution, {OBSERVATIONS:,} per fit and place, and those in the 50,",
         "90 and 99 % intervals are counted. Inputs are either new, or training inputs that are observed once more.",
         "",
-        "* B is `BinaryTreeGPRegressor`, F is `ForestGPRegressor`. Tables show coverage in per cent, as means over",
+        "* B is `BinaryTreeGPRegressor`, F is `TrieGPRegressor`. Tables show coverage in per cent, as means over",
         f"  {seeds_text()}.",
         f"* **Bold** figures are more than {POINTS:g} points off. The draw of the observations gives one fit a",
         "  standard error of 1.1 points for 50 %, 0.7 for 90 % and 0.2 for 99 %.",

@@ -17,7 +17,7 @@ from bench.card import FOLDER, card_machine
 from bench.cells import read
 from bench.data import SEVEN, load
 from bench.distributions import Gaussians, score
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 
 METHOD = "triegp-forest"
 PATH = FOLDER / "forest_fits.json"
@@ -32,7 +32,7 @@ def timed(work):
 
 
 def make_model(**parameters):
-    return ForestGPRegressor(random_state=0, keep_rows=False, engine="cuda", **parameters)
+    return TrieGPRegressor(random_state=0, keep_rows=False, engine="cuda", **parameters)
 
 
 def warm_up(name):

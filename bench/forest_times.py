@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.data import load
 from bench.measure import RESULTS, machine, slope
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 
 DATA = "houseelectric_2007h1"
 SIZES = (10_000, None)
@@ -35,7 +35,7 @@ def growth():
     rows = []
     for size in SIZES:
         some = mixed[:size]
-        model = ForestGPRegressor(random_state=0, keep_rows=False)
+        model = TrieGPRegressor(random_state=0, keep_rows=False)
         seconds, _ = timed(lambda X=X[some], y=y[some], model=model: model.fit(X, y))
         residual = model.forests_[0].model.residual
         rows.append({"n": len(some), "fit": seconds, "residual": residual})
@@ -46,7 +46,7 @@ def growth():
 def main():
     (X, y), (X_new, _) = load("kin40k", 0, "train", "test")
     few = slice(10_000)
-    small = ForestGPRegressor(random_state=0, keep_rows=False)
+    small = TrieGPRegressor(random_state=0, keep_rows=False)
     small.fit(X[:500], y[:500]).predict(X[:10], return_std=True)  # compiled now
     at_10000, _ = timed(lambda: small.fit(X[few], y[few]))
     repeated = np.tile(X_new, (-(-NEW_ROWS // len(X_new)), 1))[:NEW_ROWS]

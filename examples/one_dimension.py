@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -44,7 +44,7 @@ def make_data(n=400, seed=0):
 
 def fit_triegp(x, y, at):
     """Mean and interval of a sum of trees."""
-    model = ForestGPRegressor(random_state=0).fit(x[:, None], y)
+    model = TrieGPRegressor(random_state=0).fit(x[:, None], y)
     found = model.predict_distribution(at[:, None])
     return found.mean(), *found.interval(0.9).T
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from device_arrays import DeviceArray, Dlpack
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.devices import like, on_device, to_host
 
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
@@ -169,7 +169,7 @@ MODELS = {
     "ensemble": lambda: BinaryTreeGPRegressor(
         n_members=2, n_candidates=3, max_iter=5, random_state=0
     ),
-    "forest": lambda: ForestGPRegressor(n_trees=4, max_iter=2, random_state=0),
+    "forest": lambda: TrieGPRegressor(n_trees=4, max_iter=2, random_state=0),
 }
 
 

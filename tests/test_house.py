@@ -11,7 +11,7 @@ from triegp.additive.settings import Settings as ForestSettings
 from triegp.mixture.settings import PRESETS, TUNABLE
 
 ROOT = Path(__file__).parents[1]
-ESTIMATORS = [triegp.BinaryTreeGPRegressor, triegp.ForestGPRegressor]
+ESTIMATORS = [triegp.BinaryTreeGPRegressor, triegp.TrieGPRegressor]
 MAX_COLUMNS = 120
 
 
@@ -60,7 +60,7 @@ def test_the_docstring_shows_what_the_presets_choose(name):
 
 def test_settings_have_the_estimators_defaults():
     assert set(TUNABLE) <= set(PRESETS["default"].__dataclass_fields__)
-    parameters = inspect.signature(triegp.ForestGPRegressor).parameters
+    parameters = inspect.signature(triegp.TrieGPRegressor).parameters
     shared = [name for name in parameters if name in ForestSettings.__dataclass_fields__]
     assert len(shared) >= 10
     for name in shared:

@@ -57,9 +57,9 @@ def suffix(parameters):
 
 
 def fit_sum(task):
-    from triegp import ForestGPRegressor
+    from triegp import TrieGPRegressor
 
-    model = ForestGPRegressor(random_state=task.seed, keep_rows=False)
+    model = TrieGPRegressor(random_state=task.seed, keep_rows=False)
     return _predictor(model.fit(task.X, task.y))
 
 
@@ -92,7 +92,7 @@ RAISED = {"etopo20": 16, "blogfeedback": 4}  # after ECDF; most distinct rows ha
 
 METHODS = (
     Method("triegp", (), fit_with(), "`BinaryTreeGPRegressor()`", True),
-    Method("triegp-forest", (), fit_sum, "`ForestGPRegressor()`", True),
+    Method("triegp-forest", (), fit_sum, "`TrieGPRegressor()`", True),
     *_paper_methods(),
     *(method for p in PRECISIONS for method in _paper_methods(precision=p)),
     *_paper_methods(scaling="ecdf"),

@@ -3,8 +3,8 @@
 from triegp.additive.solve import NotConverged
 from triegp.encoding import BitEncoder
 from triegp.estimators.base import load
-from triegp.estimators.forest_regressor import ForestGPRegressor
 from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
+from triegp.estimators.trie_regressor import TrieGPRegressor
 from triegp.files.container import ModelFileError
 from triegp.models.distribution import PredictiveDistribution
 
@@ -13,9 +13,9 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "BinaryTreeGPRegressor",
     "BitEncoder",
-    "ForestGPRegressor",
     "ModelFileError",
     "NotConverged",
     "PredictiveDistribution",
+    "TrieGPRegressor",
     "load",
 ]

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from forest_problems import make_problem
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 from triegp.additive import train as training
 from triegp.additive.budget import (
     LEAST_ROWS,
@@ -126,7 +126,7 @@ def fit(n=3000, **options):
     rng = np.random.default_rng(0)
     X = rng.random((n, 2))
     y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(n)
-    model = ForestGPRegressor(n_trees=4, max_iter=4, train_rows=400, random_state=0, **options)
+    model = TrieGPRegressor(n_trees=4, max_iter=4, train_rows=400, random_state=0, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)

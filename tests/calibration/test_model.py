@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tolerances import SAMPLED, SOLVED, USUAL_SOLVE, VALUE
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.local import predict_local
 from triegp.calibration.model import CalibratedModel, base_of
 from triegp.calibration.tails import Tails, first_moment, second_moment
@@ -23,7 +23,7 @@ def heteroscedastic(n=440, seed=0):
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=3, n_candidates=2, max_iter=5, random_state=0),
-    "forest": ForestGPRegressor(n_trees=4, max_iter=3, random_state=0, variance="exact"),
+    "forest": TrieGPRegressor(n_trees=4, max_iter=3, random_state=0, variance="exact"),
 }
 
 

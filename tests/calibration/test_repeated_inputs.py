@@ -7,7 +7,7 @@ import pytest
 
 import triegp
 from tolerances import SAMPLED, USUAL_SOLVE, VALUE
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.model import calibrate_repeats
 from triegp.calibration.stage import FEWEST_REPEATS, learn_repeats
 from triegp.calibration.tails import (
@@ -36,7 +36,7 @@ def repeated(n=60, seed=0, between=0.8, within=0.05):
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=3, n_candidates=2, max_iter=5, random_state=0),
-    "forest": ForestGPRegressor(n_trees=4, max_iter=3, random_state=0, variance="exact"),
+    "forest": TrieGPRegressor(n_trees=4, max_iter=3, random_state=0, variance="exact"),
 }
 
 

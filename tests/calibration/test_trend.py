@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 import triegp
 from model_files import refused, write_parts
 from tolerances import CHAINED, DENSE, VALUE
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.trend import (
     LEAST_SHARE,
     PENALTIES,
@@ -168,7 +168,7 @@ def test_the_line_stays_that_of_the_border_outside():
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=3, n_candidates=2, max_iter=5, random_state=0),
-    "forest": ForestGPRegressor(n_trees=4, max_iter=3, random_state=0),
+    "forest": TrieGPRegressor(n_trees=4, max_iter=3, random_state=0),
 }
 
 

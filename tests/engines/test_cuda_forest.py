@@ -11,7 +11,7 @@ from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
 from tolerances import ENGINES_FIT, ENGINES_NOISE, FITS, VALUE
-from triegp import ForestGPRegressor, checks
+from triegp import TrieGPRegressor, checks
 from triegp.additive import (
     apply_inverse,
     conditioning,
@@ -303,7 +303,7 @@ def test_a_fit_on_a_card_is_one_on_the_cpu(weighted):
     weight = rng.integers(1, 4, 5_000).astype(float) if weighted else None
     scores = {}
     for engine in ("cuda", "cpu"):
-        forest = ForestGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
+        forest = TrieGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
         forest.fit(X[train], y[train], weight)
         mean, std = forest.predict(X[test], return_std=True)
         score = (y[test] - mean) / std

@@ -10,7 +10,7 @@ import pytest
 from conftest import ON_CARD
 from problems import make_problem
 from tolerances import FITS, GRADIENT, VALUE
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.engines import CpuEngine
 from triegp.engines.choice import choose
 from triegp.tree import BitOrder, evaluate_orders
@@ -19,7 +19,7 @@ N_ROWS = 2_000 if ON_CARD else 12
 MODELS = {
     "ensemble": BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=1, precision=2),
     "paper": BinaryTreeGPRegressor(preset="paper-bt", n_members=2, n_candidates=3, max_iter=1),
-    "forest": ForestGPRegressor(n_trees=2, max_iter=1, precision=2),
+    "forest": TrieGPRegressor(n_trees=2, max_iter=1, precision=2),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.engines import CpuEngine, choice
 from triegp.engines.choice import AUTO_WORK, check_engine, choose, cuda_problem
 
@@ -17,7 +17,7 @@ FREE = 10**9  # bytes of the card that stands in
 
 ESTIMATORS = [
     BinaryTreeGPRegressor(n_members=2, n_candidates=3, max_iter=5, random_state=0),
-    ForestGPRegressor(n_trees=4, max_iter=2, random_state=0),
+    TrieGPRegressor(n_trees=4, max_iter=2, random_state=0),
 ]
 
 

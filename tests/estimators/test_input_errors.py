@@ -5,12 +5,12 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.estimators.inputs import location_and_scale
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=3, n_candidates=4, max_iter=5, random_state=0),
-    "forest": ForestGPRegressor(n_trees=4, max_iter=3, random_state=0),
+    "forest": TrieGPRegressor(n_trees=4, max_iter=3, random_state=0),
 }
 N = 40
 RNG = np.random.default_rng(0)

@@ -6,13 +6,13 @@ from sklearn.base import clone
 
 import triegp
 from tolerances import FITS
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=4, random_state=0),
-    "forest": ForestGPRegressor(n_trees=8, max_iter=8, random_state=0),
+    "forest": TrieGPRegressor(n_trees=8, max_iter=8, random_state=0),
 }
 
 

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 import triegp
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 MIXTURE = {"n_members": 6, "n_candidates": 8, "max_iter": 40, "random_state": 0}
 FOREST = {"n_trees": 16, "max_iter": 10, "random_state": 0}
-KINDS = [(BinaryTreeGPRegressor, MIXTURE), (ForestGPRegressor, FOREST)]
+KINDS = [(BinaryTreeGPRegressor, MIXTURE), (TrieGPRegressor, FOREST)]
 QUICK = [
     (BinaryTreeGPRegressor, {"n_members": 3, "n_candidates": 3, "max_iter": 10, "random_state": 0}),
-    (ForestGPRegressor, {"n_trees": 6, "max_iter": 3, "random_state": 0}),
+    (TrieGPRegressor, {"n_trees": 6, "max_iter": 3, "random_state": 0}),
 ]
 both = pytest.mark.parametrize(("kind", "settings"), KINDS)
 quickly = pytest.mark.parametrize(("kind", "settings"), QUICK)
@@ -133,7 +133,7 @@ def test_unrelated_rows_have_mean_and_deviation_of_y(kind, settings):
 def test_unrelated_rows_of_a_forest_without_calibration():
     X, y = line(80)
     settings = QUICK[1][1] | {"outside": "unrelated", "calibrated": False}
-    model = ForestGPRegressor(**settings).fit(X, y)
+    model = TrieGPRegressor(**settings).fit(X, y)
     mean, std = model.predict([[2.0]], return_std=True)
     assert mean[0] == pytest.approx(y.mean())
     assert std[0] == pytest.approx(y.std(ddof=1))
@@ -198,7 +198,7 @@ def test_who_chose_is_not_told(outside):
         BinaryTreeGPRegressor(
             preset="paper-bte", n_members=2, n_candidates=2, max_iter=5, random_state=0
         ),
-        ForestGPRegressor(n_trees=4, max_iter=2, calibrated=False, random_state=0),
+        TrieGPRegressor(n_trees=4, max_iter=2, calibrated=False, random_state=0),
     ],
     ids=["paper", "forest"],
 )

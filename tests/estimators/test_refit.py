@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import triegp
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.estimators.base import TreeGPRegressor
 
 MIXTURE = {"n_members": 3, "n_candidates": 4, "max_iter": 10, "random_state": 0}
 FOREST = {"n_trees": 6, "max_iter": 3, "random_state": 0}
-KINDS = [(BinaryTreeGPRegressor, MIXTURE), (ForestGPRegressor, FOREST)]
+KINDS = [(BinaryTreeGPRegressor, MIXTURE), (TrieGPRegressor, FOREST)]
 both = pytest.mark.parametrize(("kind", "settings"), KINDS)
 
 

@@ -17,7 +17,7 @@ from tolerances import (
     SAME_X_DEVIATION,
     SAME_X_MEAN,
 )
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 QUICK = {"n_members": 3, "n_candidates": 3, "max_iter": 20, "random_state": 0}
 KINDS = {
@@ -115,7 +115,7 @@ def test_targets_all_equal_are_predicted(kind, value):
         assert std.min() > 0.9 * size / np.sqrt(62)
 
 
-@pytest.mark.parametrize("estimator", [BinaryTreeGPRegressor, ForestGPRegressor])
+@pytest.mark.parametrize("estimator", [BinaryTreeGPRegressor, TrieGPRegressor])
 def test_one_row_says_little(estimator):
     """Its deviation is in units of y, and of the size of y."""
     for unit in (1e-3, 1.0, 1e6):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tolerances import HANDFUL, ROUNDING
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.estimators.repeats import fold_rows
 from triegp.tree.rows import Rows
 
@@ -189,7 +189,7 @@ def test_rows_that_are_no_twins_stay_apart(change):
 
 QUICK = {
     "mixture": BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=3, random_state=0),
-    "forest": ForestGPRegressor(n_trees=3, max_iter=2, random_state=0),
+    "forest": TrieGPRegressor(n_trees=3, max_iter=2, random_state=0),
 }
 
 

@@ -8,11 +8,11 @@ import pytest
 from sklearn.base import clone
 
 import triegp
-from triegp import BinaryTreeGPRegressor, ForestGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=2, n_candidates=4, max_iter=5, random_state=0),
-    "forest": ForestGPRegressor(n_trees=2, max_iter=3, random_state=0),
+    "forest": TrieGPRegressor(n_trees=2, max_iter=3, random_state=0),
 }
 RNG = np.random.default_rng(0)
 X = RNG.random((40, 2))

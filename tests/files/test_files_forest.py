@@ -5,7 +5,7 @@ import pytest
 
 import triegp
 from model_files import refused, write_parts
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 from triegp.files.state import pack_model
 
 
@@ -13,7 +13,7 @@ from triegp.files.state import pack_model
 def parts():
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
-    model = ForestGPRegressor(n_trees=3, max_iter=3, random_state=0)
+    model = TrieGPRegressor(n_trees=3, max_iter=3, random_state=0)
     model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(60))
     named = {"estimator": type(model).__name__, "parameters": model.get_params()}
     header, arrays = pack_model(model._state(), model._format, False)
@@ -72,7 +72,7 @@ def test_models_of_extreme_targets_are_read(tmp_path, size):
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
     y = X[:, 0] + 0.1 * rng.standard_normal(60)
-    model = ForestGPRegressor(n_trees=3, max_iter=3, random_state=0)
+    model = TrieGPRegressor(n_trees=3, max_iter=3, random_state=0)
     model.fit(X, y / np.abs(y).max() * size).save(tmp_path / "m")
     np.testing.assert_array_equal(triegp.load(tmp_path / "m").predict(X), model.predict(X))
 
@@ -80,6 +80,6 @@ def test_models_of_extreme_targets_are_read(tmp_path, size):
 def test_models_with_distant_added_targets_are_read(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
-    model = ForestGPRegressor(n_trees=3, max_iter=3, random_state=0).fit(X, X[:, 0])
+    model = TrieGPRegressor(n_trees=3, max_iter=3, random_state=0).fit(X, X[:, 0])
     model.partial_fit(X[:1], [1e140]).save(tmp_path / "m")
     np.testing.assert_array_equal(triegp.load(tmp_path / "m").predict(X), model.predict(X))

@@ -16,7 +16,7 @@ from model_files import (
     stage_of,
     through_file,
 )
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def small(**options):
-    return ForestGPRegressor(**({"n_trees": 3, "max_iter": 2, "random_state": 0} | options))
+    return TrieGPRegressor(**({"n_trees": 3, "max_iter": 2, "random_state": 0} | options))
 
 
 def fit_local():

@@ -1,7 +1,7 @@
 """A sum of trees over the same rows as one Gaussian process: K = K_1 + ... + K_T.
 
 Products and preconditioned solves, likelihood and gradient, training, and the forest conditioned on
-data. The estimator is `triegp.ForestGPRegressor`.
+data. The estimator is `triegp.TrieGPRegressor`.
 """
 
 from triegp.additive.evidence import Evidence, forest_evidence

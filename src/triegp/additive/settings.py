@@ -14,7 +14,7 @@ VARIANCES = ("auto", "exact", "samples", "cheap")
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a sum of trees; `ForestGPRegressor` documents those that users choose.
+    """All settings of a sum of trees; `TrieGPRegressor` documents those that users choose.
 
     Attributes
     ----------

@@ -76,6 +76,7 @@ Floats = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
+FORMER_NAMES = {"ForestGPRegressor": "TrieGPRegressor"}  # of estimators in old files
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
@@ -200,7 +201,7 @@ class TreeGPRegressor(
         -----
         The rows are checked at once, in O(k) for k rows. They are inserted before the next
         prediction, together with all other waiting rows, in O(n + k log k) per tree.
-        `ForestGPRegressor` then also solves, starting from the previous solution. A fit that is due
+        `TrieGPRegressor` then also solves, starting from the previous solution. A fit that is due
         is done at that time too. It uses exactly the rows that had been added when it became due,
         and the random numbers of the first fit, so that predictions do not depend on when they are
         asked for.
@@ -571,6 +572,8 @@ def load(path: str | Path) -> TreeGPRegressor:
     """
     header, arrays = read_file(path)
     name = header.get("estimator")
+    if isinstance(name, str):
+        name = FORMER_NAMES.get(name, name)
     if not isinstance(name, str) or name not in ESTIMATORS:
         expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import triegp
 from tolerances import USUAL_ALPHA, USUAL_SOLVE
-from triegp import ForestGPRegressor
+from triegp import TrieGPRegressor
 from triegp.additive import conditioning
 from triegp.additive import variance as spread
 from triegp.additive import walk as training
@@ -26,7 +26,7 @@ QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
 @pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
-@parametrize_with_checks([ForestGPRegressor(n_trees=16, max_iter=8)])
+@parametrize_with_checks([TrieGPRegressor(n_trees=16, max_iter=8)])
 def test_scikit_learns_own_checks_pass(estimator, check):
     check(estimator)
 
@@ -55,7 +55,7 @@ def box_first(n):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = problem()
-    return ForestGPRegressor(n_trees=12, max_iter=10, random_state=0).fit(X, y)
+    return TrieGPRegressor(n_trees=12, max_iter=10, random_state=0).fit(X, y)
 
 
 def test_it_learns_a_function(fitted):
@@ -107,7 +107,7 @@ def test_samples_have_the_predicted_moments(fitted):
 
 def test_variances_from_samples_have_the_error_they_say():
     X, _ = problem(400, seed=1)
-    exact = ForestGPRegressor(n_trees=12, max_iter=10, random_state=0, variance="exact")
+    exact = TrieGPRegressor(n_trees=12, max_iter=10, random_state=0, variance="exact")
     drawn = clone(exact).set_params(variance="samples", variance_error=0.1)
     std = [m.fit(*problem()).predict(X, return_std=True, latent=True)[1] for m in (exact, drawn)]
     ratio = (std[1] / std[0]) ** 2
@@ -117,8 +117,8 @@ def test_variances_from_samples_have_the_error_they_say():
 
 def test_a_cheap_variance_is_of_the_right_size():
     X, y = problem(300)
-    exact = ForestGPRegressor(**QUICK, variance="exact").fit(X, y)
-    cheap = ForestGPRegressor(**QUICK, variance="cheap").fit(X, y)
+    exact = TrieGPRegressor(**QUICK, variance="exact").fit(X, y)
+    cheap = TrieGPRegressor(**QUICK, variance="cheap").fit(X, y)
     new, _ = problem(200, seed=1)
     one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
     assert 0.7 < np.median(other / one) < 1.4
@@ -128,8 +128,8 @@ def test_a_cheap_variance_stands_the_noise_of_samples(monkeypatch):
     monkeypatch.setattr(spread, "EXACT_ROWS", 50)
     X, y = problem(300)
     y = y + 2.0 * np.random.default_rng(5).standard_normal(300)  # far more than f's variance
-    exact = ForestGPRegressor(**QUICK, variance="exact").fit(X, y)
-    cheap = ForestGPRegressor(**QUICK, variance="cheap").fit(X, y)
+    exact = TrieGPRegressor(**QUICK, variance="exact").fit(X, y)
+    cheap = TrieGPRegressor(**QUICK, variance="cheap").fit(X, y)
     new, _ = problem(200, seed=1)
     one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
     assert 0.5 < np.median(other / one) < 2.0
@@ -170,7 +170,7 @@ def test_a_file_gives_the_same_bits(fitted, tmp_path):
     X, y = problem(20, seed=1)
     fitted.save(tmp_path / "model")
     loaded = triegp.load(tmp_path / "model")
-    assert isinstance(loaded, ForestGPRegressor)
+    assert isinstance(loaded, TrieGPRegressor)
     for ask in (
         lambda m: m.predict(X, return_std=True),
         lambda m: m.predict_quantiles(X),
@@ -229,12 +229,12 @@ def test_a_file_that_asks_for_endless_samples_is_refused(fitted, tmp_path):
 
 def test_rows_that_could_not_be_added_are_refused_at_once():
     X, y = problem(60)
-    model = ForestGPRegressor(**QUICK).fit(X, y)
+    model = TrieGPRegressor(**QUICK).fit(X, y)
     for name, bad in (("sample_weight", 1e-200), ("sample_weight", 1e300), ("known_noise", 1e300)):
         with pytest.raises(ValueError, match=name):
             model.partial_fit(X[:1], y[:1], **{name: [bad]})
         with pytest.raises(ValueError, match=name):
-            ForestGPRegressor(**QUICK).fit(X, y, **{name: np.r_[bad, np.ones(59)]})
+            TrieGPRegressor(**QUICK).fit(X, y, **{name: np.r_[bad, np.ones(59)]})
     assert np.isfinite(model.predict(X)).all()
 
 
@@ -242,7 +242,7 @@ def test_training_that_fails_says_so(monkeypatch):
     X, y = problem()
     monkeypatch.setattr(training.Walk, "step", lambda walk: False)
     with pytest.warns(ConvergenceWarning, match="training stopped after"):
-        model = ForestGPRegressor(**QUICK).fit(X, y)
+        model = TrieGPRegressor(**QUICK).fit(X, y)
     assert model.diverged_
     assert np.isfinite(model.predict(X)).all()
 
@@ -263,14 +263,14 @@ def test_a_budget_that_was_met_is_not_reported(monkeypatch):
     monkeypatch.setattr(conditioning, "with_diagonal", slower)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        model = ForestGPRegressor(**QUICK, time_budget=1.0).fit(X, y)
+        model = TrieGPRegressor(**QUICK, time_budget=1.0).fit(X, y)
     assert now[0] == 1e6
     assert not model.stopped_early_
 
 
 def test_rows_can_be_added():
     X, y = box_first(200)
-    model = ForestGPRegressor(**QUICK).fit(X[:150], y[:150])
+    model = TrieGPRegressor(**QUICK).fit(X[:150], y[:150])
     before = model.predict(X[150:])
     model.partial_fit(X[150:170], y[150:170]).partial_fit(X[170:], y[170:])
     after = model.predict(X[150:])
@@ -287,7 +287,7 @@ def test_a_weight_of_two_is_two_rows_given_the_parameters():
     weight = np.r_[np.full(10, 2.0), np.ones(60)]
     # Repeats that differ make all repeats and weights observations.
     X, y = np.vstack([X, X[50:]]), np.append(y, y[50:] + 0.1)
-    model = ForestGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
+    model = TrieGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
     one = model.forests_[0].model
     copies = np.repeat(np.arange(60), one.rows.weight.astype(int))
     assert copies.size == 80
@@ -301,7 +301,7 @@ def test_a_weight_of_two_is_two_rows_given_the_parameters():
 def test_rows_of_weight_zero_are_left_out():
     X, y = problem(80)
     weight = np.r_[np.ones(60), np.zeros(20)]
-    model = ForestGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
+    model = TrieGPRegressor(**QUICK).fit(X, y, sample_weight=weight)
     mean, _ = model.loo_predict()
     assert np.isfinite(mean[:60]).all()
     assert np.isnan(mean[60:]).all()
@@ -316,14 +316,14 @@ def test_known_noise_is_believed():
     rng = np.random.default_rng(3)
     noisy = y + np.sqrt(wild) * rng.standard_normal(150)
     new, y_new = problem(300, seed=1)
-    told = ForestGPRegressor(**QUICK).fit(X, noisy, known_noise=wild).predict(new)
-    untold = ForestGPRegressor(**QUICK).fit(X, noisy).predict(new)
+    told = TrieGPRegressor(**QUICK).fit(X, noisy, known_noise=wild).predict(new)
+    untold = TrieGPRegressor(**QUICK).fit(X, noisy).predict(new)
     assert np.mean((told - y_new) ** 2) < 0.5 * np.mean((untold - y_new) ** 2)
 
 
 def test_every_target_has_a_forest_of_its_own():
     X, y = problem(100)
-    both = ForestGPRegressor(**QUICK).fit(X, np.stack([y, X[:, 2] ** 2], axis=1))
+    both = TrieGPRegressor(**QUICK).fit(X, np.stack([y, X[:, 2] ** 2], axis=1))
     assert len(both.forests_) == 2
     assert both.predict(X, return_std=True)[1].shape == (100, 2)
     assert both.sample_y(X[:4], 3).shape == (4, 2, 3)
@@ -335,21 +335,21 @@ def test_every_target_has_a_forest_of_its_own():
 @pytest.mark.parametrize("start", ["even", "random", "trained"])
 def test_every_start_learns(start):
     X, y = problem(200)
-    model = ForestGPRegressor(n_trees=8, max_iter=5, init=start, random_state=0).fit(X, y)
+    model = TrieGPRegressor(n_trees=8, max_iter=5, init=start, random_state=0).fit(X, y)
     new, y_new = problem(200, seed=1)
     assert np.mean((model.predict(new) - y_new) ** 2) < 0.2 * y_new.var()
 
 
 def test_the_threads_change_nothing():
     X, y = problem()
-    one, two = (ForestGPRegressor(**QUICK, n_jobs=k).fit(X, y) for k in (1, 2))
+    one, two = (TrieGPRegressor(**QUICK, n_jobs=k).fit(X, y) for k in (1, 2))
     for a, b in zip(one.predict(X, return_std=True), two.predict(X, return_std=True), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_time_budget_ends_training():
     X, y = problem(200)
-    model = ForestGPRegressor(n_trees=8, max_iter=10_000, time_budget=0.5, random_state=0)
+    model = TrieGPRegressor(n_trees=8, max_iter=10_000, time_budget=0.5, random_state=0)
     with pytest.warns(ConvergenceWarning, match="time_budget"):
         model.fit(X, y)
     assert model.stopped_early_
@@ -368,7 +368,7 @@ def test_ctrl_c_ends_training(manner, monkeypatch):
         return steps(walk)
 
     monkeypatch.setattr(training.Walk, "step", interrupted)
-    model = ForestGPRegressor(n_trees=4, max_iter=50, on_interrupt=manner, random_state=0)
+    model = TrieGPRegressor(n_trees=4, max_iter=50, on_interrupt=manner, random_state=0)
     if manner == "raise":
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, y)
@@ -382,7 +382,7 @@ def test_ctrl_c_ends_training(manner, monkeypatch):
 
 def test_progress_is_shown(capsys):
     X, y = problem()
-    ForestGPRegressor(**QUICK, verbose=1).fit(X, y)
+    TrieGPRegressor(**QUICK, verbose=1).fit(X, y)
     assert "steps" in capsys.readouterr().err
 
 
@@ -411,7 +411,7 @@ def test_progress_is_shown(capsys):
 def test_bad_parameters_are_named(name, value):
     X, y = problem(20)
     with pytest.raises(ValueError, match=name):
-        ForestGPRegressor(**{**QUICK, name: value}).fit(X, y)
+        TrieGPRegressor(**{**QUICK, name: value}).fit(X, y)
 
 
 @pytest.mark.parametrize("case", ["constant y", "one row", "two equal rows", "equal columns"])
@@ -427,7 +427,7 @@ def test_degenerate_rows_are_fitted(case):
         X = np.zeros_like(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        model = ForestGPRegressor(**QUICK).fit(X, y)
+        model = TrieGPRegressor(**QUICK).fit(X, y)
         mean, std = model.predict(X, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
@@ -435,7 +435,7 @@ def test_degenerate_rows_are_fitted(case):
 
 def test_rows_outside_the_box_are_unrelated():
     X, y = problem()
-    model = ForestGPRegressor(**QUICK, outside="unrelated").fit(X, y)
+    model = TrieGPRegressor(**QUICK, outside="unrelated").fit(X, y)
     mean, std = model.predict([[9.0, 9.0, 9.0]], return_std=True, latent=True)
     assert mean[0] == pytest.approx(y.mean())
     noise = model.forests_[0].model.new_noise
@@ -447,7 +447,7 @@ def test_rows_outside_the_box_are_unrelated():
 
 def test_questions_from_many_threads_agree():
     X, y = box_first(120)
-    model = ForestGPRegressor(**QUICK).fit(X[:100], y[:100])
+    model = TrieGPRegressor(**QUICK).fit(X[:100], y[:100])
     model.partial_fit(X[100:], y[100:])
     found = [None] * 4
 

@@ -29,7 +29,7 @@ from triegp.tree.rows import Rows
 
 
 @loadable
-class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
+class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Gaussian-process regression with a sum of binary trees as kernel.
 
     y = f_1(x) + ... + f_T(x) + noise, with each f_t a binary tree GP on its own grid. This is one
@@ -148,11 +148,11 @@ class ForestGPRegressor(ImportancesMixin, TreeGPRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from triegp import ForestGPRegressor
+    >>> from triegp import TrieGPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((200, 2))
     >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(200)
-    >>> model = ForestGPRegressor(n_trees=16, max_iter=10, random_state=0).fit(X, y)
+    >>> model = TrieGPRegressor(n_trees=16, max_iter=10, random_state=0).fit(X, y)
     >>> mean, std = model.predict([[0.25, 0.5]], return_std=True)
     >>> bool(abs(mean[0] - np.sin(1.5)) < 3 * std[0])
     True

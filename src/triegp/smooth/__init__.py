@@ -1,0 +1,1 @@
+"""A smooth Gaussian process over rows: its kernel, and products with its kernel matrix."""
