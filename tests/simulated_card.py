@@ -105,7 +105,9 @@ def wrap(value):
     """Arrays, and numbers that numpy made, as they come from the card."""
     if isinstance(value, np.ndarray | np.generic):
         return CardArray(np.asarray(value))
-    return type(value)(map(wrap, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, tuple):  # numpy's linalg returns named ones
+        return tuple(map(wrap, value))
+    return list(map(wrap, value)) if type(value) is list else value
 
 
 def over(function):

@@ -26,6 +26,7 @@ VALUE = both(DENSE)
 LOOSE = both(STEPPED)
 FITS = both(FITTED)
 
+REGRESSED = both(1e-8)  # regressions on rows of nearly singular matrices, with a jitter of 1e-10
 GRADIENT = both(1e-8)  # gradients against the dense closed form
 DIFFERENCE = both(1e-6)  # gradients against central differences
 SINGLE = both(1e-4)  # float32 messages against float64
@@ -45,13 +46,14 @@ ENGINES_FIT = 0.02  # rmse (relative) and nll (nats) of fits whose training diff
 
 # Iterations that end at a tolerance of their own.
 SOLVED = both(1e-7)  # what comes of solves to 1e-11, condition < 1e4
+CORRECTED = 0.2  # of a row's effect on means: corrected at 64 near rows of 600, not all
+FACTOR = 0.02  # factor of variances from 200,000 draws, relative: three standard errors
 SOLVED_DIRECTLY = 1e-6  # solves to 1e-10 or 1e-11, condition < 1e7
 USUAL_SOLVE = 1e-4  # means and deviations after solves to the tolerance that users get
 USUAL_ALPHA = 1e-5  # weighted rows' fit after such solves, of targets of size 1
 HARD_SOLVE = 1e-3  # of the targets' or the prior's size, with next to no noise
 HARD_VARIANCE = 0.02  # the same, relative
 VARIANCE_OF_SOLVES = 1e-2  # variances by solves to the tolerance that users get, little noise
-CHEAP_OF_ONE_TREE = 1e-5  # the cheap variance of one tree, which is exact
 LANCZOS = 1e-5  # nats, quadrature behind a full preconditioner
 SCIPY_CG = 1e-4  # scipy's conjugate gradients stop at 1e-5 of |b|
 SCIPY_CG_RESIDUAL = 1.1e-5  # of |b|: their own residual is updated, not recomputed
@@ -61,7 +63,7 @@ STATIONARY = 1e-5  # slopes at the maximum over the simplex
 AVERAGE_OF_COPIES = 0.05  # weights of an average, whose ridge counts rows that differ
 TAIL_COPIES = 1e-4  # quantiles of tails at two optima of their weights, relative
 GPYTORCH_CG = 0.02  # GPyTorch's conjugate gradients in float32 against Cholesky in float64
-SQUARED_DISTANCES = 1e-7  # GPyTorch takes them as differences of squares: 2e-8 was seen
+SQUARED_DISTANCES = 1e-7  # taken as differences of squares, of equal rows: 2e-8 was seen
 QUADRATURE = 1e-6  # scipy's quad
 MANY_QUANTILES = 1e-3  # the CRPS of a thousand quantiles for that of the distribution
 
@@ -72,8 +74,6 @@ TAIL_QUANTILE = 0.1  # quantiles of 5,000 residuals, down to 1%
 TAIL_SCALE = 0.08  # the same from 5% on, relative
 TAIL_OF_FEW = 0.15  # quantiles of residuals with heavy tails, or of 500
 TAIL_OF_SOLVES = 1e-3  # quantiles of residuals that came of solves, relative
-WEIGHTED_TRAINING_SHARE = 0.05  # of what training gains: it draws other probes for copies
-WEIGHTED_TRAINING_NATS = 5.0  # and this many nats
 CONSTANT_COLUMNS = 0.05  # of the targets' deviation: the mean of 60 rows
 SAME_X_MEAN = 0.2  # means at one x against averages of 40 targets, noise 0.5
 SAME_X_DEVIATION = 0.35  # their deviation, relative

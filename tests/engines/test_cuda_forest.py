@@ -1,4 +1,4 @@
-"""Forests on the CUDA engine against the CPU engine: solves, preconditioner, gradient, training.
+"""Trees and a smooth part on the CUDA engine against the CPU engine: solves, preconditioner.
 
 Without a card, kernels run in numba's simulator on few rows, and its arrays raise if they
 are mixed with numpy's, as CuPy's do. On a card (TRIEGP_TEST_CARD=1) they are CuPy's.
@@ -8,33 +8,28 @@ import numpy as np
 import pytest
 
 from conftest import ON_CARD
-from forest_problems import make_problem
+from forest_problems import make_problem, mean_at, variance_at
 from simulated_card import card_or_strict_one
-from tolerances import ENGINES_FIT, ENGINES_NOISE, FITS, VALUE
+from tolerances import ENGINES_FIT, FITS, VALUE
 from triegp import TrieGPRegressor, checks
 from triegp.additive import (
-    apply_inverse,
     conditioning,
     forest_evidence,
-    forest_gradient,
     forest_level_products,
     forest_product,
     make_preconditioner,
     model,
     preconditioner,
     solve_forest,
-    variance,
 )
-from triegp.additive.conditioning import condition_forest, move_model
+from triegp.additive.conditioning import condition_forest
 from triegp.additive.forest import build_forest, multiply
-from triegp.additive.preconditioner import draw_like
 from triegp.additive.settings import Settings
-from triegp.additive.start import row_noise
-from triegp.additive.variance import with_diagonal
-from triegp.additive.walk import Walk
 from triegp.engines import CpuEngine
 from triegp.engines.cuda import CudaEngine
-from triegp.tree import BitOrder, build_trie
+from triegp.smooth.dense import Dense, make_dense
+from triegp.smooth.induced import make_induced
+from triegp.smooth.linear import Linear
 
 N_ROWS = 3_000 if ON_CARD else 18
 N_TREES = 16 if ON_CARD else 2
@@ -50,7 +45,22 @@ def _strict_arrays(monkeypatch):
 
 
 def both(problem):
-    return [build_forest(problem.codes, problem.orders, engine) for engine in (CPU, CudaEngine())]
+    """The same forest on both engines; its smooth part is lent to the card."""
+    kernel = problem.parameters.smooth
+    smooth = None
+    if problem.smooth == "dense":
+        smooth = make_dense(kernel, problem.inputs / kernel.lengthscale, keep=False)
+    elif problem.smooth == "inducing":  # and no neighbours
+        smooth = Linear(make_induced(kernel, problem.inputs, N_ROWS // 3, 0))
+    found = []
+    for engine in (CPU, CudaEngine()):
+        lent = smooth if smooth is None or engine is CPU else smooth.lend(engine)
+        found.append(build_forest(problem.codes, problem.orders, engine, lent))
+    return found
+
+
+SMOOTH = [None, "dense", "inducing"]
+with_and_without = pytest.mark.parametrize("smooth", SMOOTH)
 
 
 def problem_of(**options):
@@ -67,39 +77,62 @@ def same(found, expected, tolerance=VALUE):
 
 def test_tries_sorted_at_once_are_those_sorted_alone():
     problem = problem_of()
-    cpu, cuda = both(problem)
+    cpu, _ = both(problem)
     given = [codes.packed for codes in problem.codes], [order.key_bits for order in problem.orders]
     for engine in (CPU, CudaEngine()):
         for trie, (row_idx, links) in zip(cpu.tries, engine.link_many(*given), strict=True):
             np.testing.assert_array_equal(engine.fetch(row_idx), trie.row_idx)
             np.testing.assert_array_equal(engine.fetch(links.depth), trie.links.depth)
-    orders = [problem.orders[0], *(BitOrder.from_phi(-one.phi) for one in problem.orders[1:])]
-    alone = build_trie(problem.codes[1], orders[1])
-    for before in (cpu, cuda):
-        engine = before.engine
-        unchanged = build_forest(problem.codes, problem.orders, engine, before)
-        for one, two in zip(unchanged.tries, before.tries, strict=True):
-            assert one.row_idx is two.row_idx
-            assert one.links is two.links
-        again = build_forest(problem.codes, orders, engine, before)
-        np.testing.assert_array_equal(engine.fetch(again.tries[1].row_idx), alone.row_idx)
 
 
-def test_preconditioner():
-    problem = problem_of()
+@with_and_without
+def test_products(smooth):
+    problem = problem_of(smooth=smooth)
+    x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
+    cpu, cuda = both(problem)
+    expected = forest_product(cpu, x)
+    if smooth != "inducing":
+        same(expected, problem.kernel() @ x)
+    same(forest_product(cuda, x), expected)
+    same(multiply(cuda, CudaEngine().hold(x)), expected)
+
+
+def test_a_kernel_matrix_that_fits_is_kept(monkeypatch):
+    problem = problem_of(smooth="dense")
+    x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
+    found = []
+    for there in (0, 1 << 40):
+        monkeypatch.setattr(CudaEngine, "free_bytes", lambda self, there=there: there)
+        _, cuda = both(problem)
+        assert (cuda.smooth.matrix is not None) == (there > 0)
+        found.append(forest_product(cuda, x))
+    same(*found)
+
+
+def test_neighbours_are_not_lent():
+    problem = problem_of(smooth="inducing")
+    smooth = Linear(make_induced(problem.parameters.smooth, problem.inputs, 4, 3))
+    with pytest.raises(ValueError, match="neighbours are not available on a device"):
+        smooth.lend(CudaEngine())
+
+
+@with_and_without
+def test_preconditioner(smooth):
+    problem = problem_of(smooth=smooth)
     x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
     cpu, cuda = (
         make_preconditioner(forest, 0.05, RANK, np.random.default_rng(0))
         for forest in both(problem)
     )
     np.testing.assert_allclose(cuda.log_det, cpu.log_det, **FITS)
-    same(apply_inverse(cuda, x), apply_inverse(cpu, x), FITS)
-    drawn = [draw_like(made, 3, np.random.default_rng(2)) for made in (cuda, cpu)]
+    same(cuda.apply(x), cpu.apply(x), FITS)
+    drawn = [made.draw(3, np.random.default_rng(2)) for made in (cuda, cpu)]
     same(*drawn, FITS)
 
 
-def test_solves():
-    problem = problem_of()
+@with_and_without
+def test_solves(smooth):
+    problem = problem_of(smooth=smooth)
     b = np.random.default_rng(1).standard_normal((N_ROWS, 3))
     b[:, 1] = 0.0
     noise = np.random.default_rng(2).uniform(0.5, 1.0, N_ROWS)
@@ -130,14 +163,6 @@ def test_a_solve_that_goes_on_from_a_start():
         forest_product(cuda, CudaEngine().hold(y)[1:])
 
 
-def gradient_parts(forest, problem, place, x):
-    """Every derivative, for x in place of solutions and probes."""
-    noise = place(np.full(N_ROWS, 0.3))
-    given = (x[:, :1], x, x, place(np.linspace(0.5, 2.0, N_ROWS)), noise)
-    found = forest_gradient(forest, problem.orders, *given)
-    return [np.concatenate(found.phi), found.log_scale, np.array(found.noise)]
-
-
 def evidence_parts(forest, problem, place, x, exact_rows):
     found = forest_evidence(
         forest,
@@ -163,7 +188,6 @@ IN_KIND = {
     ],
 }
 TO_HOST = {
-    "gradient": gradient_parts,
     "exact evidence": lambda *given: evidence_parts(*given, N_ROWS),
     "evidence": lambda *given: evidence_parts(*given, 0),
 }
@@ -210,26 +234,10 @@ def test_steps_of_a_solve_look_at_no_rows(monkeypatch):
     assert sorted(asked) == ["b", "noise"]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_gradient(weighted):
-    problem = problem_of(weighted=weighted)
-    rng = np.random.default_rng(1)
-    alpha, solved = rng.standard_normal((N_ROWS, 1)), rng.standard_normal((N_ROWS, 3))
-    probes = rng.choice([-1.0, 1.0], size=solved.shape)
-    noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
-    cpu, cuda = (
-        forest_gradient(forest, problem.orders, alpha, probes, solved, problem.rows.weight, noise)
-        for forest in both(problem)
-    )
-    np.testing.assert_allclose(cuda.noise, cpu.noise, rtol=ENGINES_NOISE)
-    same(cuda.log_scale, cpu.log_scale, FITS)
-    for one, two in zip(cpu.phi, cuda.phi, strict=True):
-        same(two, one, FITS)
-
-
+@with_and_without
 @pytest.mark.parametrize("exact_rows", [0, N_ROWS])
-def test_evidence(exact_rows):
-    problem = problem_of()
+def test_evidence(exact_rows, smooth):
+    problem = problem_of(smooth=smooth)
     found = [
         forest_evidence(
             forest,
@@ -257,38 +265,35 @@ def test_a_matrix_that_is_not_positive_is_refused():
             engine.cholesky(engine.hold(bad))
 
 
-def test_two_steps_of_training():
-    problem = problem_of(weighted=True)
-    settings = Settings(n_probes=2, rank=RANK)
-    found = []
-    for engine in (CPU, CudaEngine()):
-        walk = Walk(problem.data, problem.parameters, settings, engine, np.random.default_rng(0))
-        walk.optimise_scale()
-        assert walk.step()
-        assert walk.step()
-        found.append(walk.parameters)
-    cpu, cuda = found
-    for one, two in zip(cpu.phi, cuda.phi, strict=True):
-        np.testing.assert_allclose(two, one, **FITS)
-    np.testing.assert_allclose(cuda.log_scale, cpu.log_scale, **FITS)
-    np.testing.assert_allclose(cuda.log_noise, cpu.log_noise, **FITS)
-
-
-def test_a_model_solved_on_the_card_lives_on_the_host(monkeypatch):
+@with_and_without
+def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
+    """Its smooth part is exact; from 200,000 rows on, it has inducing rows alone."""
     monkeypatch.setattr(model, "RANK", RANK)
-    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-3)
-    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
-    monkeypatch.setattr(variance, "DIAGONAL_SAMPLES", 4)
-    problem = problem_of()
-    given = (problem.data, problem.parameters, Settings(variance="exact"), 0, CPU)
+    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-8)
+    problem = problem_of(smooth=smooth)
+    if smooth == "inducing":
+        monkeypatch.setattr(conditioning, "DENSE_ROWS", 0)
+    given = (problem.data, problem.parameters, Settings(), 0, CPU)
     cpu, cuda = (condition_forest(*given, solver) for solver in (None, CudaEngine()))
     assert type(cuda.alpha) is np.ndarray
     assert cuda.forest.engine is CPU
+    if smooth == "inducing":
+        assert cuda.smooth.induced.n_neighbours == 0
+    elif smooth == "dense":
+        assert isinstance(cuda.smooth, Dense)
     same(cuda.alpha, cpu.alpha, FITS)
-    lent = move_model(cuda, problem.codes, CudaEngine())
-    known = with_diagonal(cuda, lent)
-    assert known.known_preconditioner is None
-    same(known.known_diagonal, with_diagonal(cuda).known_diagonal, FITS)
+    mean, var = (work(cuda, problem.new) for work in (mean_at, variance_at))
+    same(mean, mean_at(cpu, problem.new), FITS)
+    same(var, variance_at(cpu, problem.new), FITS)
+
+
+def test_the_factor_by_a_solve_on_the_card(monkeypatch):
+    monkeypatch.setattr(model, "RANK", RANK)
+    monkeypatch.setattr(conditioning, "EXACT_ROWS", 0)
+    problem = problem_of(smooth="dense")
+    given = (problem.data, problem.parameters, Settings(), 0, CPU)
+    factor = [condition_forest(*given, solver).factor for solver in (CPU, CudaEngine())]
+    assert factor[0] == pytest.approx(factor[1], rel=0.05)
 
 
 @pytest.mark.card
@@ -303,7 +308,7 @@ def test_a_fit_on_a_card_is_one_on_the_cpu(weighted):
     weight = rng.integers(1, 4, 5_000).astype(float) if weighted else None
     scores = {}
     for engine in ("cuda", "cpu"):
-        forest = TrieGPRegressor(max_iter=10, train_rows=2_000, random_state=0, engine=engine)
+        forest = TrieGPRegressor(max_iter=10, random_state=0, engine=engine)
         forest.fit(X[train], y[train], weight)
         mean, std = forest.predict(X[test], return_std=True)
         score = (y[test] - mean) / std

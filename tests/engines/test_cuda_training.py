@@ -19,7 +19,8 @@ N_ROWS = 2_000 if ON_CARD else 12
 MODELS = {
     "ensemble": BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=1, precision=2),
     "paper": BinaryTreeGPRegressor(preset="paper-bt", n_members=2, n_candidates=3, max_iter=1),
-    "forest": TrieGPRegressor(n_trees=2, max_iter=1, precision=2),
+    "trees": TrieGPRegressor(n_trees=2, max_iter=1, precision=2, smooth=False),
+    "trees and smooth part": TrieGPRegressor(n_trees=2, max_iter=1, precision=2, smooth=True),
 }
 
 

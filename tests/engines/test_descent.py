@@ -1,8 +1,11 @@
-"""Conjugate gradients of both engines, step by step, against dense algebra."""
+"""Conjugate gradients and dense matrices of both engines, against dense algebra."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import oracle
 from conftest import ON_CARD
 from forest_problems import make_problem
 from simulated_card import card_or_strict_one
@@ -18,6 +21,7 @@ from triegp.engines.cuda import groves as groves_module
 from triegp.engines.cuda.descent import CardDescent
 from triegp.engines.cuda.forests import write_products
 from triegp.engines.cuda.groves import groves
+from triegp.tree.rows import Rows
 
 ENGINES = {"cpu": CpuEngine(), "cuda": CudaEngine()}
 N_ROWS = 2_500 if ON_CARD else 22
@@ -71,18 +75,27 @@ def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
     np.testing.assert_allclose(engine.fetch(found.x), expected, **FITS)
 
 
+def more_of(engine):
+    """A positive definite matrix, and the product with it in the engine's memory."""
+    half = np.random.default_rng(5).standard_normal((N_ROWS, 4))
+    held = engine.hold(half)
+    return half @ half.T, lambda x: held @ (held.T @ x)
+
+
 @both_engines
-def test_a_step_at_a_time(engine):
+@pytest.mark.parametrize("more", [False, True])
+def test_a_step_at_a_time(engine, more):
     """Each step returns the norms of the residuals, the step lengths, and the squares before it."""
     forest = forest_of(engine)
     variance = np.full(N_ROWS, 0.7)
     matrix = dense(forest) + np.diag(variance)
+    extra, product = more_of(engine) if more else (0.0, None)
+    matrix = matrix + extra
     b = np.random.default_rng(0).standard_normal((N_ROWS, 5))
     x = engine.hold(np.zeros((N_ROWS, 7)))
     columns = np.array([6, 0, 2, 3, 5])
-    descent = engine.descend(
-        forest.trees, engine.hold(variance), x, engine.hold(columns), engine.hold(b.copy()), None
-    )
+    held = (engine.hold(part) for part in (columns, b.copy()))
+    descent = engine.descend(forest.trees, engine.hold(variance), x, *held, None, product)
     r, p, at, go = b.copy(), b.copy(), np.zeros_like(b), np.arange(5)
     for step in range(4):
         left, stride, square = descent.advance()
@@ -102,6 +115,50 @@ def test_a_step_at_a_time(engine):
         new = np.square(r[:, go]).sum(axis=0)
         p[:, go] = r[:, go] + new / rr[kept] * p[:, go]
     assert not engine.fetch(x)[:, [1, 4]].any()
+
+
+@both_engines
+def test_the_kernel_matrix_is_the_dense_one(engine):
+    problem = make_problem(N_ROWS, 2, precision=4)
+    forest = build_forest(problem.codes, problem.orders, engine)
+    found = engine.fetch(engine.kernel_matrix(forest.trees))
+    np.testing.assert_allclose(found, problem.kernel(), **VALUE)
+    np.testing.assert_allclose(found, dense(forest), **VALUE)
+
+
+@both_engines
+def test_level_traces_are_sums_over_pairs_of_rows(engine):
+    problem = make_problem(N_ROWS, 2, precision=4)
+    forest = build_forest(problem.codes, problem.orders, engine)
+    entries = np.random.default_rng(0).standard_normal((N_ROWS, N_ROWS))
+    entries += entries.T
+    found = engine.level_traces(forest.trees, engine.hold(entries))
+    for part, encoder, order in zip(found, problem.encoders, problem.orders, strict=True):
+        bits = oracle.unpack_bits(encoder.encode(problem.X), order.key_bits)
+        levels = oracle.level_matrices(bits)
+        expected = np.append(entries.sum(), np.einsum("lij,ij->l", levels, entries))
+        scale = np.abs(entries).sum()
+        np.testing.assert_allclose(engine.fetch(part) / scale, expected / scale, **VALUE)
+
+
+@both_engines
+@pytest.mark.parametrize("rows", [[0], [0, 0, 0]])
+def test_kernel_matrix_and_level_traces_of_one_row_and_of_copies(engine, rows):
+    problem = make_problem(4, 2, precision=2)
+    some = replace(problem, X=problem.X[rows], rows=Rows(np.zeros(len(rows))))
+    forest = build_forest(some.codes, some.orders, engine)
+    found = engine.fetch(engine.kernel_matrix(forest.trees))
+    np.testing.assert_allclose(found, some.kernel(), **VALUE)
+    ones = engine.hold(np.ones((len(rows), len(rows))))
+    for part in engine.level_traces(forest.trees, ones):
+        np.testing.assert_allclose(engine.fetch(part), len(rows) ** 2, **VALUE)
+
+
+@both_engines
+def test_free_memory_is_that_of_a_device(engine):
+    there = engine.free_bytes()
+    assert (there == 0) == engine.on_host
+    assert there >= 0
 
 
 @both_engines

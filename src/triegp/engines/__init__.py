@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from triegp.engines.choice import choose
+from triegp.engines.choice import choose, threads_of
 from triegp.engines.contract import Descent, Engine
-from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu import CpuEngine, low_rank, nearby, nearest, vecchia
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.sorting import pack_positions
 from triegp.engines.cpu.threads import available_cores
@@ -35,6 +35,11 @@ __all__ = [
     "Woodbury",
     "available_cores",
     "choose",
+    "low_rank",
+    "nearby",
+    "nearest",
     "one_blas_thread",
     "pack_positions",
+    "threads_of",
+    "vecchia",
 ]

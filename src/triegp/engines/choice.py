@@ -13,6 +13,7 @@ from numba import config
 from triegp.checks import one_of
 from triegp.engines.contract import Engine
 from triegp.engines.cpu import CpuEngine
+from triegp.engines.cpu.threads import available_cores
 
 ENGINES = ("auto", "cpu", "cuda")
 
@@ -136,3 +137,9 @@ def _in_words(error: Exception) -> str:
 def _simulated() -> bool:
     """Whether numba's CUDA kernels run in its simulator, on the host."""
     return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
+
+
+def threads_of(engine: Engine) -> int:
+    """Threads that an engine on the host may use; all cores for an engine on a device."""
+    n_threads = engine.n_threads if isinstance(engine, CpuEngine) else 0
+    return n_threads or available_cores()

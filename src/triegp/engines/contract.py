@@ -66,7 +66,10 @@ class Engine(Protocol):
 
     @property
     def columns_at_once(self) -> int:
-        """Number of columns that each call of `sum_products` should have."""
+        """Number of columns that each call of `kernel_columns` should have."""
+
+    def free_bytes(self) -> int:
+        """Free memory of the device, in bytes; 0 for an engine on the host."""
 
     def block_slices(self, n_blocks: int) -> list[slice]:
         """Slices of n_blocks diagonal blocks to process in turn. Depends on n_blocks alone."""
@@ -255,6 +258,18 @@ class Engine(Protocol):
         x, z: (n, k) in row order. K_l as in `level_products`.
         """
 
+    def kernel_matrix(self, trees: Sequence[Tree]) -> Floats:
+        """K, summed over the trees, float64 (n, n), for few rows. O(n^2 T)."""
+
+    def kernel_columns(self, trees: Sequence[Tree], rows: Ints) -> Floats:
+        """K[:, rows], summed over the trees, float64 (n, r). O(n T r)."""
+
+    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
+        """Sums of entries_ij K_l,ij over all i, j for l = 0..D, one array (D + 1,) per tree.
+
+        entries: float64 (n, n), symmetric. K_l as in `level_products`.
+        """
+
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K, summed over trees, between rows of the same block, float64 (n_blocks, size, size).
 
@@ -309,12 +324,13 @@ class Engine(Protocol):
         columns: Ints,
         r: Floats,
         woodbury: Woodbury | None,
+        more: Callable[[Floats], Floats] | None = None,
     ) -> Descent:
         """Start to solve (K + variance) x = b for the given columns of x, in place.
 
         variance: (n,). columns: the columns of x to solve. r: (n, k), b - (K + variance) x of these
-        columns, may be overwritten. woodbury: inverse of the preconditioner, or None. All arrays
-        are in this engine's memory.
+        columns, may be overwritten. woodbury: inverse of the preconditioner, or None. more: product
+        with a further matrix that is added to K, if any. All arrays are in this engine's memory.
         """
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:

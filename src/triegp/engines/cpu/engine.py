@@ -16,7 +16,7 @@ from scipy.linalg import solve_triangular
 
 from triegp.devices import to_host
 from triegp.engines.contract import Descent, Engine
-from triegp.engines.cpu import forests, search
+from triegp.engines.cpu import dense, forests, search
 from triegp.engines.cpu import keys as key_sort
 from triegp.engines.cpu.algebra import Operators
 from triegp.engines.cpu.descent import CpuDescent, apply_woodbury, block_slices
@@ -69,8 +69,12 @@ class CpuEngine(Trees, Operators):
 
     @property
     def columns_at_once(self) -> int:
-        """Number of columns that each call of `sum_products` should have."""
-        return 32
+        """Number of columns that each call of `kernel_columns` should have."""
+        return 128
+
+    def free_bytes(self) -> int:
+        """Free memory of a device: there is none."""
+        return 0
 
     def block_slices(self, n_blocks: int) -> list[slice]:
         """Slices of a few blocks each, so that threads can share them."""
@@ -167,6 +171,18 @@ class CpuEngine(Trees, Operators):
         """x' K_l z for l = 0..D, summed over the columns, (D + 1,) per tree; x, z in row order."""
         return forests.sum_level_products(trees, x, z, self._threads)
 
+    def kernel_matrix(self, trees: Sequence[Tree]) -> Floats:
+        """K, summed over the trees, float64 (n, n)."""
+        return dense.kernel_matrix(trees, self._threads)
+
+    def kernel_columns(self, trees: Sequence[Tree], rows: Ints) -> Floats:
+        """K[:, rows], summed over the trees, float64 (n, r)."""
+        return dense.kernel_columns(trees, rows, self._threads)
+
+    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
+        """Sums of entries_ij K_l,ij for l = 0..D, one array (D + 1,) per tree."""
+        return dense.level_traces(trees, entries, self._threads)
+
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
         return forests.block_kernels(trees, members, self._threads)
@@ -194,12 +210,27 @@ class CpuEngine(Trees, Operators):
         x: Floats,
         columns: Ints,
         r: Floats,
-        woodbury: Woodbury | None,
+        inverse: Woodbury | Callable[[Floats], Floats] | None,
+        more: Callable[[Floats], Floats] | None = None,
     ) -> Descent:
         """Start to solve (K + variance) x = b by conjugate gradients."""
-        multiply = partial(self.sum_products, trees, variance=variance)
-        inverse = None if woodbury is None else partial(self.apply_woodbury, woodbury)
+        multiply = partial(self._multiply, trees, variance, more)
+        if isinstance(inverse, Woodbury):
+            inverse = partial(self.apply_woodbury, inverse)
         return CpuDescent(multiply, x, columns, r, inverse)
+
+    def _multiply(
+        self,
+        trees: Sequence[Tree],
+        variance: Floats,
+        more: Callable[[Floats], Floats] | None,
+        x: Floats,
+    ) -> Floats:
+        """(K + variance) x, with `more` as in `descend`."""
+        found = self.sum_products(trees, x, variance)
+        if more is not None:
+            found += more(x)
+        return found
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
         """(S - G G') x for x (n, k), the same bits for any number of threads."""

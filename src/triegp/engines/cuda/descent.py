@@ -7,7 +7,7 @@ per step, to decide whether to continue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,9 @@ class CardDescent:
         columns: Ints,
         r: Floats,
         woodbury: Woodbury | None,
+        more: Callable[[Floats], Floats] | None = None,
     ) -> None:
+        self._more = more
         self._trees, self._variance, self._x, self._woodbury = trees, variance, x, woodbury
         z = r if woodbury is None else apply_woodbury(woodbury, r)
         self._begin(columns, r, z.copy(), dots(r, z))
@@ -174,7 +176,9 @@ class CardDescent:
 
     def advance(self) -> tuple[Floats, Floats, Floats]:
         """Take one step: return |r| after it, the step length and r'M^-1 r before it, by column."""
-        if self._ahead is None:
+        if self._more is not None:  # its launches are not ours to record
+            self._go_ahead()
+        elif self._ahead is None:
             self._ahead = Recording(self._go_ahead)
         else:
             self._ahead.again()
@@ -202,6 +206,8 @@ class CardDescent:
     def _go_ahead(self) -> None:
         p, q, lines = self._p, self._q, self._lines
         write_products(self._groves, p, self._variance, q)
+        if self._more is not None:
+            q += self._more(p)
         _dot_lines(self._n_lines, p, q, lines)
         state = (self._columns, self._x, self._r, self._found, self._old)
         _advance(self._n_lines, lines, self._rz, self._live, p, q, *state)

@@ -71,8 +71,12 @@ class CudaEngine:
 
     @property
     def columns_at_once(self) -> int:
-        """Number of columns that each call of `sum_products` should have."""
+        """Number of columns that each call of `kernel_columns` should have."""
         return 128
+
+    def free_bytes(self) -> int:
+        """Free memory of the device, in bytes."""
+        return free_bytes()
 
     def block_slices(self, n_blocks: int) -> list[slice]:
         """One slice with all blocks."""
@@ -277,6 +281,20 @@ class CudaEngine:
         pair = (to_device(x, np.float64), to_device(z, np.float64))
         return forests.sum_level_products(trees, *pair)
 
+    def kernel_matrix(self, trees: Sequence[Tree]) -> Floats:
+        """K, summed over the trees, float64 (n, n)."""
+        return self.sum_products(trees, xp.eye(trees[0].row_idx.size))
+
+    def kernel_columns(self, trees: Sequence[Tree], rows: Ints) -> Floats:
+        """K[:, rows], summed over the trees, float64 (n, r), by products with unit vectors."""
+        units = xp.zeros((trees[0].row_idx.size, rows.size))
+        units[rows, xp.arange(rows.size)] = 1.0
+        return self.sum_products(trees, units)
+
+    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
+        """Sums of entries_ij K_l,ij for l = 0..D, one array (D + 1,) per tree."""
+        return self.sum_level_products(trees, entries, xp.eye(entries.shape[0]))
+
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
         return blocks.block_kernels(trees, members)
@@ -322,9 +340,10 @@ class CudaEngine:
         columns: Ints,
         r: Floats,
         woodbury: Woodbury | None,
+        more: Callable[[Floats], Floats] | None = None,
     ) -> Descent:
         """Start to solve (K + variance) x = b by conjugate gradients."""
-        return descent.CardDescent(trees, variance, x, columns, r, woodbury)
+        return descent.CardDescent(trees, variance, x, columns, r, woodbury, more)
 
     def apply_woodbury(self, woodbury: Woodbury, x: Floats) -> Floats:
         """(S - G G') x for x (n, k)."""
