@@ -1,1 +1,30 @@
-"""A smooth Gaussian process over rows: its kernel, and products with its kernel matrix."""
+"""A smooth Gaussian process over rows: its kernel, and products with its kernel matrix.
+
+`make_induced` approximates the kernel matrix in linear time. New rows are read by `read`, and
+appended by `extend`.
+"""
+
+from triegp.smooth.induced import Induced, blocks, columns, make_induced, multiply, multiply_rest
+from triegp.smooth.kernel import KERNELS, Kernel
+from triegp.smooth.points import InducedPoints, Prepared, cross, draw, mean, own, prepare, read
+from triegp.smooth.stream import extend
+
+__all__ = [
+    "KERNELS",
+    "Induced",
+    "InducedPoints",
+    "Kernel",
+    "Prepared",
+    "blocks",
+    "columns",
+    "cross",
+    "draw",
+    "extend",
+    "make_induced",
+    "mean",
+    "multiply",
+    "multiply_rest",
+    "own",
+    "prepare",
+    "read",
+]

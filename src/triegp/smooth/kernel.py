@@ -85,8 +85,7 @@ def kernel_matrix(kernel: Kernel, U: Any, V: Any = None) -> Any:
     """k between scaled inputs U (n, d) and V (m, d), by default U itself. O(n m d)."""
     square = square_distances(U, U if V is None else V)
     if V is None:
-        every = np.arange(U.shape[0])
-        square[every, every] = 0.0
+        np.fill_diagonal(square, 0.0)
     return kernel.scale * correlate(kernel.name, square)
 
 
@@ -97,8 +96,7 @@ def kernel_gradient(kernel: Kernel, U: Any, by_entry: Any) -> tuple[Any, float]:
     scale * slope_ij * (u_ik - u_jk)^2. O(n^2 d).
     """
     square = square_distances(U, U)
-    every = np.arange(U.shape[0])
-    square[every, every] = 0.0
+    np.fill_diagonal(square, 0.0)
     by_scale = kernel.scale * float((by_entry * correlate(kernel.name, square)).sum())
     slope = kernel.scale * by_entry * correlation_slope(kernel.name, square)
     by_length = 2.0 * (slope.sum(axis=1) @ (U * U) - np.einsum("id,id->d", U, slope @ U))

@@ -1,0 +1,148 @@
+"""The smooth part in linear time, with the interface that models use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.smooth import induced as rows_of
+from triegp.smooth import points as new_rows
+from triegp.smooth.induced import Induced
+from triegp.smooth.kernel import Kernel
+from triegp.smooth.points import InducedPoints, Prepared
+from triegp.smooth.stream import extend
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Inducing rows and neighbours; implements `HostSmooth`.
+
+    The factorisation is that of the kernel before it was rescaled. So nothing is computed again
+    when the scale changes, and a model read from a file has the same bits.
+
+    Attributes
+    ----------
+    induced : Induced
+        The rows and their factorisation.
+    gain : float
+        Factor of the kernel.
+    """
+
+    induced: Induced
+    gain: float = 1.0
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.induced.kernel.rescaled(self.gain)
+
+    def multiply(self, x: Floats) -> Floats:
+        """K x for x (n, k)."""
+        return self._times(rows_of.multiply(self.induced, x))
+
+    def columns(self, rows: npt.NDArray[Any]) -> Floats:
+        """K[:, rows], (n, r)."""
+        return self._times(rows_of.columns(self.induced, rows))
+
+    def blocks(self, members: npt.NDArray[np.int32]) -> Floats:
+        """Values of the kernel itself within blocks of rows, (n_blocks, size, size)."""
+        return self._times(rows_of.blocks(self.induced, members))
+
+    def rescaled(self, factor: float) -> Linear:
+        """The smooth part with its kernel times a factor."""
+        return Linear(self.induced, factor * self.gain)
+
+    def extend(self, inputs: Floats) -> Linear:
+        """The smooth part with more rows, after the others."""
+        return Linear(extend(self.induced, inputs), self.gain)
+
+    def lend(self, engine: Any) -> LowRank:
+        """The smooth part in the memory of an engine on a device; it must have no neighbours."""
+        if self.induced.n_neighbours:
+            raise ValueError("neighbours are not available on a device")
+        kept = self.gain * self.induced.factor.variances
+        phi = float(np.sqrt(self.gain)) * self.induced.phi
+        return LowRank(self, engine.hold(phi), engine.hold(kept), engine)
+
+    def read(self, inputs: Floats) -> InducedPoints:
+        """New rows with their neighbours."""
+        return new_rows.read(self.induced, inputs)
+
+    def prepare(self, alpha: Floats) -> Prepared:
+        """A vector (n,), prepared for `mean`."""
+        return new_rows.prepare(self.induced, alpha)
+
+    def mean(self, points: InducedPoints, prepared: Prepared) -> Floats:
+        """K(new rows, rows) alpha, (m,)."""
+        return self._times(new_rows.mean(points, prepared))
+
+    def cross(self, points: InducedPoints) -> Floats:
+        """Covariance of the rows with new rows, (n, m)."""
+        return self._times(new_rows.cross(self.induced, points))
+
+    def own(self, points: InducedPoints) -> Floats:
+        """Covariance among new rows, (m, m)."""
+        return self._times(new_rows.own(self.induced, points))
+
+    def draw(
+        self, n_samples: int, rng: np.random.Generator, points: InducedPoints | None
+    ) -> tuple[Floats, Floats]:
+        """Joint prior samples at the rows, (n, s), and at new rows, (m, s)."""
+        rows, new = new_rows.draw(self.induced, n_samples, rng, points)
+        root = float(np.sqrt(self.gain))
+        return root * rows, root * new
+
+    def _times(self, product: Floats) -> Floats:
+        """The product times the gain, in place."""
+        if self.gain != 1.0:
+            product *= self.gain
+        return product
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """Inducing rows without neighbours on a device: K = Phi Phi' + D; implements `Smooth`.
+
+    Attributes
+    ----------
+    host : Linear
+        The same on the host.
+    phi : float64 (n, m_i)
+        In the engine's memory.
+    variances : float64 (n,)
+        D, in the engine's memory.
+    engine : Engine
+        The engine.
+    """
+
+    host: Linear
+    phi: Floats
+    variances: Floats
+    engine: Any
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.host.kernel
+
+    def multiply(self, x: Floats) -> Floats:
+        """K x for x (n, k)."""
+        found: Floats = self.phi @ (self.phi.T @ x)
+        found += self.variances[:, None] * x
+        return found
+
+    def columns(self, rows: npt.NDArray[Any]) -> Floats:
+        """K[:, rows], (n, r)."""
+        found: Floats = self.phi @ self.phi[rows].T
+        found[rows, self.engine.hold(np.arange(rows.size))] += self.variances[rows]
+        return found
+
+    def blocks(self, members: npt.NDArray[np.int32]) -> Floats:
+        """Kernel values within blocks of rows, (n_blocks, size, size)."""
+        found: Floats = self.engine.hold(self.host.blocks(self.engine.fetch(members)))
+        return found
