@@ -21,6 +21,19 @@ def kernel(a, b, weights):
     return cumulative[shared_prefix(a, b)]
 
 
+def smooth_kernel(name, scale, lengthscale, A, B):
+    """A stationary kernel with one lengthscale per input, by its formula; A (n, p), B (m, p)."""
+    apart = (A[:, None, :] - B[None, :, :]) / lengthscale
+    r = np.sqrt(np.square(apart).sum(axis=2))
+    shape = {
+        "matern12": lambda r: np.exp(-r),
+        "matern32": lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+        "matern52": lambda r: (1 + np.sqrt(5) * r + 5 / 3 * r**2) * np.exp(-np.sqrt(5) * r),
+        "rbf": lambda r: np.exp(-0.5 * r**2),
+    }
+    return scale * shape[name](r)
+
+
 def level_matrices(a):
     """K_i (D, n, n): 1 where two rows share their first i bits, i = 1..D."""
     lcp = shared_prefix(a, a)

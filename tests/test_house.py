@@ -62,14 +62,14 @@ def test_settings_have_the_estimators_defaults():
     assert set(TUNABLE) <= set(PRESETS["default"].__dataclass_fields__)
     parameters = inspect.signature(triegp.TrieGPRegressor).parameters
     shared = [name for name in parameters if name in ForestSettings.__dataclass_fields__]
-    assert len(shared) >= 10
+    assert len(shared) >= 9
     for name in shared:
         assert getattr(ForestSettings(), name) == parameters[name].default
 
 
 def test_both_estimators_give_one_meaning_to_each_shared_parameter():
     one, two = (parameter_text(estimator) for estimator in ESTIMATORS)
-    for name in ("outside", "on_interrupt", "keep_rows", "engine", "n_jobs", "verbose"):
+    for name in ("on_interrupt", "keep_rows", "engine", "n_jobs", "verbose"):
         assert one[name] == two[name]
 
 

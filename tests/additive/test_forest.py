@@ -1,25 +1,28 @@
-"""The forest's linear algebra against dense algebra."""
+"""Linear algebra of trees and a smooth part, against dense algebra."""
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 import oracle
-from tolerances import CHAINED, DENSE, LANCZOS, SOLVED_DIRECTLY, SUMMED, VALUE
+from forest_problems import SMOOTH, make_problem
+from tolerances import CHAINED, DENSE, LANCZOS, REGRESSED, SOLVED_DIRECTLY, SUMMED, VALUE
 from triegp.additive import (
     Forest,
     NotConverged,
-    apply_inverse,
     forest_evidence,
     forest_level_products,
     forest_product,
     make_preconditioner,
+    precondition_neighbours,
     preconditioner,
     solve_forest,
 )
-from triegp.additive.preconditioner import draw_like
+from triegp.additive.forest import build_forest
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
+from triegp.smooth import make_induced
+from triegp.smooth.linear import Linear
 from triegp.tree import BitOrder, build_trie, level_products, likelihood, product, random_bits
 from triegp.tree.trie import link_rows
 
@@ -58,6 +61,16 @@ def test_level_products_are_those_of_the_trees(width):
     x, z = np.random.default_rng(1).standard_normal((2, 60, width))
     for trie, found in zip(forest.tries, forest_level_products(forest, x, z), strict=True):
         np.testing.assert_allclose(found, level_products(trie, x, z).sum(axis=1), **VALUE)
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.parametrize("shape", [(60,), (60, 3)])
+def test_a_product_with_a_smooth_part_is_the_dense_one(smooth, shape):
+    problem = make_problem(n=60, smooth=smooth)
+    x = np.random.default_rng(1).standard_normal(shape)
+    found = forest_product(problem.forest(), x)
+    np.testing.assert_allclose(found, problem.kernel() @ x, **REGRESSED)
+    assert problem.forest().prior_variance == pytest.approx(problem.kernel()[0, 0], rel=DENSE)
 
 
 def test_products_over_several_shards_are_the_same():
@@ -104,7 +117,7 @@ def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
     forest, dense = make_forest()
     noise = np.linspace(0.1, 0.5, 60)
     found = make_preconditioner(forest, noise, rank, np.random.default_rng(0))
-    matrix = np.linalg.inv(apply_inverse(found, np.eye(60)))
+    matrix = np.linalg.inv(found.apply(np.eye(60)))
     assert found.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=SUMMED)
     # Within blocks it is the kernel; elsewhere what goes through the chosen rows.
     full = dense + np.diag(noise)
@@ -114,15 +127,34 @@ def test_the_preconditioner_is_what_it_says(rank, block_rows, monkeypatch):
         block = found.rows[first : first + block_rows]
         expected[np.ix_(block, block)] = full[np.ix_(block, block)]
     np.testing.assert_allclose(matrix, expected, atol=SOLVED_DIRECTLY)
-    draws = draw_like(found, 20_000, np.random.default_rng(1))
+    draws = found.draw(20_000, np.random.default_rng(1))
     error = np.abs(draws @ draws.T / 20_000 - matrix) / np.diag(matrix).max()
     assert error.max() < 0.06
 
 
-@pytest.mark.parametrize("rank", [None, 20])
+def test_a_preconditioner_from_neighbours_knows_the_scale_of_the_smooth_part():
+    problem = make_problem(n=60, smooth="inducing")
+    plain = Linear(make_induced(problem.parameters.smooth, problem.inputs, 10, 6))
+    larger = problem.parameters.smooth.rescaled(3.0)
+    fresh = Linear(make_induced(larger, problem.inputs, 10, 6))
+    found = []
+    for smooth in (plain.rescaled(3.0), fresh):
+        forest = build_forest(problem.codes, problem.orders, CpuEngine(), smooth)
+        noise, rng = np.full(60, 0.1), np.random.default_rng(0)
+        made = precondition_neighbours(forest, smooth.induced, noise, 8, rng)
+        found.append((made.apply(np.eye(60)), made.log_det))
+    np.testing.assert_allclose(found[0][0], found[1][0], **REGRESSED)
+    assert found[0][1] == pytest.approx(found[1][1], rel=SUMMED)
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.parametrize("rank", [None, 20, 60])
 @pytest.mark.parametrize("noise", [1.0, 1e-2, 1e-4])
-def test_a_solve_is_the_dense_one(rank, noise):
+def test_a_solve_is_the_dense_one(rank, noise, smooth):
     forest, dense = make_forest()
+    if smooth:
+        problem = make_problem(n=60, smooth=smooth)
+        forest, dense = problem.forest(), problem.kernel()
     b = np.random.default_rng(2).standard_normal((60, 3))
     b[:, 1] = 0.0
     made = (
@@ -130,9 +162,9 @@ def test_a_solve_is_the_dense_one(rank, noise):
     )
     found = solve_forest(forest, noise, b, preconditioner=made, tolerance=1e-11)
     expected = np.linalg.solve(dense + noise * np.eye(60), b)
-    np.testing.assert_allclose(
-        found.x, expected, rtol=SOLVED_DIRECTLY, atol=SOLVED_DIRECTLY * np.abs(expected).max()
-    )
+    # A smooth part by inducing rows has a jitter of 1e-10.
+    bar = SOLVED_DIRECTLY * np.abs(expected).max()
+    np.testing.assert_allclose(found.x, expected, rtol=SOLVED_DIRECTLY, atol=bar)
     assert found.converged
     assert (found.residual <= 1e-11).all()
     assert not found.x[:, 1].any()
@@ -225,13 +257,17 @@ def dense_evidence(dense, noise, y):
     return multivariate_normal(np.zeros(y.size), dense + np.diag(noise)).logpdf(y)
 
 
-def test_the_likelihood_of_few_rows_is_exact():
-    forest, dense = make_forest()
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_the_likelihood_of_few_rows_is_exact(smooth):
+    problem = make_problem(n=60, smooth=smooth)
+    forest, dense = problem.forest(), problem.kernel()
     noise, y = np.linspace(0.1, 0.5, 60), np.random.default_rng(3).standard_normal(60)
     found = forest_evidence(forest, noise, y, np.random.default_rng(0))
     assert found.exact
     assert found.error == 0
-    assert found.log_likelihood == pytest.approx(dense_evidence(dense, noise, y), rel=DENSE)
+    assert found.log_likelihood == pytest.approx(
+        dense_evidence(dense, noise, y), rel=SUMMED if smooth else DENSE
+    )
 
 
 def test_the_likelihood_of_one_tree_is_the_tries():
@@ -245,10 +281,14 @@ def test_the_likelihood_of_one_tree_is_the_tries():
     assert found.log_likelihood == pytest.approx(-likelihood(trie, order, y, 0.3).nll, rel=DENSE)
 
 
+@pytest.mark.parametrize("smooth", [None, "inducing"])
 @pytest.mark.parametrize("rank", [1, 40])
 @pytest.mark.parametrize("noise", [0.3, 0.01])
-def test_the_error_bar_of_the_likelihood_holds(rank, noise):
+def test_the_error_bar_of_the_likelihood_holds(rank, noise, smooth):
     forest, dense = make_forest(n=200, n_trees=6, p=6)
+    if smooth:
+        problem = make_problem(n=200, n_trees=6, precision=6, smooth=smooth)
+        forest, dense = problem.forest(), problem.kernel()
     y = np.random.default_rng(3).multivariate_normal(np.zeros(200), dense + noise * np.eye(200))
     exact = dense_evidence(dense, np.full(200, noise), y)
     off, bars = [], []
@@ -264,8 +304,12 @@ def test_the_error_bar_of_the_likelihood_holds(rank, noise):
     assert abs(np.mean(off)) < 3.5 * np.mean(bars) / np.sqrt(12) + 1e-6
 
 
-def test_a_full_preconditioner_leaves_no_error():
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_a_full_preconditioner_leaves_no_error(smooth):
     forest, dense = make_forest()
+    if smooth:
+        problem = make_problem(n=60, smooth=smooth)
+        forest, dense = problem.forest(), problem.kernel()
     y = np.random.default_rng(3).standard_normal(60)
     found = forest_evidence(forest, 0.1, y, np.random.default_rng(0), exact_rows=0, rank=60)
     assert found.log_likelihood == pytest.approx(

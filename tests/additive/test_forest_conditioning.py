@@ -1,10 +1,13 @@
-"""Adding rows to a forest that is conditioned on others."""
+"""Adding rows to a model that is conditioned on others."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import oracle
 from forest_problems import (
+    SMOOTH,
     dense_left_out,
     make_problem,
     mean_at,
@@ -12,9 +15,10 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import SOLVED, VALUE
+from tolerances import CORRECTED, SOLVED, VALUE
+from triegp.additive import conditioning
 from triegp.additive.conditioning import insert_into_forest
-from triegp.additive.variance import leave_out, with_diagonal
+from triegp.additive.variance import leave_out
 from triegp.tree.rows import Rows
 
 
@@ -23,12 +27,13 @@ def tight(monkeypatch):
     solve_tightly(monkeypatch)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.parametrize("weighted", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.usefixtures("tight")
-def test_adding_rows_is_conditioning_on_all(weighted, known):
-    problem = make_problem(n=30, weighted=weighted[0])
-    found = with_diagonal(problem.condition())
+def test_adding_rows_is_conditioning_on_all(weighted, known, smooth):
+    problem = make_problem(n=30, weighted=weighted[0], smooth=smooth)
+    found = problem.condition()
     rng = np.random.default_rng(7)
     more = Rows(
         rng.standard_normal(30),
@@ -43,7 +48,6 @@ def test_adding_rows_is_conditioning_on_all(weighted, known):
     assert grown.n_rows == 60
     assert grown.orders == found.orders
     assert grown.noise == found.noise
-    assert grown.known_diagonal is None
     extra = 0.0 if more.known_noise is None else more.known_noise[kept]
     counts = np.ones(kept.sum()) if more.weight is None else more.weight[kept]
     variance = np.append(found.variance, (found.new_noise + extra) / counts)
@@ -77,3 +81,91 @@ def test_rows_outside_the_box_are_not_added():
     rows = Rows(np.ones(30), None, None, problem.new + 5.0)
     with pytest.raises(ValueError, match="inside the box"):
         insert_into_forest(problem.condition(), rows)
+
+
+# One row at a time
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """Few rows take the route of many: a correction where the new row is felt."""
+    monkeypatch.setattr(conditioning, "EXACT_ROWS", 50)
+
+
+def one_more(problem, i, y=1.0):
+    return Rows(np.array([y]), None, None, problem.new[[i]])
+
+
+@pytest.mark.parametrize("smooth", ["inducing", None, "dense"])
+@pytest.mark.usefixtures("streamed", "tight")
+def test_a_correction_is_the_full_solve_if_all_rows_are_near(smooth, monkeypatch):
+    monkeypatch.setattr("triegp.additive.nearby.SINGLE_NOISE", np.inf)
+    problem = make_problem(n=120, smooth=smooth)  # fewer than 256 members
+    found = problem.condition()
+    fast = insert_into_forest(found, one_more(problem, 3))
+    fast = insert_into_forest(fast, one_more(problem, 4, -0.5))
+    assert fast.n_pending == 2
+    X = np.vstack([problem.X, problem.new[3:5]])
+    dense = own_kernel(fast, X, X) + np.diag(fast.variance)
+    y = np.append(problem.rows.y, [1.0, -0.5])
+    np.testing.assert_allclose(fast.alpha, np.linalg.solve(dense, y), **SOLVED)
+    # The rows in cells have been extended, too.
+    assert fast.known_nearby.n_rows == 122
+    left = replace(fast, known_nearby=None)
+    for kind in ("nearby", "exact"):
+        one, two = (variance_at(part, problem.new, kind) for part in (fast, left))
+        np.testing.assert_allclose(one, two, **SOLVED)
+
+
+@pytest.mark.parametrize("smooth", ["inducing", None])
+@pytest.mark.usefixtures("streamed")
+def test_a_correction_by_some_rows_is_close_to_the_full_solve(smooth, monkeypatch):
+    members = {"n_members": 64, "n_threads": None}
+    monkeypatch.setattr("triegp.additive.nearby.make_nearby.__kwdefaults__", members)
+    problem = make_problem(n=600, smooth=smooth, precision=6)
+    found = problem.condition()
+    before = mean_at(found, problem.new)
+    fast = found
+    for i in range(5):
+        fast = insert_into_forest(fast, one_more(problem, i, 2.0))
+    assert fast.n_pending == 5
+    monkeypatch.setattr(conditioning, "FEW_NEW", 0)
+    more = Rows(np.full(5, 2.0), None, None, problem.new[:5])
+    slow = insert_into_forest(found, more)
+    assert slow.n_pending == 0
+    change = np.abs(mean_at(slow, problem.new) - before).max()
+    error = np.abs(mean_at(fast, problem.new) - mean_at(slow, problem.new)).max()
+    assert change > 0.1
+    assert error < CORRECTED * change
+    # A solve on all rows follows when there are many of them, and takes the error away.
+    monkeypatch.setattr(conditioning, "PENDING_SHARE", 0.0)
+    again = insert_into_forest(fast, one_more(problem, 9))
+    assert again.n_pending == 0
+    both = insert_into_forest(slow, one_more(problem, 9))
+    np.testing.assert_allclose(mean_at(again, problem.new), mean_at(both, problem.new), atol=1e-3)
+
+
+@pytest.mark.usefixtures("streamed")
+def test_one_call_with_few_rows_is_as_many_calls_with_one():
+    problem = make_problem(n=200, smooth="inducing")
+    found = problem.condition()
+    rows = Rows(np.array([1.0, -1.0, 0.5]), np.array([0.0, 0.3, 0.1]), None, problem.new[:3])
+    whole = insert_into_forest(found, rows)
+    turn = found
+    for i in range(3):
+        turn = insert_into_forest(turn, rows.select(np.array([i])))
+    np.testing.assert_array_equal(whole.alpha, turn.alpha)
+    np.testing.assert_array_equal(whole.variance, turn.variance)
+    np.testing.assert_array_equal(whole.present, turn.present)
+    for kind in ("nearby", "exact"):
+        one, two = (variance_at(part, problem.new, kind) for part in (whole, turn))
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.usefixtures("streamed")
+def test_a_row_of_large_weight_pulls_the_mean_to_its_target():
+    problem = make_problem(n=200, smooth="inducing")
+    found = problem.condition()
+    rows = Rows(np.array([3.0]), None, np.array([1e6]), problem.new[:1])
+    grown = insert_into_forest(found, rows)
+    assert mean_at(grown, problem.new[:1])[0] == pytest.approx(3.0, abs=1e-3)

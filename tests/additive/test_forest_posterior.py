@@ -1,4 +1,4 @@
-"""A conditioned forest's mean, scale and box, against dense algebra."""
+"""The mean, scale and box of a conditioned model, against dense algebra."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 
 import oracle
 from forest_problems import (
+    SMOOTH,
     assert_sampled,
     copies_of,
     covariance_at,
@@ -19,8 +20,10 @@ from forest_problems import (
     variance_at,
 )
 from tolerances import FITTED, SOLVED
+from triegp.additive.settings import Settings
 from triegp.additive.start import rescale, row_noise
 from triegp.additive.variance import leave_out
+from triegp.smooth import KERNELS
 from triegp.tree.rows import Rows
 
 
@@ -29,12 +32,13 @@ def tight(monkeypatch):
     solve_tightly(monkeypatch)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.parametrize(
     ("weighted", "known"), [(False, False), (True, False), (False, True), (True, True)]
 )
 @pytest.mark.usefixtures("tight")
-def test_the_mean_is_the_dense_one(weighted, known):
-    problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=known)
+def test_the_mean_is_the_dense_one(weighted, known, smooth):
+    problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=known, smooth=smooth)
     found = problem.condition()
     noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
     variance = noise if problem.rows.weight is None else noise / problem.rows.weight
@@ -53,9 +57,20 @@ def test_the_mean_is_the_dense_one(weighted, known):
     assert found.residual <= 1e-11
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.usefixtures("tight")
-def test_the_scale_is_the_most_likely_one():
-    problem = make_problem()
+def test_the_mean_of_every_kernel_is_the_dense_one(kernel):
+    problem = make_problem(n=60, smooth="inducing", kernel=kernel)
+    found = problem.condition()
+    mean, cov = dense_posterior(found, problem.X, problem.new)
+    np.testing.assert_allclose(mean_at(found, problem.new), mean, **SOLVED)
+    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.usefixtures("tight")
+def test_the_scale_is_the_most_likely_one(smooth):
+    problem = make_problem(smooth=smooth)
     found = problem.condition()
     factor = found.noise / problem.parameters.noise
     at = [problem.nll(rescale(problem.parameters, factor * s)) for s in (0.99, 1.0, 1.01)]
@@ -63,12 +78,17 @@ def test_the_scale_is_the_most_likely_one():
     for a, b in zip(found.orders, problem.orders, strict=True):
         assert a.scale == pytest.approx(factor * b.scale)
         np.testing.assert_array_equal(a.bits, b.bits)
+    if smooth:
+        before, after = problem.parameters.smooth, found.smooth.kernel
+        assert after.scale == pytest.approx(factor * before.scale)
+        np.testing.assert_array_equal(after.lengthscale, before.lengthscale)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.usefixtures("tight")
-def test_an_integer_weight_is_that_many_copies():
-    problem = make_problem(weighted=True)
-    copies = np.repeat(np.arange(80), copies_of(problem.rows))
+def test_an_integer_weight_is_that_many_copies(smooth):
+    problem = make_problem(n=50, weighted=True, smooth=smooth)
+    copies = np.repeat(np.arange(50), copies_of(problem.rows))
     rows = Rows(problem.rows.y[copies], None, None)
     other = replace(problem, X=problem.X[copies], rows=rows)
     one, two = problem.condition(), other.condition()
@@ -92,9 +112,10 @@ def test_an_integer_weight_is_that_many_copies():
         np.testing.assert_allclose(var[i], left[1][0, 0], **SOLVED)
 
 
+@pytest.mark.parametrize("smooth", [None, "inducing"])
 @pytest.mark.usefixtures("tight")
-def test_rows_outside_the_box_are_unrelated():
-    problem = make_problem()
+def test_rows_outside_the_box_are_unrelated(smooth):
+    problem = make_problem(smooth=smooth)
     found = problem.condition()
     # An observation there has the variance of y, 1.
     prior = max(1.0 - found.new_noise, 0.0)
@@ -104,8 +125,8 @@ def test_rows_outside_the_box_are_unrelated():
     mean, cov = dense_posterior(found, problem.X, far[inner])
     np.testing.assert_allclose(mean_at(found, far)[inner], mean, **SOLVED)
     np.testing.assert_array_equal(mean_at(found, far)[out], 0.0)
-    for kind in ("exact", "samples", "auto", "cheap"):
-        var = variance_at(replace(found, variance_by=kind), far)
+    for kind in ("exact", "nearby"):
+        var = variance_at(found, far, kind)
         np.testing.assert_array_equal(var[out], prior)
         assert (var[inner] < found.forest.prior_variance).all()
     whole = covariance_at(found, far)
@@ -121,8 +142,9 @@ def test_rows_outside_the_box_are_unrelated():
     assert draws_at(found, only, 2, np.random.default_rng(0)).shape == (4, 2)
 
 
-def test_rows_beyond_the_box_are_moved_to_its_border_where_asked():
-    problem = make_problem(outside="clip")
-    found = problem.condition()
+@pytest.mark.parametrize("smooth", [None, "inducing"])
+def test_rows_beyond_the_box_are_moved_to_its_border_where_asked(smooth):
+    problem = make_problem(outside="clip", smooth=smooth)
+    found = problem.condition(Settings(goes_on=False))
     border = np.clip(problem.new + 0.7, problem.X.min(axis=0), problem.X.max(axis=0))
     np.testing.assert_array_equal(mean_at(found, problem.new + 0.7), mean_at(found, border))

@@ -7,19 +7,19 @@ import pytest
 
 import oracle
 from forest_problems import (
+    SMOOTH,
     covariance_at,
+    dense_kernel,
     make_problem,
     mean_at,
     own_kernel,
     solve_tightly,
     variance_at,
 )
-from tolerances import FITTED, SOLVED, VALUE
+from tolerances import FITTED, GRADIENT, SOLVED, SQUARED_DISTANCES, VALUE
 from triegp.additive.fitted import FittedForest
-from triegp.additive.forest import build_forest
-from triegp.additive.gradient import forest_gradient, gradient_held
+from triegp.additive.gradient import exact_gradient
 from triegp.additive.model import find_rows, read_points, run_variances
-from triegp.additive.start import row_noise
 from triegp.additive.variance import stand_apart
 from triegp.engines import CpuEngine
 from triegp.models.repeats import Observations
@@ -41,7 +41,7 @@ def shared_with_others(found, X):
     """Per tree and row, the covariance with the row that shares most with it, (T, n)."""
     out = []
     for encoder, order in zip(found.encoders, found.orders, strict=True):
-        among = own_kernel(replace(found, encoders=(encoder,), orders=(order,)), X, X)
+        among = dense_kernel((encoder,), (order,), X, X)
         np.fill_diagonal(among, 0.0)
         out.append(among.max(axis=1))
     return np.array(out)
@@ -87,24 +87,27 @@ def test_runs_are_what_a_row_shares_with_no_other():
     np.testing.assert_allclose(run_variances(found), expected, **VALUE)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.usefixtures("tight")
-def test_a_new_observation_stands_apart_from_its_row(weighted):
-    problem = make_problem(n=40, n_trees=3, weighted=weighted, known=weighted)
+def test_a_new_observation_stands_apart_from_its_row(weighted, smooth):
+    problem = make_problem(n=40, n_trees=3, weighted=weighted, known=weighted, smooth=smooth)
     if weighted:
         problem = replace(problem, rows=replace(problem.rows, copies=np.ones(40)))
     found = problem.condition()
     new = np.vstack([problem.new[:5], problem.X[10:20], problem.new[:2] + 5.0])
     points = read_points(found, new, sort=True)
-    apart = stand_apart(found, points)
+    apart = stand_apart(found, points, var=True)
     rows = find_rows(found, points)
     near = np.flatnonzero(rows >= 0)
     assert near.size >= 5
+    if smooth:  # rows that share all cells but differ do not coincide
+        assert near.min() >= 5
     np.testing.assert_array_equal(apart.points, near)
     cross = own_kernel(found, problem.X, new[near])
-    cross[rows[near], np.arange(near.size)] = shared_with_others(found, problem.X).sum(axis=0)[
-        rows[near]
-    ]
+    shared = shared_with_others(found, problem.X).sum(axis=0)
+    cross[rows[near], np.arange(near.size)] = shared[rows[near]] + found.forest.prior_variance
+    cross[rows[near], np.arange(near.size)] -= found.forest.tree_variance
     mean, cov = oracle.posterior(
         own_kernel(found, problem.X, problem.X),
         found.variance,
@@ -115,7 +118,7 @@ def test_a_new_observation_stands_apart_from_its_row(weighted):
     np.testing.assert_allclose(apart.mean, mean, **SOLVED)
     np.testing.assert_allclose(apart.var, np.diag(cov), **SOLVED)
     np.testing.assert_allclose(apart.var - apart.extra, variance_at(found, new)[near], **SOLVED)
-    whole = FittedForest(found, (), 0, False)
+    whole = FittedForest(found, (), 0, False, variance="exact")
     told = whole.predict(points, 0, var=True, latent=True)
     expected_mean, expected_var = mean_at(found, new), variance_at(found, new)
     expected_mean[near], expected_var[near] = mean, np.diag(cov)
@@ -130,9 +133,9 @@ def test_a_new_observation_stands_apart_from_its_row(weighted):
     np.testing.assert_array_equal(older.mean(), mean_at(found, new))
 
 
-def folded_problem(n=30):
+def folded_problem(n=30, smooth=None):
     """A problem with repeated measurements: unfolded and folded."""
-    problem = make_problem(n=n, n_trees=3)
+    problem = make_problem(n=n, n_trees=3, smooth=smooth)
     rng = np.random.default_rng(5)
     source = np.repeat(np.arange(n), 1 + rng.integers(0, 3, n))
     y, total = rng.standard_normal(source.size), np.bincount(source).astype(float)
@@ -142,9 +145,10 @@ def folded_problem(n=30):
     return few, replace(problem, X=problem.X[source], rows=Rows(y)), source
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.usefixtures("tight")
-def test_folded_rows_are_their_observations():
-    few, many, _ = folded_problem()
+def test_folded_rows_are_their_observations(smooth):
+    few, many, _ = folded_problem(smooth=smooth)
     one, two = few.condition(), many.condition()
     assert one.noise == pytest.approx(two.noise, rel=FITTED)
     np.testing.assert_allclose(mean_at(one, few.new), mean_at(two, few.new), **SOLVED)
@@ -155,9 +159,10 @@ def test_folded_rows_are_their_observations():
     assert evidence[0] == pytest.approx(-oracle.nll(dense, many.rows.y), rel=FITTED)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.usefixtures("tight")
-def test_an_observation_is_predicted_from_the_others_at_its_row():
-    few, many, source = folded_problem()
+def test_an_observation_is_predicted_from_the_others_at_its_row(smooth):
+    few, many, source = folded_problem(smooth=smooth)
     one, two = FittedForest(few.condition(), (), 0, False, False), many.condition()
     seen = Observations(source, many.rows.y[:, None], None, False)
     found = one.leave_one_out(0, seen)
@@ -167,23 +172,17 @@ def test_an_observation_is_predicted_from_the_others_at_its_row():
     np.testing.assert_allclose(found.var(), var + two.new_noise, **SOLVED)
 
 
-def test_the_gradient_of_folded_rows_is_that_of_their_observations():
-    few, many, _ = folded_problem()
-    found = []
-    for problem in (few, many):
-        n = problem.rows.n_rows
-        forest = build_forest(problem.codes, problem.orders, CpuEngine())
-        noisy = row_noise(problem.rows, problem.orders, problem.parameters.noise)
-        dense = problem.kernel() + np.diag(noisy.variance)
-        probes = np.sqrt(n) * np.eye(n)
-        parts = (np.linalg.solve(dense, noisy.y[:, None]), probes, np.linalg.solve(dense, probes))
-        if problem is many:
-            found.append(forest_gradient(forest, problem.orders, *parts))
-        else:
-            more = noisy.weight, noisy.noise_offset
-            found.append(gradient_held(forest, problem.orders, *parts, *more))
-    one, two = found
-    np.testing.assert_allclose(one.noise, two.noise, **VALUE)
-    np.testing.assert_allclose(one.log_scale, two.log_scale, **VALUE)
+@pytest.mark.parametrize("smooth", [None, "dense"])
+def test_the_gradient_of_folded_rows_is_that_of_their_observations(smooth):
+    few, many, _ = folded_problem(smooth=smooth)
+    (nll, one), (other_nll, two) = (
+        exact_gradient(problem.data, problem.parameters, CpuEngine()) for problem in (few, many)
+    )
+    assert nll == pytest.approx(other_nll, rel=SQUARED_DISTANCES)
+    np.testing.assert_allclose(one.noise, two.noise, **GRADIENT)
+    np.testing.assert_allclose(one.log_scale, two.log_scale, **GRADIENT)
     for a, b in zip(one.phi, two.phi, strict=True):
-        np.testing.assert_allclose(a, b, **VALUE)
+        np.testing.assert_allclose(a, b, **GRADIENT)
+    if smooth:
+        np.testing.assert_allclose(one.log_lengthscale, two.log_lengthscale, **GRADIENT)
+        np.testing.assert_allclose(one.log_smooth, two.log_smooth, **GRADIENT)

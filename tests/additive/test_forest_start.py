@@ -90,6 +90,4 @@ def test_rescaling_multiplies_every_variance():
     assert other.noise == pytest.approx(2.5 * problem.parameters.noise)
     for a, b in zip(other.orders(), problem.orders, strict=True):
         np.testing.assert_allclose(a.remaining, 2.5 * b.remaining, **VALUE)
-    np.testing.assert_allclose(
-        problem.kernel(orders=other.orders()), 2.5 * problem.kernel(), **VALUE
-    )
+    np.testing.assert_allclose(problem.kernel(parameters=other), 2.5 * problem.kernel(), **VALUE)

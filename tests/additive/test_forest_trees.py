@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from forest_problems import (
+    SMOOTH,
     covariance_at,
     dense_posterior,
     make_problem,
@@ -14,10 +15,9 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import CHAINED, CHEAP_OF_ONE_TREE, HARD_SOLVE, HARD_VARIANCE, SOLVED, VALUE
+from tolerances import CHAINED, HARD_SOLVE, HARD_VARIANCE, SOLVED, VALUE
 from triegp.additive import NotConverged, model
 from triegp.additive.model import run_variances
-from triegp.additive.settings import Settings
 from triegp.additive.start import Parameters
 from triegp.additive.variance import leave_out
 from triegp.tree import build_trie, condition, leave_one_out, predict
@@ -59,35 +59,34 @@ def test_one_tree_is_that_tree(weighted):
     assert found.new_noise == pytest.approx(alone.new_noise)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smooth", [None, "inducing"])
 @pytest.mark.usefixtures("tight")
-def test_the_cheap_variance_of_one_tree_is_exact(weighted):
-    problem = make_problem(n=100, n_trees=1, weighted=weighted, known=weighted)
-    found = problem.condition(Settings(variance="cheap"))
-    exact = variance_at(replace(found, variance_by="exact"), problem.new)
-    np.testing.assert_allclose(variance_at(found, problem.new), exact, rtol=CHEAP_OF_ONE_TREE)
-
-
-@pytest.mark.usefixtures("tight")
-def test_the_order_of_the_trees_changes_nothing():
-    problem = make_problem(n_trees=5)
+def test_the_order_of_the_trees_changes_nothing(smooth):
+    problem = make_problem(n_trees=5, smooth=smooth)
     turn = np.array([3, 1, 4, 0, 2])
     start = problem.parameters
     other = replace(
         problem,
         encoders=tuple(problem.encoders[t] for t in turn),
         parameters=Parameters(
-            tuple(start.phi[t] for t in turn), start.log_scale[turn], start.log_noise
+            tuple(start.phi[t] for t in turn),
+            start.log_scale[turn],
+            start.log_noise,
+            start.smooth,
         ),
     )
     one, two = problem.condition(), other.condition()
     assert_same(one, two, problem.new)
 
 
+def nearby_at(found, new):
+    return variance_at(found, new, "nearby")
+
+
 def assert_same(one, two, new):
     """The same predictions, to rounding."""
     np.testing.assert_allclose(one.alpha, two.alpha, **SOLVED)
-    for work in (mean_at, variance_at, covariance_at):
+    for work in (mean_at, variance_at, covariance_at, nearby_at):
         np.testing.assert_allclose(work(one, new), work(two, new), **SOLVED)
     for a, b in zip(leave_out(one), leave_out(two), strict=True):
         np.testing.assert_allclose(a, b, **SOLVED)
@@ -102,11 +101,14 @@ def test_a_tree_twice_at_half_its_scale_is_that_tree():
     assert_same(problem.condition(), other.condition(), problem.new)
 
 
+@pytest.mark.parametrize("smooth", [None, "inducing"])
 @pytest.mark.parametrize("noise", [1e-3, 1e-6, 1e-9, 1e-13])
 @pytest.mark.parametrize("rank", [20, 400])
-def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank, monkeypatch):
+def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(
+    noise, rank, smooth, monkeypatch
+):
     monkeypatch.setattr(model, "RANK", rank)
-    problem = make_problem(n=60, n_trees=3)
+    problem = make_problem(n=60, n_trees=3, smooth=smooth)
     twice = np.repeat(np.arange(60), 2)
     start = problem.parameters
     steep = tuple(8.0 * phi for phi in start.phi)  # next to no nuggets either
@@ -114,7 +116,7 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank
         problem,
         X=problem.X[twice],
         rows=Rows(problem.rows.y[twice], None, None),
-        parameters=Parameters(steep, start.log_scale, float(np.log(noise))),
+        parameters=replace(start, phi=steep, log_noise=float(np.log(noise))),
     )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", NotConverged)
@@ -135,12 +137,15 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(noise, rank
         np.testing.assert_allclose(var, np.diag(cov), rtol=HARD_VARIANCE, atol=bar)
 
 
-def test_one_row():
-    problem = make_problem()
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_one_row(smooth):
+    problem = make_problem(smooth=smooth)
     one = replace(problem, X=problem.X[:1], rows=Rows(problem.rows.y[:1], None, None))
     found = one.condition()
     _, cov = dense_posterior(found, one.X, problem.new)
-    np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
+    for kind in ("exact", "nearby"):
+        var = variance_at(found, problem.new, kind)
+        np.testing.assert_allclose(var, np.diag(cov), **SOLVED)
     mean, var = leave_out(found)
     np.testing.assert_allclose(mean, 0.0, atol=CHAINED)
     np.testing.assert_allclose(var, found.forest.prior_variance, rtol=CHAINED)

@@ -1,4 +1,4 @@
-"""A forest's variances, covariances and draws, against dense algebra."""
+"""Variances, covariances and draws of trees and a smooth part, against dense algebra."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    assert_sampled,
+    SMOOTH,
     covariance_at,
     dense_posterior,
     draws_at,
@@ -16,11 +16,8 @@ from forest_problems import (
     variance_at,
 )
 from tolerances import SAMPLED, SOLVED, VALUE, VARIANCE_OF_SOLVES
-from triegp.additive import model, variance
-from triegp.additive.forest import build_forest
+from triegp.additive import model
 from triegp.additive.sampling import draw_prior
-from triegp.additive.settings import Settings
-from triegp.additive.variance import with_diagonal
 from triegp.engines import CpuEngine
 
 
@@ -29,24 +26,34 @@ def tight(monkeypatch):
     solve_tightly(monkeypatch)
 
 
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rank", [5, 400])
 @pytest.mark.usefixtures("tight")
-def test_variances_by_solves_are_the_dense_ones(weighted, rank, monkeypatch):
+def test_variances_by_solves_are_the_dense_ones(weighted, rank, smooth, monkeypatch):
     monkeypatch.setattr(model, "RANK", rank)
-    problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=weighted)
+    problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=weighted, smooth=smooth)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
     np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SOLVED)
     np.testing.assert_allclose(covariance_at(found, problem.new), cov, **SOLVED)
-    auto = replace(found, variance_by="auto")  # 30 rows are fewer than 200 samples
-    np.testing.assert_array_equal(variance_at(auto, problem.new), variance_at(found, problem.new))
 
 
+@pytest.mark.usefixtures("tight")
+def test_equal_new_rows_covary_as_one():
+    problem = make_problem(n=60, smooth="inducing")
+    found = problem.condition()
+    new = np.vstack([problem.new[:4], problem.new[:2], problem.X[:2]])
+    cov = covariance_at(found, new)
+    np.testing.assert_allclose(cov, dense_posterior(found, problem.X, new)[1], **SOLVED)
+    np.testing.assert_allclose(cov[0, 4], cov[0, 0], **SOLVED)
+
+
+@pytest.mark.parametrize("smooth", [None, "inducing"])
 @pytest.mark.parametrize("noise", [0.1, 1e-3, 1e-5])
-def test_variances_by_solves_are_good_enough_as_they_are(noise, monkeypatch):
+def test_variances_by_solves_are_good_enough_as_they_are(noise, smooth, monkeypatch):
     monkeypatch.setattr(model, "RANK", 30)
-    problem = quiet_problem(noise)
+    problem = quiet_problem(noise, smooth=smooth)
     found = problem.condition()
     _, cov = dense_posterior(found, problem.X, problem.new)
     np.testing.assert_allclose(
@@ -57,48 +64,19 @@ def test_variances_by_solves_are_good_enough_as_they_are(noise, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("noise", "rank"), [(0.1, 30), (1e-5, 400)])
-def test_variances_by_samples_are_within_their_error(noise, rank, monkeypatch):
-    monkeypatch.setattr(model, "RANK", rank)
-    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-6)
-    problem = quiet_problem(noise)
-    found = problem.condition(Settings(variance="samples", variance_error=0.15), seed=3)
-    assert found.n_samples == 89
-    _, cov = dense_posterior(found, problem.X, problem.new)
-    assert_sampled(variance_at(found, problem.new), np.diag(cov), 89)
+@pytest.mark.parametrize("smooth", [None, "inducing"])
+def test_answers_are_the_same_on_any_number_of_threads(smooth):
+    problem = make_problem(n=300, n_trees=6, d=3, smooth=smooth)
 
-
-@pytest.mark.parametrize("noise", [0.1, 1e-3, 1e-5])
-@pytest.mark.parametrize("what", ["variance", "diagonal"])
-def test_loose_solves_add_less_than_the_samples_error(what, noise, monkeypatch):
-    monkeypatch.setattr(model, "RANK", 30)
-    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
-    problem = quiet_problem(noise)
-    found = problem.condition(Settings(variance="samples", variance_error=np.sqrt(2.0 / 64)))
-
-    def sample():
-        if what == "variance":
-            return variance_at(found, problem.new)
-        return with_diagonal(found).known_diagonal
-
-    loose = sample()
-    monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-6)
-    assert np.abs(loose / sample() - 1.0).max() < np.sqrt(2.0 / 64)  # of the same draws
-
-
-def test_the_same_seed_gives_the_same_variances_on_any_number_of_threads():
-    problem = make_problem(n=300, n_trees=6, d=3)
-    settings = Settings(variance="samples", variance_error=0.25)
-
-    def sample(seed, n_threads):
-        found = problem.condition(settings, CpuEngine(n_threads), seed)
+    def answer(n_threads):
+        found = problem.condition(engine=CpuEngine(n_threads))
         draws = draws_at(found, problem.new, 3, np.random.default_rng(1))
-        return np.column_stack([variance_at(found, problem.new), draws])
+        kinds = [variance_at(found, problem.new, kind) for kind in ("nearby", "exact")]
+        return np.column_stack([*kinds, draws])
 
-    one = sample(0, 1)
-    np.testing.assert_array_equal(one, sample(0, 1))
-    np.testing.assert_array_equal(one, sample(0, 3))
-    assert not np.isclose(one[:, 0], sample(1, 1)[:, 0]).any()
+    one = answer(1)
+    np.testing.assert_array_equal(one, answer(1))
+    np.testing.assert_array_equal(one, answer(3))
 
 
 def assert_covariance(draws, mean, cov):
@@ -114,9 +92,10 @@ def assert_covariance(draws, mean, cov):
     assert np.sqrt(np.mean(np.square(error))) < SAMPLED["rms"]
 
 
-def test_draws_of_the_prior_have_its_covariance():
-    problem = make_problem(n=40, n_trees=11)  # more than are held at once
-    forest = build_forest(problem.codes, problem.orders, CpuEngine())
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_draws_of_the_prior_have_its_covariance(smooth):
+    problem = make_problem(n=40, n_trees=11, smooth=smooth)  # more than are held at once
+    forest = problem.forest()
     draws = draw_prior(forest, 4000, np.random.default_rng(0))
     assert_covariance(draws, np.zeros(40), problem.kernel())
     again = draw_prior(forest, 4000, np.random.default_rng(0))
@@ -126,19 +105,17 @@ def test_draws_of_the_prior_have_its_covariance():
 def test_draws_of_the_prior_at_equal_rows_are_equal():
     problem = make_problem(n=20)
     twice = replace(problem, X=np.repeat(problem.X, 2, axis=0))
-    forest = build_forest(twice.codes, twice.orders, CpuEngine())
-    draws = draw_prior(forest, 3, np.random.default_rng(0))
+    draws = draw_prior(twice.forest(), 3, np.random.default_rng(0))
     np.testing.assert_allclose(draws[::2], draws[1::2], **VALUE)
     alone = replace(problem, X=problem.X[:1])
-    one = draw_prior(
-        build_forest(alone.codes, alone.orders, CpuEngine()), 4000, np.random.default_rng(0)
-    )
+    one = draw_prior(alone.forest(), 4000, np.random.default_rng(0))
     assert_covariance(one, np.zeros(1), alone.kernel())
 
 
+@pytest.mark.parametrize("smooth", [None, "inducing", "neighbours"])
 @pytest.mark.usefixtures("tight")
-def test_draws_have_the_posteriors_mean_and_covariance():
-    problem = make_problem(n=60)
+def test_draws_have_the_posteriors_mean_and_covariance(smooth):
+    problem = make_problem(n=60, smooth=smooth)
     found = problem.condition()
     new = np.vstack([problem.new[:12], problem.new[:1], problem.X[:3]])
     mean, cov = dense_posterior(found, problem.X, new)

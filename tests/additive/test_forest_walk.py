@@ -1,177 +1,402 @@
-"""Training a forest: what it finds, when it stops, that it repeats."""
+"""Training: what it finds, which rows it looks at, when it stops, that it repeats."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
 from forest_problems import copies_of, make_problem
-from tolerances import SUMMED, WEIGHTED_TRAINING_NATS, WEIGHTED_TRAINING_SHARE
-from triegp.additive import forest_level_products, walk
-from triegp.additive.forest import build_forest
+from tolerances import DENSE, FITTED, SUMMED
+from triegp.additive import walk
+from triegp.additive.gradient import exact_gradient
+from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
-from triegp.additive.start import Parameters, start_random
-from triegp.additive.walk import train_stage
+from triegp.additive.start import rescale
+from triegp.additive.walk import Walk, smooth_gain, train_stage
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run, silent
 from triegp.tree.rows import Rows
 
-
-def train(problem, watch=None, progress=silent, n_steps=12, n_threads=0, **settings):
-    return train_stage(
-        problem.data,
-        problem.parameters,
-        n_steps,
-        Settings(**{"check_every": 4, "rank": 60, **settings}),
-        CpuEngine(n_threads),
-        Run(np.random.default_rng(0), n_threads, watch or Stopwatch(), progress),
-    )
+NONE = np.empty(0, np.int64)
+SMOOTH = [None, "dense"]
 
 
+def parts_of(problem, n_held):
+    every = np.arange(problem.rows.n_rows)
+    return every[: every.size - n_held], every[every.size - n_held :]
+
+
+def train(problem, n_held=0, watch=None, progress=silent, n_steps=12, n_threads=1, **settings):
+    seen, held = parts_of(problem, n_held)
+    settings = Settings(max_iter=n_steps, **settings)
+    run = Run(np.random.default_rng(0), n_threads, watch or Stopwatch(), progress)
+    given = (problem.data, problem.parameters, seen, held, settings)
+    return train_stage(*given, CpuEngine(n_threads), run)
+
+
+def make_walk(problem, n_held=0, **settings):
+    seen, held = parts_of(problem, n_held)
+    given = (problem.data, problem.parameters, seen, held, Settings(**settings))
+    return Walk(*given, CpuEngine(1), np.random.default_rng(0))
+
+
+def held_out(problem, parameters, n_held):
+    """Nll per held-out row given all others, by definition."""
+    seen, _ = parts_of(problem, n_held)
+    few = replace(problem, X=problem.X[seen], rows=problem.rows.select(seen))
+    return (problem.nll(parameters) - few.nll(parameters)) / n_held
+
+
+# Without held-out rows
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("rate", [0.1, 1.0, 5.0])
-def test_training_returns_the_best_it_saw(rate, known):
-    problem = make_problem(n=150, known=known)
-    found = train(problem, rate=rate)
-    nll = problem.nll(found.parameters)
-    assert nll == pytest.approx(150 * min(found.nll_per_row), rel=SUMMED)
-    assert nll <= problem.nll() + 1e-6
-    if rate == 0.1:
-        assert nll < problem.nll() - 5.0
-        assert not found.diverged
-        assert found.n_steps == 12
-        assert len(found.nll_per_row) == 4
+def test_training_lowers_the_nll(known, smooth):
+    problem = make_problem(n=150, known=known, smooth=smooth)
+    found = train(problem)
+    assert problem.nll(found.parameters) < problem.nll() - 5.0
+    assert not found.diverged
+    assert not found.stopped
+    assert found.n_steps == 12
+    assert len(found.nll_per_row) == 1 + walk.N_LOOKS
+    assert (found.parameters.smooth is None) == (smooth is None)
 
 
-@pytest.mark.parametrize("rate", [1.0, 5.0, 50.0])
-@pytest.mark.parametrize("n", [60, 250])
-def test_training_too_fast_is_no_worse_than_its_start(rate, n):
-    problem = make_problem(n=n)
-    found = train(problem, rate=rate, tree_rate=rate, n_steps=60, check_every=20)
-    assert np.isfinite(found.nll_per_row[0])
-    assert problem.nll(found.parameters) <= problem.nll() + 1e-6
-    if found.nll_per_row[-1] >= found.nll_per_row[0]:
-        assert found.diverged
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_training_records_the_nll_with_that_of_the_prior(weighted, smooth):
+    problem = make_problem(n=60, weighted=weighted, smooth=smooth)
+    steps = make_walk(problem)
+    prior = Prior(problem.parameters, problem.features)
+    steps.optimise_scale()
+    found = train(problem, n_steps=4)
+    for k, nll in enumerate(found.nll_per_row):
+        expected = problem.nll(steps.parameters) + prior.nll(steps.parameters)
+        assert nll == pytest.approx(expected / copies_of(problem.rows).sum(), rel=SUMMED)
+        steps.step(walk._share(k, 4, Stopwatch(), 0.0))
 
 
-@pytest.mark.parametrize("noise", [1e-3, 0.3, 10.0])
-def test_training_with_weights_is_training_with_copies(noise):
-    problem = make_problem(n=60, weighted=True, noise=noise)
+@pytest.mark.parametrize("whole", [640, 50])
+@pytest.mark.parametrize("rate", [0.1, 1.0, 5.0, 50.0])
+def test_training_without_held_out_rows_returns_the_most_likely_parameters(
+    rate, whole, monkeypatch
+):
+    monkeypatch.setattr(walk, "WHOLE_ROWS", whole)
+    for name in ("N_CLUSTERS", "CLUSTER_ROWS", "RANDOM_ROWS"):
+        monkeypatch.setattr(walk, name, {"N_CLUSTERS": 2}.get(name, 30))
+    problem = make_problem(n=100, smooth="dense")
+    found = train(problem, rate=rate, n_steps=24)
+    kept = make_walk(problem)
+    kept.parameters = found.parameters
+    assert kept.look() == pytest.approx(min(found.nll_per_row), rel=SUMMED)
+    assert found.diverged == (min(found.nll_per_row) == found.nll_per_row[0])
+
+
+def test_few_rows_teach_no_single_phi():
+    problem = make_problem(n=60, smooth="dense")
+    few, many = make_walk(problem), make_walk(problem, 20)
+    for steps in (few, many):
+        steps.step(1.0)
+    start = problem.parameters.phi
+
+    def spread(steps):
+        """Changes of phi within a feature that are no common factor."""
+        out = 0.0
+        for phi, old, features in zip(steps.parameters.phi, start, problem.features, strict=True):
+            for j in np.unique(features):
+                own = features == j
+                line = np.polyfit(old[own], phi[own], 1)
+                out = max(out, np.abs(np.polyval(line, old[own]) - phi[own]).max())
+        return out
+
+    assert spread(few) < 1e-12
+    assert spread(many) > 1e-3
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_scale_is_the_most_likely_one(weighted, smooth):
+    problem = make_problem(n=60, weighted=weighted, smooth=smooth)
+    begun = make_walk(problem)
+    begun.optimise_scale()
+    at = [problem.nll(rescale(begun.parameters, s)) for s in (0.99, 1.0, 1.01)]
+    assert at[1] == min(at)
+    known = make_walk(make_problem(n=60, known=True, smooth=smooth))
+    before = known.parameters
+    known.optimise_scale()
+    assert known.parameters is before
+
+
+def test_training_with_weights_is_training_with_copies():
+    problem = make_problem(n=60, weighted=True, smooth="dense")
     found = train(problem, n_steps=24)
     copies = np.repeat(np.arange(60), copies_of(problem.rows))
     rows = Rows(problem.rows.y[copies], None, None)
     other = train(replace(problem, X=problem.X[copies], rows=rows), n_steps=24)
     nll, copied = problem.nll(found.parameters), problem.nll(other.parameters)
-    assert nll <= problem.nll() + 1e-6
-    assert not found.diverged
-    assert nll == pytest.approx(
-        copied, abs=WEIGHTED_TRAINING_SHARE * abs(problem.nll() - copied) + WEIGHTED_TRAINING_NATS
-    )
+    assert nll < problem.nll()
+    assert nll == pytest.approx(copied, rel=FITTED)
 
 
 def test_training_finds_the_feature_that_matters():
     rng = np.random.default_rng(0)
-    problem = make_problem(n=200, d=3, n_trees=4)
+    problem = make_problem(n=200, d=3, smooth="dense")
     y = np.sign(problem.X[:, 1] - 0.4) + 0.1 * rng.standard_normal(200)
     problem = replace(problem, rows=Rows(y - y.mean(), None, None))
-    found = train(problem, n_steps=40, check_every=10)
+    found = train(problem, n_steps=40)
     for phi, features in zip(found.parameters.phi, problem.features, strict=True):
         means = [phi[features == j].mean() for j in range(3)]
         assert np.argmax(means) == 1
+
+
+# With held-out rows
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_a_look_is_the_likelihood_of_held_out_rows(smooth, monkeypatch):
+    monkeypatch.setattr(walk, "LOOK_NEAREST", 1_000)
+    problem = make_problem(n=90, smooth=smooth)
+    steps = make_walk(problem, 30)
+    for _ in range(2):
+        expected = held_out(problem, steps.parameters, 30)
+        assert steps.look() == pytest.approx(expected, rel=SUMMED)
+        steps.step(1.0)
+
+
+def test_a_look_does_not_change_what_follows():
+    problem = make_problem(n=90, smooth="dense")
+    one, two = make_walk(problem, 30), make_walk(problem, 30)
+    assert one.look() == one.look()
+    one.step(1.0)
+    two.step(1.0)
+    assert one.parameters.log_noise == two.parameters.log_noise
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.parametrize("rate", [0.1, 1.0, 5.0])
+def test_training_returns_what_predicts_held_out_rows_best(rate, smooth, monkeypatch):
+    monkeypatch.setattr(walk, "LOOK_NEAREST", 1_000)
+    problem = make_problem(n=150, smooth=smooth)
+    found = train(problem, 40, rate=rate)
+    best = held_out(problem, found.parameters, 40)
+    assert best == pytest.approx(min(found.nll_per_row), rel=SUMMED)
+    if rate == 0.1:
+        assert min(found.nll_per_row) <= found.nll_per_row[0]
+        assert len(found.nll_per_row) == 1 + walk.N_LOOKS
+        assert found.n_steps == 12
+        assert not found.diverged
+
+
+@pytest.mark.parametrize("rate", [5.0, 50.0])
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_training_too_fast_is_no_worse_than_its_start(rate, smooth, monkeypatch):
+    monkeypatch.setattr(walk, "LOOK_NEAREST", 1_000)
+    problem = make_problem(n=100, smooth=smooth)
+    found = train(problem, 30, rate=rate, tree_rate=rate, n_steps=24)
+    begun = make_walk(problem, 30)
+    begun.optimise_scale()
+    start = held_out(problem, begun.parameters, 30)
+    assert held_out(problem, found.parameters, 30) <= start + 1e-6
+
+
+def test_a_matrix_that_is_not_positive_definite_ends_training(monkeypatch):
+    calls = []
+
+    def fail(*given):
+        calls.append(1)
+        if len(calls) == 5:
+            raise np.linalg.LinAlgError
+        return exact_gradient(*given)
+
+    monkeypatch.setattr(walk, "exact_gradient", fail)
+    problem = make_problem(n=60)
+    for n_held in (0, 20):
+        calls.clear()
+        found = train(problem, n_held)
+        assert found.diverged
+        assert not found.stopped
+        assert found.n_steps == 4
+        assert np.isfinite(problem.nll(found.parameters))
+
+
+def test_training_whose_likelihood_falls_has_diverged():
+    found = train(make_problem(n=60), rate=5.0, tree_rate=5.0)
+    assert found.nll_per_row[-1] > found.nll_per_row[0]
+    assert found.diverged
+
+
+def test_the_smooth_part_follows_the_feature_that_matters():
+    problem = make_problem(n=200, d=3, smooth="dense")
+    y = np.sin(4.0 * problem.X[:, 1]) + 0.1 * np.random.default_rng(0).standard_normal(200)
+    found = train(replace(problem, rows=Rows(y - y.mean())), n_steps=40)
+    shorter = problem.parameters.smooth.lengthscale / found.parameters.smooth.lengthscale
+    assert np.argmax(shorter) == 1
+
+
+# The rows of a step
+
+
+def numbered(n, smooth=None):
+    """A problem whose targets tell the rows apart."""
+    problem = make_problem(n=n, smooth=smooth)
+    return replace(problem, rows=Rows(np.linspace(-1.0, 1.0, n)))
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+def test_steps_take_clusters_and_random_rows_but_none_held_out(smooth, monkeypatch):
+    sizes = {"N_CLUSTERS": 3, "CLUSTER_ROWS": 10, "RANDOM_ROWS": 15, "WHOLE_ROWS": 50}
+    for name, value in sizes.items():
+        monkeypatch.setattr(walk, name, value)
+    problem, drawn = numbered(200, smooth), []
+
+    def note(part, *given):
+        drawn.append(np.searchsorted(problem.rows.y, part.rows.y))
+        return exact_gradient(part, *given)
+
+    monkeypatch.setattr(walk, "exact_gradient", note)
+    train(problem, 40, n_steps=6)
+    assert len(drawn) == 6
+    inputs = problem.inputs
+    for rows in drawn:
+        assert np.unique(rows).size == rows.size <= 45
+        assert rows.max() < 160
+        apart = np.square(inputs[rows][:, None] - inputs[rows]).sum(axis=2)
+        near = np.sort(apart, axis=1)[:, 9]
+        # Ten rows within the distance of a dense cluster: closer than random rows would be.
+        every = np.square(inputs[:, None] - inputs).sum(axis=2)
+        assert near.min() < 2.0 * np.sort(every, axis=1)[:, 9].max()
+    assert len({tuple(rows) for rows in drawn}) == 6
+
+
+def test_a_cluster_is_the_rows_nearest_to_a_row_by_lengthscales():
+    problem = numbered(80, "dense")
+    steps = make_walk(problem)
+    scaled = problem.inputs / problem.parameters.smooth.lengthscale
+    found = steps._near(problem.inputs[[7, 30]], 9)
+    for part, i in zip(found.reshape(2, 9), (7, 30), strict=True):
+        apart = np.square(scaled - scaled[i]).sum(axis=1)
+        np.testing.assert_array_equal(np.sort(part), np.sort(np.argsort(apart)[:9]))
+
+
+def test_of_many_rows_clusters_are_drawn_from_some(monkeypatch):
+    monkeypatch.setattr(walk, "POOL_ROWS", 60)
+    monkeypatch.setattr(walk, "WHOLE_ROWS", 50)
+    problem = numbered(200)
+    steps = make_walk(problem)
+    steps.step(1.0)
+    assert steps._near(problem.inputs[:1], 100).size == 60
+
+
+# When it ends
 
 
 def test_training_stops_when_asked():
     problem = make_problem(n=60)
     watch = Stopwatch()
     watch.halt()
-    found = train(problem, watch)
+    found = train(problem, watch=watch)
     assert found.stopped
+    assert not found.diverged
     assert found.n_steps == 0
-    assert len(found.nll_per_row) == 1
+    assert found.nll_per_row == ()
     assert problem.nll(found.parameters) <= problem.nll() + 1e-6
 
-    watch, seen = Stopwatch(), []
+
+@pytest.mark.parametrize("n_held", [0, 20])
+def test_training_that_is_stopped_keeps_what_it_found(n_held):
+    problem, watch, seen = make_problem(n=60), Stopwatch(), []
 
     def stop_at_three(what, done, total):
         seen.append((what, done, total))
         if done == 3:
             watch.halt()
 
-    found = train(problem, watch, stop_at_three)
+    found = train(problem, n_held, watch, stop_at_three)
     assert found.stopped
+    assert not found.diverged
     assert found.n_steps == 3
     assert seen == [("steps", k, 12) for k in (1, 2, 3)]
-    assert len(found.nll_per_row) == 2  # it is looked at once more
-    assert problem.nll(found.parameters) == pytest.approx(60 * min(found.nll_per_row), rel=SUMMED)
+    assert problem.nll(found.parameters) < problem.nll()
+    if n_held:  # after steps 2 and 3, and before
+        assert len(found.nll_per_row) == 3
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_ctrl_c_keeps_the_last_step(monkeypatch, quick):
-    """Not quick: the likelihood is not evaluated again, and the last step is taken as the best."""
-    monkeypatch.setattr(walk, "LOOK_SECONDS", np.inf if quick else -1.0)
-    problem, watch = make_problem(n=150), Stopwatch()
+def test_ctrl_c_keeps_the_last_step():
+    problem, watch = make_problem(n=60), Stopwatch()
 
     def press(what, done, total):
         if done == 7:
-            watch.interrupt()
+            raise KeyboardInterrupt
 
-    found = train(problem, watch, press, check_every=50)
+    found = train(problem, 0, watch, press)
     assert found.stopped
+    assert watch.interrupted
     assert found.n_steps == 7
-    assert len(found.nll_per_row) == (2 if quick else 1)
-    assert problem.nll(found.parameters) < problem.nll() - 5.0
+    assert problem.nll(found.parameters) < problem.nll()
 
 
-def test_a_step_is_not_taken_if_the_watch_stops_its_solve(monkeypatch):
-    problem, watch = make_problem(n=150, noise=1e-4), Stopwatch()
-    real, calls = walk.solve_held, []
-
-    def pressed(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == 4:  # the scale takes the first
-            watch.interrupt()
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(walk, "solve_held", pressed)
-    found = train(problem, watch, rank=2, solve_tol=1e-9)
-    assert found.stopped
-    assert not found.diverged
-    assert found.n_steps <= 2
-    assert problem.nll(found.parameters) <= problem.nll() + 1e-6
+def test_no_steps_at_all():
+    problem = make_problem(n=60, smooth="dense")
+    found = train(problem, n_steps=0)
+    assert found.n_steps == 0
+    assert not found.stopped
+    factor = found.parameters.noise / problem.parameters.noise
+    same = rescale(problem.parameters, factor)
+    np.testing.assert_allclose(found.parameters.log_scale, same.log_scale, rtol=DENSE)
+    assert found.parameters.smooth.scale == pytest.approx(same.smooth.scale, rel=DENSE)
 
 
-def test_training_gives_up_where_solves_fail(monkeypatch):
-    monkeypatch.setattr(walk, "MAX_SOLVE_STEPS", 1)
-    problem = make_problem(n=150, noise=1e-4)
-    found = train(problem, rank=2, solve_tol=1e-3)
-    assert found.diverged
-    assert found.n_steps < 12
-    assert problem.nll(found.parameters) <= problem.nll() + 1e-6
+def test_step_sizes_fall_with_the_steps_or_with_the_time():
+    free = Stopwatch()
+    shares = [walk._share(k, 100, free, 0.0) for k in range(101)]
+    assert shares[0] == 1.0
+    assert shares[-1] == walk.LEAST_SHARE
+    assert shares == sorted(shares, reverse=True)
+    spent = Stopwatch(1e-9)
+    assert walk._share(1, 100, spent, -10.0) == walk.LEAST_SHARE
+    ample = Stopwatch(1e9)
+    assert [walk._share(k, 100, ample, 0.0) for k in range(101)] == shares
 
 
 def test_training_is_the_same_on_any_number_of_threads():
-    problem = make_problem(n=100)
-    one, two = (
-        train(problem, n_steps=6, n_threads=k, check_every=50, rank=50).parameters for k in (1, 3)
-    )
+    problem = make_problem(n=100, smooth="dense")
+    one, two = (train(problem, 20, n_steps=6, n_threads=k).parameters for k in (1, 3))
     np.testing.assert_array_equal(np.concatenate(one.phi), np.concatenate(two.phi))
     np.testing.assert_array_equal(one.log_scale, two.log_scale)
+    np.testing.assert_array_equal(one.smooth.lengthscale, two.smooth.lengthscale)
     assert one.log_noise == two.log_noise
 
 
-def test_a_forest_built_from_another_is_the_same():
-    problem = make_problem()
-    engine, rng = CpuEngine(), np.random.default_rng(0)
-    before = build_forest(problem.codes, problem.orders, engine)
-    phi = tuple(start_random(e, rng) for e in problem.encoders)
-    orders = Parameters((problem.parameters.phi[0], *phi[1:]), np.zeros(4), 0.0).orders()
-    fresh = build_forest(problem.codes, orders, engine)
-    again = build_forest(problem.codes, orders, engine, before)
-    x = rng.standard_normal((80, 2))
-    for a, b in zip(fresh.tries, again.tries, strict=True):
-        np.testing.assert_array_equal(a.row_idx, b.row_idx)
-        np.testing.assert_array_equal(a.links.lcp, b.links.lcp)
-    pairs = zip(forest_level_products(fresh, x, x), forest_level_products(again, x, x), strict=True)
-    for a, b in pairs:
-        np.testing.assert_array_equal(a, b)
+# What the smooth part is worth
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_the_gain_of_the_smooth_part(known, weighted):
+    """Against the dense nll; without smooth part at its most likely scale if noise is unknown."""
+    problem = make_problem(n=80, known=known, weighted=weighted, smooth="dense")
+    given = (problem.data, problem.parameters, np.arange(80), CpuEngine())
+    gain = smooth_gain(*given, np.random.default_rng(0))
+    without = replace(problem.parameters, smooth=None)
+    if known:
+        expected = problem.nll(without)
+    else:
+        found = minimize_scalar(lambda log: problem.nll(rescale(without, np.exp(log))))
+        expected = found.fun
+    count = copies_of(problem.rows).sum()
+    assert gain == pytest.approx((expected - problem.nll()) / count, rel=SUMMED)
+
+
+def test_a_smooth_part_of_no_variance_gains_nothing():
+    problem = make_problem(n=80, smooth="dense")
+    begun = make_walk(problem)
+    begun.optimise_scale()
+    nothing = replace(begun.parameters, smooth=None)
+    fitted = make_walk(replace(problem, parameters=nothing))
+    fitted.optimise_scale()
+    tiny = replace(problem.parameters.smooth, scale=1e-12)
+    given = (problem.data, replace(fitted.parameters, smooth=tiny), np.arange(80), CpuEngine())
+    assert abs(smooth_gain(*given, np.random.default_rng(0))) < SUMMED

@@ -31,6 +31,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "FOLDER", tmp_path / "scaling")
     monkeypatch.setattr(unique, "PATH", tmp_path / "unique.json")
     monkeypatch.setattr(page, "TIMES", tmp_path / "times.json")
+    monkeypatch.setattr(page, "FLAGSHIP_TIMES", tmp_path / "flagship_times.json")
     return tmp_path
 
 
@@ -133,6 +134,18 @@ def test_every_method_that_is_installed_learns_something(name):
         assert cell["fit_seconds"] > 0
         assert cell["memory_peak"] >= cell["memory_before"] > 0
         assert json.loads(json.dumps(cell)) == cell
+
+
+def test_a_task_is_thinned_to_the_most_rows_of_its_method():
+    task, _, _ = small_task()
+    assert task.thinned(None) is task
+    assert task.thinned(100) is task
+    fewer = task.thinned(40)
+    assert len(fewer.y) == 40
+    rows = {(*x, y) for x, y in zip(task.X.tolist(), task.y.tolist(), strict=True)}
+    assert {(*x, y) for x, y in zip(fewer.X.tolist(), fewer.y.tolist(), strict=True)} < rows
+    np.testing.assert_array_equal(task.thinned(40).y, fewer.y)
+    assert fewer.y_valid is task.y_valid
 
 
 def test_the_papers_two_methods_come_of_one_fit():
@@ -259,6 +272,24 @@ def test_a_table_of_peers_marks_the_best_the_missing_and_the_slow(folder):
     ]
 
 
+def test_gains_stand_beside_times_both_relative_to_lightgbm(folder):
+    for seed in range(3):
+        fake_cell(folder, "pol", "lightgbm", seed, nll=0.2, fit_seconds=4.0 + seed)
+        better = {"nll": 0.2 - 0.1 * (1 + seed), "rmse": 0.08, "crps": 0.04}
+        fake_cell(folder, "pol", "triegp-flagship", seed, **better, fit_seconds=10.0)
+    fake_cell(folder, "pol", "triegp", 0, nll=0.1, crps=0.06, fit_seconds=2.0)
+    fake_cell(folder, "pol", "lightgbm-quantiles", 0, nll=None, crps=0.01, fit_seconds=6.0)
+    fake_cell(folder, "pol", "catboost", 0, status="time-out", limit_s=600)
+    fake_cell(folder, "bike", "triegp", 0)  # without LightGBM: not shown
+    methods = ("triegp", "triegp-flagship", "lightgbm", "lightgbm-quantiles", "catboost")
+    assert tables.quality_table(("pol", "bike"), methods)[2:] == [
+        "| pol | triegp | 2.0 | 0.5 | **+0.100** | **-20.0 %** | **+0.0 %** |",
+        "| pol | lightgbm | 4.0 | 1.0 | +0.000 | **+0.0 %** | +0.0 % |",
+        "| pol | lightgbm-quantiles | 6.0 | 1.5 | - | +80.0 % | +0.0 % |",
+        "| pol | triegp-flagship | 10.0 | 2.5 | **+0.200** | **+20.0 %** | **+20.0 %** |",
+    ]
+
+
 def test_of_times_and_memory_the_least_counts(folder):
     for seed, took in enumerate((90.0, 60.0, 75.0)):
         fake_cell(folder, "pol", "paper-bte", seed, fit_seconds=took, memory_peak=took * 2**20)
@@ -287,14 +318,14 @@ def test_what_a_cell_did_not_keep_is_a_dash(folder):
 
 def test_fifths_are_shown_for_the_cells_that_have_them(folder):
     fake_cell(folder, "pol", "triegp", 0)
-    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-forest")) == []
+    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-flagship")) == []
     fake_cell(folder, "pol", "triegp", 1, fifths=[0.8, 0.9, 0.9, 0.95, 1.0])
     fake_cell(folder, "bike", "triegp", 0, status="time-out", limit_s=600)
-    fake_cell(folder, "bike", "triegp-forest", 0, fifths=[0.5] * 5)
-    fake_cell(folder, "bike", "triegp-forest", 1, fifths=[0.7] * 5)
-    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-forest"))[2:] == [
+    fake_cell(folder, "bike", "triegp-flagship", 0, fifths=[0.5] * 5)
+    fake_cell(folder, "bike", "triegp-flagship", 1, fifths=[0.7] * 5)
+    assert tables.fifths_table(("pol", "bike"), ("triegp", "triegp-flagship"))[2:] == [
         "| pol | triegp (1 of 2 seeds) | 80.0 | 90.0 | 90.0 | 95.0 | 100.0 |",
-        "| bike | triegp-forest | 60.0 | 60.0 | 60.0 | 60.0 | 60.0 |",
+        "| bike | triegp-flagship | 60.0 | 60.0 | 60.0 | 60.0 | 60.0 |",
     ]
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from tolerances import VALUE
 from triegp.calibration import folds
-from triegp.calibration.folds import MOST_ROWS, CrossFit, cross_fit
+from triegp.calibration.folds import MOST_ROWS, TREND_ROWS, CrossFit, cross_fit, learn_trends
 from triegp.calibration.trend import choose_share, fit_line, line_at
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.interface import Trained
+from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -92,7 +92,7 @@ def test_the_best_variant_is_chosen_and_its_predictions_told():
         np.testing.assert_array_equal(left.rows, np.arange(22))
         np.testing.assert_allclose(left.mean, rows.y[:, column] + 1.5 * (1 + column), **VALUE)
         np.testing.assert_array_equal(left.y, rows.y[:, column])
-        np.testing.assert_allclose(left.var, 1.0 / (1 + 2 * 4 / 22), **VALUE)  # four variants
+        np.testing.assert_allclose(left.var, 1.0, **VALUE)
         assert left.weight is None
         assert left.fresh.all()
 
@@ -165,3 +165,33 @@ def test_what_follows_draws_the_same_numbers():
     cross_fit(Trainer(), [Variant(1.0)] * 3, make_rows(), two)
     assert one.rng.random() == two.rng.random() == run().rng.random()
     assert one.rng.spawn(1)[0].random() == two.rng.spawn(1)[0].random()
+
+
+# Trends of more rows
+
+
+def held_out(rows, mean, fresh):
+    n = rows.n_rows
+    return Residuals(np.arange(n), mean, np.ones(n), rows.y[:, 0], None, fresh)
+
+
+def test_the_share_of_a_trend_is_that_of_held_out_rows():
+    rng, n = np.random.default_rng(0), MOST_ROWS
+    X, fresh = rng.random((n, 2)), np.arange(n) >= n - 200
+    rows = Rows((X @ [2.0, -1.0] - 0.5)[:, None], X=X)
+    # Means of the rows in training are right, those of held-out rows are not.
+    (trend,) = learn_trends(
+        rows, [held_out(rows, np.where(fresh, 0.0, rows.y[:, 0]), fresh)], run()
+    )
+    assert trend.share == pytest.approx(1.0, abs=1e-3)
+    np.testing.assert_allclose(line_at(trend, X), rows.y[:, 0], atol=1e-3)
+    np.testing.assert_allclose(trend.left, rows.y[:, 0], atol=1e-3)
+    assert learn_trends(rows, [held_out(rows, rows.y[:, 0], fresh)], run()) == (None,)
+    assert learn_trends(rows, [held_out(rows, np.zeros(n), ~fresh & fresh)], run()) == (None,)
+
+
+@pytest.mark.parametrize("n", [MOST_ROWS - 1, TREND_ROWS])
+def test_other_numbers_of_rows_have_no_such_trend(n):
+    X = np.random.default_rng(0).random((n, 1))
+    rows = Rows(X - 0.5, X=X)
+    assert learn_trends(rows, [held_out(rows, np.zeros(n), np.ones(n, bool))], run()) == (None,)

@@ -29,7 +29,7 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def fitted(request):
-    (found,) = MODELS[request.param].fit(*heteroscedastic())._stream.fitted
+    found = MODELS[request.param].fit(*heteroscedastic())._targets()[0].fitted
     assert isinstance(found, CalibratedModel)
     assert found.stages[0].local is not None
     assert found.stages[0].trend is not None

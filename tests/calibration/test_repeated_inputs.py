@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import triegp
-from tolerances import SAMPLED, USUAL_SOLVE, VALUE
+from tolerances import SAMPLED, SOLVED, USUAL_SOLVE, VALUE
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.model import calibrate_repeats
 from triegp.calibration.stage import FEWEST_REPEATS, learn_repeats
@@ -48,7 +48,7 @@ def model(request):
 
 @pytest.fixture
 def fitted(model):
-    return model._stream.fitted[0]
+    return model._targets()[0].fitted
 
 
 OLD = repeated()[0][:60]
@@ -98,7 +98,7 @@ def test_the_scale_and_tails_are_those_of_repeated_observations(fitted, model):
     median = np.median(np.abs(score) / np.sqrt(stage.repeats.scale))
     assert 0.6 < median < 0.75  # of a Gaussian: 0.674
     expected = learn_tails(score / np.sqrt(stage.repeats.scale))
-    np.testing.assert_allclose(stage.repeats.tails.weight, expected.weight, **VALUE)
+    np.testing.assert_allclose(stage.repeats.tails.weight, expected.weight, **SOLVED)
     np.testing.assert_array_equal(fitted.inputs, np.sort(hash_inputs(OLD)))
 
 

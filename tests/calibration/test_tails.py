@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from forest_problems import dense_left_out, make_problem
+import oracle
 from tolerances import (
     STATIONARY,
     TAIL_COPIES,
@@ -14,7 +14,9 @@ from tolerances import (
     TAIL_SCALE,
     VALUE,
 )
+from triegp import TrieGPRegressor
 from triegp.additive.conditioning import residuals_of
+from triegp.additive.forest import multiply
 from triegp.calibration.tails import (
     FACTORS,
     GAUSSIAN,
@@ -140,12 +142,16 @@ def test_log_densities_are_those_of_the_mixture():
 
 
 def test_a_forest_gives_the_residuals_of_left_out_rows():
-    problem = make_problem(n=40, weighted=True)
-    found, residuals = residuals_of(problem.condition(), np.zeros(40, bool))
-    mean, var = dense_left_out(found, problem.X)
+    rng = np.random.default_rng(0)
+    X, count = rng.random((40, 2)), rng.integers(1, 4, 40)
+    y = np.repeat(np.sin(5 * X[:, 0]), count) + 0.3 * rng.standard_normal(count.sum())
+    options = {"n_trees": 4, "max_iter": 2, "calibrated": False, "random_state": 0}
+    model = TrieGPRegressor(**options).fit(np.repeat(X, count, axis=0), y).forests_[0].model
+    residuals = residuals_of(model, np.zeros(40, bool))
+    dense = multiply(model.forest, np.eye(40))
+    mean, var = oracle.leave_one_out(dense, model.rows.variance, model.rows.y)
     np.testing.assert_allclose(residuals.mean, mean, rtol=TAIL_OF_SOLVES, atol=TAIL_OF_SOLVES)
-    np.testing.assert_allclose(residuals.var, var + found.rows.noise, rtol=TAIL_OF_SOLVES)
-    np.testing.assert_array_equal(residuals.y, problem.rows.y)
-    np.testing.assert_array_equal(residuals.weight, problem.rows.weight)
+    np.testing.assert_allclose(residuals.var, var + model.rows.noise, rtol=TAIL_OF_SOLVES)
+    np.testing.assert_array_equal(residuals.y, model.rows.y)
+    np.testing.assert_array_equal(residuals.weight, model.rows.weight)
     assert not residuals.fresh.any()
-    assert found.known_diagonal is not None

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -22,6 +22,7 @@ from triegp.calibration.tails import Tails
 from triegp.files.container import ModelFileError
 from triegp.files.state import pack_model
 
+LOADED = {"rtol": 1e-9, "atol": 1e-9}  # the smooth part is computed again at its last scale
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
@@ -85,7 +86,7 @@ def test_its_answers_fit_together(fitted):
     own, whole = (
         part.predict(points, 0, var=True, latent=latent).var() for latent in (True, False)
     )
-    np.testing.assert_allclose(latent[1], fitted.target_scale_[0] * np.sqrt(own))
+    np.testing.assert_allclose(latent[1], np.minimum(fitted.target_scale_[0] * np.sqrt(own), std))
     np.testing.assert_allclose(whole - own, part.noise(0))
     density = np.log(mixture.weights) - 0.5 * np.log(2 * np.pi * mixture.variances.T)
     density -= 0.5 * (y[:, None] - mixture.means.T) ** 2 / mixture.variances.T
@@ -105,34 +106,16 @@ def test_samples_have_the_predicted_moments(fitted):
     assert not np.array_equal(one, other)
 
 
-def test_variances_from_samples_have_the_error_they_say():
-    X, _ = problem(400, seed=1)
-    exact = TrieGPRegressor(n_trees=12, max_iter=10, random_state=0, variance="exact")
-    drawn = clone(exact).set_params(variance="samples", variance_error=0.1)
-    std = [m.fit(*problem()).predict(X, return_std=True, latent=True)[1] for m in (exact, drawn)]
-    ratio = (std[1] / std[0]) ** 2
-    assert abs(np.sqrt(np.mean((ratio - 1) ** 2)) - 0.1) < 0.04
-    np.testing.assert_array_equal(std[1], drawn.predict(X, return_std=True, latent=True)[1])
-
-
-def test_a_cheap_variance_is_of_the_right_size():
-    X, y = problem(300)
-    exact = TrieGPRegressor(**QUICK, variance="exact").fit(X, y)
-    cheap = TrieGPRegressor(**QUICK, variance="cheap").fit(X, y)
+def test_variances_from_nearby_rows_follow_the_exact_ones():
+    X, y = problem(600)
+    model = TrieGPRegressor(**QUICK).fit(X, y)
     new, _ = problem(200, seed=1)
-    one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
-    assert 0.7 < np.median(other / one) < 1.4
-
-
-def test_a_cheap_variance_stands_the_noise_of_samples(monkeypatch):
-    monkeypatch.setattr(spread, "EXACT_ROWS", 50)
-    X, y = problem(300)
-    y = y + 2.0 * np.random.default_rng(5).standard_normal(300)  # far more than f's variance
-    exact = TrieGPRegressor(**QUICK, variance="exact").fit(X, y)
-    cheap = TrieGPRegressor(**QUICK, variance="cheap").fit(X, y)
-    new, _ = problem(200, seed=1)
-    one, other = (m.predict(new, return_std=True, latent=True)[1] for m in (exact, cheap))
-    assert 0.5 < np.median(other / one) < 2.0
+    near, exact = (
+        model.set_params(variance=kind).predict(new, return_std=True, latent=True)[1]
+        for kind in ("nearby", "exact")
+    )
+    assert np.abs(np.log(near / exact)).mean() < 0.1
+    assert spearmanr(near, exact).statistic > 0.9
 
 
 def test_samples_of_observations_have_the_covariance_that_is_said(fitted, monkeypatch):
@@ -159,14 +142,15 @@ def test_leaving_one_out_is_a_fit_without_the_row(fitted):
         rest = np.setdiff1d(np.arange(len(y)), i)
         A = dense[np.ix_(rest, rest)] + np.diag(model.variance[rest])
         weights = np.linalg.solve(A, dense[rest, i])
-        left = (1 - trend.share) * (weights @ model.rows.y[rest]) + trend.share * trend.left[i]
+        left = weights @ model.rows.y[rest]
+        if trend is not None:
+            left = (1 - trend.share) * left + trend.share * trend.left[i]
         assert mean[i] == pytest.approx(centre + scale * left, rel=USUAL_SOLVE)
-    assert fitted.loo_variance_error_ == 0
     density = fitted.loo_log_density()
     assert fitted.loo_score_ == pytest.approx(density.mean())
 
 
-def test_a_file_gives_the_same_bits(fitted, tmp_path):
+def test_a_file_gives_the_same_numbers(fitted, tmp_path):
     X, y = problem(20, seed=1)
     fitted.save(tmp_path / "model")
     loaded = triegp.load(tmp_path / "model")
@@ -180,9 +164,9 @@ def test_a_file_gives_the_same_bits(fitted, tmp_path):
         lambda m: m.feature_importances_,
         lambda m: m.log_marginal_likelihood_,
     ):
-        np.testing.assert_array_equal(ask(fitted), ask(loaded))
+        np.testing.assert_allclose(ask(fitted), ask(loaded), **LOADED)
     grown = [m.partial_fit(X, y).predict(X) for m in (pickle.loads(pickle.dumps(fitted)), loaded)]
-    np.testing.assert_array_equal(*grown)
+    np.testing.assert_allclose(*grown, rtol=USUAL_SOLVE)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +190,8 @@ def test_a_file_that_was_tampered_with_is_refused(fitted, tmp_path, name, monkey
         ("stage.0.logs", 1e9),
         ("alpha", np.nan),
         ("0.shift", 1.5),
-        ("diagonal", 0.0),
+        ("smooth_inputs", np.nan),
+        ("lengthscale", -1.0),
     ],
 )
 def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
@@ -216,14 +201,6 @@ def test_a_file_with_other_numbers_is_refused(fitted, tmp_path, name, value):
     arrays[f"forest.0.{name}"] = array
     triegp.files.container.write_file(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError, match="complete model"):
-        triegp.load(tmp_path / "model")
-
-
-def test_a_file_that_asks_for_endless_samples_is_refused(fitted, tmp_path):
-    header, arrays = packed(fitted)
-    header["forests"][0]["error"] = 1e-9
-    triegp.files.container.write_file(tmp_path / "model", header, arrays)
-    with pytest.raises(ModelFileError, match="error"):
         triegp.load(tmp_path / "model")
 
 
@@ -240,9 +217,13 @@ def test_rows_that_could_not_be_added_are_refused_at_once():
 
 def test_training_that_fails_says_so(monkeypatch):
     X, y = problem()
-    monkeypatch.setattr(training.Walk, "step", lambda walk: False)
+
+    def fail(walk, share):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(training.Walk, "step", fail)
     with pytest.warns(ConvergenceWarning, match="training stopped after"):
-        model = TrieGPRegressor(**QUICK).fit(X, y)
+        model = TrieGPRegressor(calibrated=False, **QUICK).fit(X, y)
     assert model.diverged_
     assert np.isfinite(model.predict(X)).all()
 
@@ -253,14 +234,14 @@ def test_a_budget_that_was_met_is_not_reported(monkeypatch):
     monkeypatch.setattr(
         "triegp.calibration.train.MOST_ROWS", 0
     )  # no cross-fitting, which is training
-    now, real = [0.0], conditioning.with_diagonal
+    now, real = [0.0], conditioning.residuals_of
 
     def slower(*given):
         now[0] += 1e6
         return real(*given)
 
     monkeypatch.setattr("triegp.models.jobs.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(conditioning, "with_diagonal", slower)
+    monkeypatch.setattr("triegp.additive.train.residuals_of", slower)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         model = TrieGPRegressor(**QUICK, time_budget=1.0).fit(X, y)
@@ -362,10 +343,10 @@ def test_ctrl_c_ends_training(manner, monkeypatch):
     X, y = problem()
     steps = training.Walk.step
 
-    def interrupted(walk):
+    def interrupted(walk, share):
         if walk.n_steps == 2:
             raise KeyboardInterrupt
-        return steps(walk)
+        return steps(walk, share)
 
     monkeypatch.setattr(training.Walk, "step", interrupted)
     model = TrieGPRegressor(n_trees=4, max_iter=50, on_interrupt=manner, random_state=0)
@@ -395,10 +376,10 @@ def test_progress_is_shown(capsys):
         ("slope", -1.0),
         ("scaling", "log"),
         ("max_iter", -1),
-        ("train_rows", 0),
+        ("smooth", "maybe"),
+        ("kernel", "cosine"),
         ("variance", "guess"),
-        ("variance_error", 0.0),
-        ("variance_error", 1.5),
+        ("local_noise", "yes"),
         ("calibrated", "yes"),
         ("outside", "wrap"),
         ("weights", "many"),

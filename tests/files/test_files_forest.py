@@ -1,4 +1,6 @@
-"""Forest files whose numbers are finite but too large to predict with are refused."""
+"""Files of trees and a smooth part that were edited are refused with a sentence."""
+
+import copy
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from triegp.files.state import pack_model
 def parts():
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
-    model = TrieGPRegressor(n_trees=3, max_iter=3, random_state=0)
+    X[:, 1] **= 4  # by rank, too
+    model = TrieGPRegressor(n_trees=3, max_iter=3, smooth=True, random_state=0)
     model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(60))
+    assert model.forests_[0].model.coordinates.ranked.size
     named = {"estimator": type(model).__name__, "parameters": model.get_params()}
     header, arrays = pack_model(model._state(), model._format, False)
     return named | header, arrays
@@ -58,6 +62,143 @@ def test_arrays_that_overflow(parts, tmp_path, edit):
     if scale:
         edited["target_scale"] = np.array(scale)
     refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
+
+
+def at(place, value):
+    def edit(array):
+        array[place] = value
+        return array
+
+    return edit
+
+
+# What the smooth part needs
+SMOOTH_EDITS = {
+    "inputs not finite": ("smooth_inputs", at((0, 0), np.nan)),
+    "inputs of fewer rows": ("smooth_inputs", lambda a: a[:-1]),
+    "inputs of fewer coordinates": ("smooth_inputs", lambda a: a[:, :1]),
+    "inputs in one line": ("smooth_inputs", lambda a: a.ravel()),
+    "inputs of another type": ("smooth_inputs", lambda a: a.astype(np.float32)),
+    "inputs too large": ("smooth_inputs", at((0, 0), 1e200)),
+    "lengthscale below 0": ("lengthscale", lambda a: -a),
+    "lengthscale of 0": ("lengthscale", at(0, 0.0)),
+    "lengthscale not finite": ("lengthscale", at(0, np.nan)),
+    "lengthscale infinite": ("lengthscale", at(0, np.inf)),
+    "lengthscale too large": ("lengthscale", at(0, 1e300)),
+    "lengthscale too small": ("lengthscale", at(0, 1e-300)),
+    "too few lengthscales": ("lengthscale", lambda a: a[:-1]),
+    "lengthscale a matrix": ("lengthscale", lambda a: a[None]),
+    "order that repeats": ("order", np.zeros_like),
+    "order out of range": ("order", at(0, 60)),
+    "order below 0": ("order", at(0, -1)),
+    "order far out of range": ("order", at(0, 2**62)),
+    "order of another type": ("order", lambda a: a.astype(np.float64)),
+    "order too short": ("order", lambda a: a[:-1]),
+    "inducing out of range": ("inducing", at(0, 60)),
+    "inducing below 0": ("inducing", at(0, -1)),
+    "inducing that repeat": ("inducing", lambda a: np.append(a[:-1], a[0])),
+    "inducing of another type": ("inducing", lambda a: a.astype(np.int32)),
+    "inducing a matrix": ("inducing", lambda a: a[None]),
+    "features out of range": ("features", at(0, 2)),
+    "features below 0": ("features", at(0, -1)),
+    "features that repeat": ("features", at(0, 1)),
+    "features of another type": ("features", lambda a: a.astype(np.int32)),
+    "too few features": ("features", lambda a: a[:1]),
+    "no features": ("features", lambda a: a[:0]),
+    "ranked out of range": ("ranked", at(0, 7)),
+    "no ranked": ("ranked", lambda a: a[:0]),
+    "center not finite": ("center", at(0, np.inf)),
+    "too few centers": ("center", lambda a: a[:-1]),
+    "spread of 0": ("spread", at(0, 0.0)),
+    "spread below 0": ("spread", lambda a: -a),
+    "spread not finite": ("spread", at(0, np.nan)),
+    "knots that fall": ("knots", lambda a: a[:, ::-1].copy()),
+    "knots not finite": ("knots", at((0, 3), np.nan)),
+    "too few knots": ("knots", lambda a: a[:, :9]),
+    "ranks that fall": ("ranks", lambda a: a[:, ::-1].copy()),
+    "ranks of other features": ("ranks", lambda a: np.repeat(a, 2, axis=0)),
+}
+
+
+@pytest.mark.parametrize("edit", SMOOTH_EDITS.values(), ids=SMOOTH_EDITS)
+def test_arrays_of_the_smooth_part_that_do_not_fit(parts, tmp_path, edit):
+    header, arrays = parts
+    name, change = f"forest.0.{edit[0]}", edit[1]
+    edited = arrays | {name: change(arrays[name].copy())}
+    refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
+
+
+def test_arrays_of_the_smooth_part_that_are_missing(parts, tmp_path):
+    header, arrays = parts
+    for name in {edit[0] for edit in SMOOTH_EDITS.values()}:
+        rest = {key: value for key, value in arrays.items() if key != f"forest.0.{name}"}
+        refused(write_parts(tmp_path / "m", header, rest), "does not hold a complete model")
+
+
+NONSENSE = {
+    "smooth": [3, "yes", [], {}],
+    "factor": [0.0, -1.0, None, "x", float("nan"), float("inf"), 1e300],
+    "n_pending": [-1, None, 1.5, "x", True],
+    "n_clustered": [-1, 0, 61, None, 1.5, True],
+    "goes_on": [None, 2, "x"],
+    "variance": ["samples", None, 3],
+    "seed": [-1, None, 1.5],
+    "residual": [None, "x"],
+    "apart": [None, "x"],
+}
+SMOOTH_NONSENSE = {
+    "kernel": ["matern", "rational", None, 3, ["rbf"]],
+    "scale": [0.0, -1.0, None, "x", float("nan"), float("inf"), 1e300, 1e-300],
+    "gain": [0.0, -1.0, None, "x", float("nan"), float("inf"), 1e300, 1e-300],
+    "dense": [None, "x", 2],
+    "n_neighbours": [-1, None, 1.5, "x", True],
+    "seed": [-1, None, 1.5],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in NONSENSE.items() for value in values]
+)
+def test_a_forest_that_says_nonsense(parts, tmp_path, key, value):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    assert key in header["forests"][0]
+    header["forests"][0][key] = value
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in SMOOTH_NONSENSE.items() for value in values]
+)
+def test_a_smooth_part_that_says_nonsense(parts, tmp_path, key, value):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    assert key in header["forests"][0]["smooth"]
+    header["forests"][0]["smooth"][key] = value
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
+
+
+def test_a_fact_that_is_missing(parts, tmp_path):
+    for where in ("forest", "smooth"):
+        facts = parts[0]["forests"][0] if where == "forest" else parts[0]["forests"][0]["smooth"]
+        for key in set(facts) - {"stages", "unrelated"}:
+            header = copy.deepcopy(parts[0])
+            own = header["forests"][0]
+            del (own if where == "forest" else own["smooth"])[key]
+            refused(write_parts(tmp_path / "m", header, parts[1]), "does not hold a complete model")
+
+
+@pytest.mark.parametrize("n_neighbours", [0, 3, 10**6, 10**18])
+def test_any_number_of_neighbours_can_be_read(parts, tmp_path, n_neighbours):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
+    loaded = triegp.load(write_parts(tmp_path / "m", header, arrays))
+    assert np.isfinite(loaded.predict([[0.5, 0.5]], return_std=True)).all()
+
+
+def test_no_inducing_rows_can_be_read(parts, tmp_path):
+    header, arrays = parts
+    edited = arrays | {"forest.0.inducing": np.empty(0, np.int64)}
+    loaded = triegp.load(write_parts(tmp_path / "m", header, edited))
+    assert np.isfinite(loaded.predict([[0.5, 0.5]], return_std=True)).all()
 
 
 @pytest.mark.parametrize("noise", [1e300, 1.7e308])

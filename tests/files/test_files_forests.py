@@ -17,6 +17,7 @@ from model_files import (
     through_file,
 )
 from triegp import TrieGPRegressor
+from triegp.additive import conditioning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
@@ -54,6 +55,29 @@ def fit_line():
     return model
 
 
+def fit_approximated():
+    """Inducing rows and neighbours that are not exact."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditioning, "smooth_sizes", lambda n: (12, 7))
+        model = small(smooth=True).fit(X[20:], Y[20:])
+    assert model.forests_[0].model.smooth.induced.n_neighbours == 7
+    return model
+
+
+def fit_inserted():
+    """Rows inserted one by one, with a correction where they are felt."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditioning, "smooth_sizes", lambda n: (12, 7))
+        patch.setattr(conditioning, "EXACT_ROWS", 50)
+        patch.setattr(conditioning, "PENDING_SHARE", 1.0)
+        model = small(smooth=True).fit(X[20:], Y[20:])
+        model.partial_fit(0.5 * X[:2] + 0.2, Y[:2])
+        model.partial_fit(0.5 * X[2:3] + 0.2, Y[2:3])
+        found = model.forests_[0].model
+    assert found.n_pending == 3
+    return model
+
+
 MODELS = {
     "trend": fit_line,
     "local noise": fit_local,
@@ -62,6 +86,16 @@ MODELS = {
     "weights of 0": lambda: small().fit(X, Y, WEIGHT, KNOWN),
     "precision": lambda: small(weights="precision").fit(X, Y, WEIGHT),
     "not calibrated": lambda: small(calibrated=False).fit(X, Y),
+    "trees alone": lambda: small(smooth=False).fit(X, Y),
+    "smooth part": lambda: small(smooth=True).fit(X[20:], Y[20:]),
+    "exact variances": lambda: small(smooth=True, variance="exact").fit(X[20:], Y[20:]),
+    "exact variances of trees": lambda: small(smooth=False, variance="exact").fit(X, Y),
+    "another kernel": lambda: small(smooth=True, kernel="matern52").fit(X[20:], Y[20:]),
+    "known noise": lambda: small(smooth=True).fit(X, Y, None, KNOWN),
+    "two targets": lambda: small(smooth=True).fit(X[20:], np.stack([Y, Y**2], axis=1)[20:]),
+    "constant features": lambda: small(smooth=True).fit(0 * X[20:], Y[20:]),
+    "few inducing rows": fit_approximated,
+    "inserted rows": fit_inserted,
 }
 
 
@@ -76,6 +110,8 @@ def test_a_loaded_forest_says_the_same_to_the_last_bit(name, tmp_path):
             np.testing.assert_array_equal(one, two)
     loaded.save(tmp_path / "again")
     assert (tmp_path / "m").read_bytes() == (tmp_path / "again").read_bytes()
-    more = [m.partial_fit(NEW[:3].clip(0.1, 0.9), Y[:3]) for m in (model, loaded)]
+    y = Y[:3] if model.one_dimensional_ else np.stack([Y, Y**2], axis=1)[:3]
+    rows = NEW[:3].clip(0.1, 0.9) if name != "constant features" else np.zeros((3, 3))
+    more = [m.partial_fit(rows, y) for m in (model, loaded)]
     for one, two in zip(*map(answers, more), strict=True):
         np.testing.assert_array_equal(one, two, strict=True)

@@ -1,6 +1,6 @@
-"""A sum of trees over the same rows as one Gaussian process: K = K_1 + ... + K_T.
+"""Trees and a smooth part added up as one Gaussian process: K = K_smooth + K_1 + ... + K_T.
 
-Products and preconditioned solves, likelihood and gradient, training, and the forest conditioned on
+Products and preconditioned solves, likelihood and gradient, training, and the sum conditioned on
 data. The estimator is `triegp.TrieGPRegressor`.
 """
 
@@ -10,24 +10,27 @@ from triegp.additive.forest import (
     forest_level_products,
     forest_product,
 )
-from triegp.additive.gradient import ForestGradient, forest_gradient
+from triegp.additive.gradient import Gradient, exact_gradient
 from triegp.additive.model import ForestModel
-from triegp.additive.preconditioner import Nystrom, apply_inverse, make_preconditioner
+from triegp.additive.neighbours import Neighbours, precondition_neighbours
+from triegp.additive.preconditioner import Nystrom, Preconditioner, make_preconditioner
 from triegp.additive.solve import NotConverged, Solution, solve_forest
 
 __all__ = [
     "Evidence",
     "Forest",
-    "ForestGradient",
     "ForestModel",
+    "Gradient",
+    "Neighbours",
     "NotConverged",
     "Nystrom",
+    "Preconditioner",
     "Solution",
-    "apply_inverse",
+    "exact_gradient",
     "forest_evidence",
-    "forest_gradient",
     "forest_level_products",
     "forest_product",
     "make_preconditioner",
+    "precondition_neighbours",
     "solve_forest",
 ]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
 from triegp.additive.forest import Forest, multiply
-from triegp.additive.preconditioner import Nystrom, check_noise, draw_like, make_preconditioner
+from triegp.additive.preconditioner import Preconditioner, check_noise, make_preconditioner
 from triegp.additive.solve import NotConverged, solve_held
 from triegp.checks import finite_vector, whole_number
 
@@ -59,7 +59,7 @@ def forest_evidence(
     *,
     exact_rows: int = EXACT_ROWS,
     rank: int = 300,
-    preconditioner: Nystrom | None = None,
+    preconditioner: Preconditioner | None = None,
     n_probes: int = 16,
     n_steps: int = 100,
     tolerance: float = 1e-6,
@@ -80,7 +80,7 @@ def forest_evidence(
         Up to this many rows the value is exact, at a cost of O(n^2 T + n^3).
     rank : int, default=300
         Rank of the preconditioner, if none is given.
-    preconditioner : Nystrom, optional
+    preconditioner : Preconditioner, optional
         Made by `make_preconditioner`, for this noise or a similar one.
     n_probes : int, default=16
         Number of probes, at least 2.
@@ -105,9 +105,9 @@ def forest_evidence(
     n_steps = whole_number("n_steps", n_steps)
     if forest.n_rows <= exact_rows:
         return exact_evidence(forest, variance, targets)
-    nystrom = preconditioner or make_preconditioner(forest, variance, rank, rng)
+    made = preconditioner or make_preconditioner(forest, variance, rank, rng)
     found, n_short = estimate_evidence(
-        forest, variance, targets, nystrom, rng, n_probes, n_steps, tolerance
+        forest, variance, targets, made, rng, n_probes, n_steps, tolerance
     )
     if n_short:
         warnings.warn(
@@ -123,7 +123,7 @@ def estimate_evidence(
     forest: Forest,
     variance: Floats,
     targets: Floats,
-    nystrom: Nystrom,
+    made: Preconditioner,
     rng: np.random.Generator,
     n_probes: int,
     n_steps: int,
@@ -135,12 +135,12 @@ def estimate_evidence(
         forest,
         variance,
         targets,
-        preconditioner=nystrom,
+        preconditioner=made,
         tolerance=tolerance,
         max_steps=MAX_SOLVE_STEPS,
     )
-    traces, n_short = _log_traces(forest, variance, nystrom, n_probes, n_steps, tolerance, rng)
-    log_det = nystrom.log_det + float(traces.mean())
+    traces, n_short = _log_traces(forest, variance, made, n_probes, n_steps, tolerance, rng)
+    log_det = made.log_det + float(traces.mean())
     error = 0.5 * float(traces.std(ddof=1)) / np.sqrt(n_probes)
     square = float(targets @ found.x)
     n_short += 0 if found.converged else 1
@@ -167,7 +167,7 @@ def _evidence(log_det: float, square: float, n: int, error: float, exact: bool) 
 def _log_traces(
     forest: Forest,
     variance: Floats,
-    nystrom: Nystrom,
+    made: Preconditioner,
     n_probes: int,
     n_steps: int,
     tolerance: float,
@@ -178,9 +178,10 @@ def _log_traces(
     A probe on which the matrix is not positive definite to rounding gives NaN.
     """
     engine = forest.engine
-    r = draw_like(nystrom, n_probes, rng)
+    r = made.draw(n_probes, rng)
     x, columns = np.zeros_like(r), engine.hold(np.arange(n_probes))
-    given = (forest.trees, engine.hold(variance), x, columns, r, nystrom.inverse)
+    smooth = None if forest.smooth is None else forest.smooth.multiply
+    given = (forest.trees, engine.hold(variance), x, columns, r, made.inverse, smooth)
     descent = engine.descend(*given)
     strides, squares = np.zeros((n_steps, n_probes)), np.zeros((n_steps + 1, n_probes))
     lengths = np.zeros(n_probes, np.int64)

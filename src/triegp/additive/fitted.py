@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.cheap import Cheap
 from triegp.additive.conditioning import (
     check_extremes,
     insert_into_forest,
     residuals_of,
 )
-from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
+from triegp.additive.evidence import Evidence
 from triegp.additive.model import (
     ForestModel,
     Points,
-    find_rows,
     forest_mean,
     read_points,
     run_variances,
 )
 from triegp.additive.variance import (
     Apart,
-    cheap_of,
     draw_forest,
     forest_covariance,
     forest_variance,
     leave_out,
     stand_apart,
-    with_diagonal,
 )
 from triegp.engines import one_blas_thread
 from triegp.models.distribution import PredictiveDistribution
@@ -42,6 +37,8 @@ from triegp.tree.rows import Rows, check_range
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+
+QUICK_ROWS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +59,8 @@ class FittedForest:
     apart : bool
         Whether the unbranched runs above a row that was observed once count as noise
         (`docs/notation.md`).
+    variance : {"nearby", "exact"}
+        How variances are computed.
     """
 
     model: ForestModel
@@ -69,22 +68,12 @@ class FittedForest:
     n_steps: int
     diverged: bool
     apart: bool = True
+    variance: str = "nearby"
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
         names = {field.name for field in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
-
-    @cached_property
-    def complete(self) -> ForestModel:
-        """The model with the diagonal of the inverse, computed on first use."""
-        with one_blas_thread():
-            return with_diagonal(self.model)
-
-    @cached_property
-    def cheap(self) -> Cheap:
-        """What variance="cheap" needs, computed on first use."""
-        return cheap_of(self.complete)
 
     @property
     def n_targets(self) -> int:
@@ -101,6 +90,11 @@ class FittedForest:
         """Number of observations in the likelihood."""
         return self.model.rows.count
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a smooth part that goes on outside the training box."""
+        return self.model.goes_on and self.model.smooth is not None
+
     def read(self, X: Array, *, var: bool) -> Points:
         """Encode new rows for all trees, and sort them if variances will follow."""
         return read_points(self.model, X, sort=var)
@@ -109,15 +103,13 @@ class FittedForest:
         self, points: Points, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 if `var` is False."""
-        apart = self._apart(points)
+        apart = self._apart(points, var=var)
         mean = forest_mean(self.model, points)
         mean[apart.points] = apart.mean
         if not var:
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        is_cheap = self.model.variance_by == "cheap"
-        model = self.complete if is_cheap else self.model
         with one_blas_thread():
-            own = forest_variance(model, points, self.cheap if is_cheap else None)
+            own = forest_variance(self.model, points, self.variance)
         own[apart.points] = apart.var
         noise = 0.0 if latent else self.model.new_noise
         return PredictiveDistribution(np.ones(1), mean[None], own[None] + noise)
@@ -128,7 +120,7 @@ class FittedForest:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`; one solve per row."""
         with one_blas_thread():
             cov = forest_covariance(self.model, points)
-        apart = self._apart(points)
+        apart = self._apart(points, var=True)
         mean = forest_mean(self.model, points)
         mean[apart.points] = apart.mean
         cov[apart.points, apart.points] += apart.extra
@@ -142,7 +134,7 @@ class FittedForest:
         """Joint samples, (m, n_samples)."""
         with one_blas_thread():
             draws = draw_forest(self.model, points, n_samples, rng)
-        apart = self._apart(points)
+        apart = self._apart(points, var=True)
         if apart.points.size:
             here = forest_mean(self.model, points)[apart.points]
             more = np.sqrt(apart.extra)[:, None] * rng.standard_normal((here.size, n_samples))
@@ -155,7 +147,7 @@ class FittedForest:
         self, column: int, observations: Observations | None = None
     ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; NaN for rows of weight 0."""
-        model, present = self.complete, self.model.present
+        model, present = self.model, self.model.present
         mean, var, noise, runs = np.full((4, present.size), np.nan)
         mean[present], var[present] = leave_out(model)
         noise[present] = model.rows.total_noise
@@ -170,22 +162,21 @@ class FittedForest:
 
     @property
     def quick_residuals(self) -> bool:
-        """Whether `residuals` is cheap compared with training: if it takes no samples."""
-        return self.model.forest.n_rows <= EXACT_ROWS
+        """Whether `residuals` is cheap compared with training: for at most 20,000 rows."""
+        return self.model.forest.n_rows <= QUICK_ROWS
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows."""
         with one_blas_thread():
-            found = residuals_of(self.complete, np.zeros(self.model.rows.n_rows, bool))[1]
-        assert found is not None  # only a watch could stop it
-        return found
+            return residuals_of(self.model, np.zeros(self.model.rows.n_rows, bool))
 
-    def _apart(self, points: Points) -> Apart:
-        """Points that coincide with a training row; the diagonal is computed only if there are."""
-        if not self.apart or not (find_rows(self.model, points) >= 0).any():
+    def _apart(self, points: Points, *, var: bool) -> Apart:
+        """Points that coincide with a training row."""
+        if not self.apart:
             nothing = np.zeros(0)
             return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
-        return stand_apart(self.complete, points)
+        with one_blas_thread():
+            return stand_apart(self.model, points, var=var)
 
     def stand(self, *, apart: bool) -> Self:
         """The model with the unbranched runs of rows observed once counted as noise, or not."""
@@ -206,16 +197,10 @@ class FittedForest:
         weight[present] = 1.0 if rows.weight is None else rows.weight
         return y, weight
 
-    @cached_property
+    @property
     def evidence(self) -> Evidence:
         """Log marginal likelihood, with the standard error of its estimate."""
-        model = self.model
-        rng = np.random.default_rng(model.seed)
-        made = model.preconditioner if model.forest.n_rows > EXACT_ROWS else None
-        with one_blas_thread():
-            return forest_evidence(
-                model.forest, model.variance, model.rows.y, rng, preconditioner=made
-            )
+        return self.model.evidence
 
     def log_evidence(self, column: int) -> float:
         """Log marginal likelihood of the training targets."""
@@ -227,6 +212,6 @@ class FittedForest:
         check_extremes(rows.target(0))
 
     def insert(self, rows: Rows) -> Self:
-        """The forest conditioned on more rows; the solve starts from the current alpha."""
+        """The forest conditioned on more rows; see `insert_into_forest`."""
         with one_blas_thread():
             return replace(self, model=insert_into_forest(self.model, rows.target(0)))

@@ -1,4 +1,4 @@
-"""A forest: trees over the same rows whose kernels are added, and products with its kernel matrix.
+"""A forest: trees and a smooth part over the same rows, whose kernels are added; products with it.
 
 Numpy's functions work on the arrays of any engine, but not on arrays of two kinds at once. So every
 array with one entry per row is held in the memory of the forest's engine (`Engine.hold`). Numbers
@@ -22,7 +22,8 @@ import numpy.typing as npt
 from triegp.checks import finite_columns
 from triegp.devices import like
 from triegp.encoding.codes import Codes
-from triegp.engines import Engine, Linked, Tree
+from triegp.engines import Engine, Tree
+from triegp.smooth.interface import Smooth
 from triegp.tree.operators import check_levels
 from triegp.tree.order import BitOrder
 from triegp.tree.trie import Trie, check_codes
@@ -32,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees over the same rows, whose kernels are added.
+    """Trees over the same rows, and perhaps a smooth part, whose kernels are added.
 
     Use `Forest.of` to make one; the constructor checks nothing.
 
@@ -42,10 +43,13 @@ class Forest:
         One per tree, all over the same n rows in the same order.
     levels : tuple of float64 (D + 1,)
         For each tree, the prior variance that remains below each depth; never increasing.
+    smooth : Smooth or None
+        The smooth part, in the engine's memory; None if there is none.
     """
 
     tries: tuple[Trie, ...]
     levels: tuple[Floats, ...]
+    smooth: Smooth | None = None
 
     @classmethod
     def of(cls, tries: Any, levels: Any) -> Forest:
@@ -74,7 +78,7 @@ class Forest:
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
-        return {"tries": self.tries, "levels": self.levels}
+        return {"tries": self.tries, "levels": self.levels, "smooth": self.smooth}
 
     @property
     def engine(self) -> Engine:
@@ -82,28 +86,29 @@ class Forest:
         return self.tries[0].engine
 
     @property
+    def tree_variance(self) -> float:
+        """Prior variance of the sum of the trees."""
+        return float(sum(levels[0] - levels[-1] for levels in self.levels))
+
+    @property
     def prior_variance(self) -> float:
         """Prior variance of f."""
-        return float(sum(levels[0] - levels[-1] for levels in self.levels))
+        return self.tree_variance + (0.0 if self.smooth is None else self.smooth.kernel.scale)
 
 
 def build_forest(
     codes: Sequence[Codes],
     orders: Sequence[BitOrder],
     engine: Engine,
-    before: Forest | None = None,
+    smooth: Smooth | None = None,
 ) -> Forest:
-    """The forest of these orders, in the engine's memory.
-
-    before: a forest over the same rows. Only tries whose order has changed are sorted again.
-    """
+    """The forest of these orders, in the engine's memory; smooth: the smooth part, if any."""
     for part, order in zip(codes, orders, strict=True):
         check_codes(part, order)
     bits = [order.key_bits for order in orders]
-    old = None if before is None else [Linked(t.bits, t.row_idx, t.links) for t in before.tries]
-    found = engine.link_many([engine.hold(part.packed) for part in codes], bits, old)
+    found = engine.link_many([engine.hold(part.packed) for part in codes], bits)
     tries = tuple(Trie(own, *linked, engine) for own, linked in zip(bits, found, strict=True))
-    return Forest(tries, tuple(order.levels for order in orders))
+    return Forest(tries, tuple(order.levels for order in orders), smooth)
 
 
 def forest_product(forest: Forest, x: Any) -> Floats:
@@ -120,7 +125,10 @@ def forest_product(forest: Forest, x: Any) -> Floats:
 def multiply(forest: Forest, x: Floats, variance: Floats | None = None) -> Floats:
     """(K + diag(variance)) x for x (n,) or (n, k) in the engine's memory; nothing is checked."""
     columns = x.reshape(forest.n_rows, -1)
-    return forest.engine.sum_products(forest.trees, columns, variance).reshape(x.shape)
+    found = forest.engine.sum_products(forest.trees, columns, variance)
+    if forest.smooth is not None:
+        found += forest.smooth.multiply(columns)
+    return found.reshape(x.shape)
 
 
 def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:

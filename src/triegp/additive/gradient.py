@@ -1,29 +1,30 @@
-"""Gradient of the nll of a forest, from quadratic forms by depth.
+"""Likelihood of some rows under trees and a smooth part, and its gradient: exact, dense algebra.
 
-With A = K + noise and a = A^-1 y, the derivative by weight w_l of one tree is
-(tr(A^-1 K_l) - a' K_l a) / 2. The trace is estimated as the average of z' K_l A^-1 z over probes z
-with independent random signs. The chain rule from weights to phi is the same as for a single tree.
+With A = K + noise, a = A^-1 y and P = (A^-1 - a a') / 2, the derivative of the nll by a parameter
+is sum_ij P_ij dK_ij. For a tree this needs the sums of P over pairs of rows by the depth at which
+they part. The chain rule from weights to phi is the same as for a single tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack, solve_triangular
 
-from triegp.additive.forest import Forest
-from triegp.additive.preconditioner import check_noise
-from triegp.checks import finite_columns, finite_vector
-from triegp.tree.order import BitOrder
+from triegp.additive.forest import Forest, build_forest
+from triegp.additive.start import EncodedRows, Parameters, row_noise
+from triegp.engines import Engine
+from triegp.smooth.kernel import kernel_gradient, kernel_matrix
+from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class ForestGradient:
+class Gradient:
     """Derivatives of the nll.
 
     Attributes
@@ -34,93 +35,101 @@ class ForestGradient:
         By the logarithm of the scale of each tree.
     noise : float
         By the noise variance that all rows share.
+    log_lengthscale : float64 (p,) or None
+        By the logarithm of each lengthscale of the smooth part; None without smooth part.
+    log_smooth : float
+        By the logarithm of the scale of the smooth part; 0 without one.
     """
 
     phi: tuple[Floats, ...]
     log_scale: Floats
     noise: float
+    log_lengthscale: Floats | None = None
+    log_smooth: float = 0.0
 
 
-def forest_gradient(
-    forest: Forest,
-    orders: Sequence[BitOrder],
-    alpha: Any,
-    probes: Any,
-    solved: Any,
-    weight: Any = None,
-    noise: Any = None,
-) -> ForestGradient:
-    """Gradient of the nll, summed over k targets.
+class Matrix(NamedTuple):
+    """A = K + noise of some rows, with what its gradient needs.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest of these orders.
-    orders : sequence of BitOrder
-        One per tree.
-    alpha : float64 (n, k)
-        (K + noise)^-1 y, one column per target.
-    probes, solved : float64 (n, p)
-        Probes z with E z z' = I, and (K + noise)^-1 z.
-    weight, noise : float64 (n,), optional
-        Sample weights, and noise variances before weighting: the variance of a row is
-        noise / weight.
-
-    Returns
-    -------
-    ForestGradient
-        In the host's memory. The arguments may lie on the host or on a device.
-
-    Notes
-    -----
-    O(n T (k + p)). An unbiased estimate, and exact if the mean of z z' over the probes is I.
+    dense: float64 (n, n); forest: the trees; rows: with noise.
     """
-    n, hold = forest.n_rows, forest.engine.hold
-    parts = {"alpha": alpha, "probes": probes, "solved": solved}
-    held = [finite_columns(name, part, n, hold).reshape(n, -1) for name, part in parts.items()]
-    if held[1].shape != held[2].shape:
-        raise ValueError(
-            f"solved must have the shape of probes, {held[1].shape}, got {held[2].shape}"
-        )
-    offset = None
-    if weight is not None:
-        weight = finite_vector("weight", weight, n, hold)
-        offset = (weight - 1.0) / (2.0 * hold(check_noise(noise, n)))
-    return gradient_held(forest, orders, held[0], held[1], held[2], weight, offset)
+
+    dense: Floats
+    forest: Forest
+    rows: Rows
 
 
-def gradient_held(
-    forest: Forest,
-    orders: Sequence[BitOrder],
-    alpha: Floats,
-    probes: Floats,
-    solved: Floats,
-    weight: Floats | None = None,
-    offset: Floats | None = None,
-) -> ForestGradient:
-    """As `forest_gradient`, for arrays in the engine's memory and without checks.
+def exact_gradient(
+    data: EncodedRows, parameters: Parameters, engine: Engine
+) -> tuple[float, Gradient]:
+    """Nll of the targets and its gradient, exact. O(n^2 (T + p) + n^3).
 
-    weight and offset may lie on the host. offset: float64 (n,), d nll / d noise of each row apart
-    from that of its message, as `Rows.noise_offset`; needed with weights.
+    Raises numpy's LinAlgError if the matrix is not positive definite to rounding.
     """
-    engine = forest.engine
-    n_targets, n_probes = alpha.shape[1], probes.shape[1]
-    share = n_targets / n_probes
-    by_level = engine.sum_level_products(
-        forest.trees,
-        np.hstack([-0.5 * alpha, 0.5 * share * solved]),
-        np.hstack([alpha, probes]),
-    )
-    by_variance = 0.5 * share * np.einsum("np,np->n", probes, solved)
-    by_variance -= 0.5 * np.einsum("nk,nk->n", alpha, alpha)
-    if weight is not None:
-        assert offset is not None
-        by_variance = by_variance / engine.hold(weight) + n_targets * engine.hold(offset)
-    by_noise = float(by_variance.sum())
+    orders = parameters.orders()
+    dense, forest, noisy = make_matrix(data, parameters, engine)
+    n, y = noisy.n_rows, noisy.y
+    lower = _factor(dense)
+    inverse, info = lapack.dpotri(lower, lower=1)
+    if info != 0:
+        raise np.linalg.LinAlgError("the matrix has no inverse")
+    inverse = _mirror(inverse)
+    alpha = inverse @ y
+    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
+    nll = 0.5 * (log_det + float(y @ alpha) + n * float(np.log(2.0 * np.pi))) + noisy.constant
+    by_entry = 0.5 * (inverse - alpha[:, None] * alpha)
+    by_noise = float(noisy.noise_gradient(np.diag(by_entry)).sum())
     phi, log_scale = [], np.empty(len(orders))
+    by_level = engine.level_traces(forest.trees, by_entry)
     for t, (order, by_weight) in enumerate(zip(orders, by_level, strict=True)):
         by_weight[0] = 0.0  # depth 0 has no weight
         by_total = by_weight - np.append(by_weight[1:], 0.0)
         phi.append(order.phi_gradient(by_total, by_noise))
         log_scale[t] = order.log_scale_gradient(by_total, by_noise)
-    return ForestGradient(tuple(phi), log_scale, by_noise)
+    found = Gradient(tuple(phi), log_scale, by_noise)
+    kernel = parameters.smooth
+    if kernel is not None:
+        by_length, by_scale = kernel_gradient(kernel, data.inputs / kernel.lengthscale, by_entry)
+        found = Gradient(tuple(phi), log_scale, by_noise, by_length, by_scale)
+    return nll, found
+
+
+def held_nll(
+    data: EncodedRows, parameters: Parameters, n_held: int, engine: Engine
+) -> tuple[float, float]:
+    """Nll of the last n_held targets given the others, and their squares, for the best scale.
+
+    Returns the log determinant part and the square part of twice the nll: with all variances times
+    s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account.
+    """
+    dense, _, noisy = make_matrix(data, parameters, engine)
+    lower = _factor(dense)
+    white = solve_triangular(lower, noisy.y, lower=True)[-n_held:]
+    return 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum()), float(white @ white)
+
+
+def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Matrix:
+    """A = K + noise of the rows. O(n^2 (T + p))."""
+    orders = parameters.orders()
+    forest = build_forest(data.codes, orders, engine)
+    dense = engine.kernel_matrix(forest.trees)
+    if parameters.smooth is not None:
+        kernel = parameters.smooth
+        dense += kernel_matrix(kernel, data.inputs / kernel.lengthscale)
+    noisy = row_noise(data.rows, orders, parameters.noise)
+    dense[np.diag_indices_from(dense)] += noisy.variance
+    return Matrix(dense, forest, noisy)
+
+
+def _factor(dense: Floats) -> Floats:
+    lower, info = lapack.dpotrf(dense, lower=1, overwrite_a=1)
+    if info != 0:
+        raise np.linalg.LinAlgError("the kernel matrix is not positive definite to rounding")
+    return np.asarray(lower)
+
+
+def _mirror(lower: Floats) -> Floats:
+    """The symmetric matrix whose lower triangle is given."""
+    full = np.tril(lower)
+    full += np.tril(lower, -1).T
+    return full

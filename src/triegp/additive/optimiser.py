@@ -5,7 +5,7 @@ A step moves along four kinds of directions:
 * the phi of one feature in all trees together (which features matter);
 * all phi by a common factor (how rough the function is);
 * every phi of every tree individually;
-* scales and noise.
+* scales, lengthscales of the smooth part, and noise.
 
 Gradients along shared directions have little noise, so their steps are large. Steps of individual
 phi are small, which keeps thousands of parameters from fitting the noise of the gradient.
@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.gradient import ForestGradient
+from triegp.additive.gradient import Gradient
 from triegp.additive.settings import Settings
 from triegp.additive.start import Parameters
+from triegp.smooth.kernel import Kernel
 
 Ints = npt.NDArray[np.int64]
 
 LEAST_LOG_NOISE = float(np.log(1e-6))
+LENGTHS = (1e-3, 1e6)  # lengthscales of standardised inputs
 SLOPE_RATE = 0.2  # relative to the shared rate, because all phi move together
 
 
@@ -37,14 +39,14 @@ class Adam:
         self._mean: Any = 0.0
         self._square: Any = 0.0
 
-    def step(self, gradient: Any) -> Any:
-        """The next change of the parameters, given the gradient."""
+    def step(self, gradient: Any, share: float = 1.0) -> Any:
+        """The next change of the parameters, given the gradient; share: factor of the step size."""
         self.n_steps += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
         self._square = 0.98 * self._square + 0.02 * np.square(gradient)
         mean = self._mean / (1.0 - 0.9**self.n_steps)
         size = np.sqrt(self._square / (1.0 - 0.98**self.n_steps))
-        return -self.rate * mean / (size + 1e-12)
+        return -share * self.rate * mean / (size + 1e-12)
 
 
 class Optimiser:
@@ -54,22 +56,32 @@ class Optimiser:
         self._features = features
         self._shared, self._slope = Adam(settings.rate), Adam(SLOPE_RATE * settings.rate)
         self._scale, self._noise = Adam(settings.rate), Adam(settings.rate)
+        self._length, self._smooth = Adam(settings.rate), Adam(settings.rate)
         self._own = [Adam(settings.tree_rate) for _ in features]
 
-    def step(self, old: Parameters, gradient: ForestGradient) -> Parameters:
-        """The parameters after one step against the gradient of the nll."""
+    def step(self, old: Parameters, gradient: Gradient, share: float = 1.0) -> Parameters:
+        """The parameters after one step against the gradient of the nll.
+
+        share: factor of all step sizes.
+        """
         by_phi = gradient.phi
         n_features = 1 + max(int(features.max()) for features in self._features)
         pooled = np.zeros(n_features)
         for features, own in zip(self._features, by_phi, strict=True):
             pooled += np.bincount(features, own, minlength=n_features)
-        shared = self._shared.step(pooled)
+        shared = self._shared.step(pooled, share)
         by_slope = sum(float(p @ g) for p, g in zip(old.phi, by_phi, strict=True))
-        factor = float(np.exp(self._slope.step(by_slope)))
+        factor = float(np.exp(self._slope.step(by_slope, share)))
         phi = tuple(
-            factor * p + own.step(g) + shared[features]
+            factor * p + own.step(g, share) + shared[features]
             for p, own, g, features in zip(old.phi, self._own, by_phi, self._features, strict=True)
         )
-        noise = old.log_noise + float(self._noise.step(gradient.noise * old.noise))
-        scale = old.log_scale + self._scale.step(gradient.log_scale)
-        return Parameters(phi, scale, max(noise, LEAST_LOG_NOISE))
+        noise = old.log_noise + float(self._noise.step(gradient.noise * old.noise, share))
+        scale = old.log_scale + self._scale.step(gradient.log_scale, share)
+        smooth = old.smooth
+        if smooth is not None:
+            longer = np.exp(self._length.step(gradient.log_lengthscale, share))
+            larger = float(np.exp(self._smooth.step(gradient.log_smooth, share)))
+            length = np.clip(smooth.lengthscale * longer, *LENGTHS)
+            smooth = Kernel(smooth.name, length, smooth.scale * larger)
+        return Parameters(phi, scale, max(noise, LEAST_LOG_NOISE), smooth)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.forest import Forest, multiply
+from triegp.additive.forest import Forest
 from triegp.checks import non_negative_vector, whole_number
 from triegp.devices import to_host
 from triegp.engines import Engine, Woodbury, one_blas_thread
@@ -26,6 +26,28 @@ Ids = npt.NDArray[np.int32]
 
 BLOCK_ROWS = 64
 JITTER = 1e-10  # added to diagonals, relative to the prior variance
+
+
+class Preconditioner(Protocol):
+    """A positive definite M near K + noise."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+
+    @property
+    def log_det(self) -> float:
+        """log det M."""
+
+    @property
+    def inverse(self) -> Any:
+        """M^-1, in the form that engines take."""
+
+    def apply(self, x: Floats) -> Floats:
+        """M^-1 x for x (n, k), in the engine's memory."""
+
+    def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
+        """Samples of N(0, M), (n, n_samples), in the engine's memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +81,37 @@ class Nystrom:
     engine: Engine
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return int(self.rows.size)
+
+    @property
     def inverse(self) -> Woodbury:
         """M^-1, in the form that engines take."""
         return Woodbury(self.rows, self.local, self.gain)
+
+    def apply(self, x: Floats) -> Floats:
+        """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k).
+
+        The result does not depend on the number of threads.
+        """
+        return self.engine.apply_woodbury(self.inverse, self.engine.hold(x))
+
+    def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
+        """Samples of N(0, M), (n, n_samples), in the engine's memory.
+
+        O(n (r + 64) n_samples + n 64^2).
+        """
+        n_blocks, size, _ = self.local.shape
+        within: Any = np.linalg.inv(self.local)  # S
+        roots = self.engine.cholesky(within)
+        normals = self.engine.hold(rng.standard_normal((self.core.shape[0], n_samples)))
+        scatter = self.engine.hold(rng.standard_normal((n_blocks * size, n_samples)))
+        through = self.gain @ (self.core.T @ normals)
+        draws = _within(within, through) + _within(roots, scatter)
+        out = np.empty_like(draws, shape=(self.n_rows, n_samples), order="C")
+        out[self.rows] = draws[: self.n_rows]
+        return out
 
 
 def make_preconditioner(
@@ -108,9 +158,9 @@ def make_preconditioner(
     at_a_time = engine.columns_at_once
     for start in range(0, chosen.size, at_a_time):
         some = chosen[start : start + at_a_time]
-        units = np.zeros_like(variance, shape=(n, some.size))
-        units[some, numbers[: some.size]] = 1.0
-        columns = multiply(forest, units)
+        columns = engine.kernel_columns(forest.trees, some)
+        if forest.smooth is not None:
+            columns += forest.smooth.columns(some)
         corner[:, start : start + some.size] = columns[chosen]
         basis[:n, start : start + some.size] = columns[rows]
         done = start + some.size
@@ -123,10 +173,12 @@ def make_preconditioner(
     jitter = JITTER * max(forest.prior_variance, 1e-300)
     corner[numbers[: chosen.size], numbers[: chosen.size]] += jitter
     local = engine.block_kernels(forest.trees, members)
+    if forest.smooth is not None:
+        local += forest.smooth.blocks(members)
     spare = np.ones_like(variance, shape=(n_blocks * size,))  # 1 for the padding of the last block
     spare[:n] = variance[rows] + jitter
     local[:, numbers[:size], numbers[:size]] += spare.reshape(n_blocks, size)
-    slices = engine.block_slices(n_blocks)
+    slices, least = engine.block_slices(n_blocks), float(variance.min())
     with one_blas_thread():
         lower = _factor(engine, corner, jitter)
 
@@ -136,7 +188,7 @@ def make_preconditioner(
             basis[part] = engine.solve_lower(lower, basis[part].T).T
             own = basis[part].reshape(-1, size, chosen.size)
             left = local[some] - own @ own.transpose(0, 2, 1)
-            roots = _factor(engine, left, jitter)
+            roots = _factor_blocks(engine, left, least)
             log_det = 2.0 * float(np.log(np.einsum("bii->bi", roots)).sum())
             inverse = np.linalg.inv(roots)
             local[some] = inverse.transpose(0, 2, 1) @ inverse
@@ -155,32 +207,6 @@ def make_preconditioner(
         engine.each(gain_blocks, slices)
     log_det = 2.0 * float(np.log(np.diag(core)).sum()) + sum(value for _, value in parts)
     return Nystrom(rows, local, basis, core, log_det, engine)
-
-
-def apply_inverse(nystrom: Nystrom, x: Floats) -> Floats:
-    """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k).
-
-    The result does not depend on the number of threads.
-    """
-    return nystrom.engine.apply_woodbury(nystrom.inverse, nystrom.engine.hold(x))
-
-
-def draw_like(nystrom: Nystrom, n_samples: int, rng: np.random.Generator) -> Floats:
-    """Samples of N(0, M), (n, n_samples), in the engine's memory.
-
-    O(n (r + 64) n_samples + n 64^2).
-    """
-    engine = nystrom.engine
-    n_blocks, size, _ = nystrom.local.shape
-    within: Any = np.linalg.inv(nystrom.local)  # S
-    roots = engine.cholesky(within)
-    normals = engine.hold(rng.standard_normal((nystrom.core.shape[0], n_samples)))
-    scatter = engine.hold(rng.standard_normal((n_blocks * size, n_samples)))
-    through = nystrom.gain @ (nystrom.core.T @ normals)
-    draws = _within(within, through) + _within(roots, scatter)
-    out = np.empty_like(draws, shape=(nystrom.rows.size, n_samples), order="C")
-    out[nystrom.rows] = draws[: nystrom.rows.size]
-    return out
 
 
 def _make_blocks(forest: Forest, size: int) -> Ids:
@@ -204,6 +230,20 @@ def _factor(engine: Engine, matrices: Floats, jitter: float) -> Floats:
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError("the preconditioner is not positive definite: noise is too small")
+
+
+def _factor_blocks(engine: Engine, blocks: Floats, least: float) -> Floats:
+    """Lower Cholesky factors of blocks; where one is not positive definite, of the nearest one.
+
+    The smooth part is approximated, so that what the Nystrom part leaves of a block can have
+    negative eigenvalues. Those below `least` are raised to it.
+    """
+    try:
+        return engine.cholesky(blocks)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(blocks)
+        raised = np.maximum(values, least)
+        return engine.cholesky((vectors * raised[..., None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _within(blocks: Floats, x: Floats) -> Floats:

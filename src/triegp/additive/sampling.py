@@ -1,12 +1,15 @@
-"""Exact samples of a forest's prior: the sum of independent samples of every tree."""
+"""Exact samples of the prior: the sum of independent samples of every tree and the smooth part."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.forest import Forest
 from triegp.engines import Engine
+from triegp.smooth.interface import HostSmooth
 from triegp.tree.trie import Trie
 
 Floats = npt.NDArray[np.float64]
@@ -43,6 +46,8 @@ def draw_prior(forest: Forest, n_samples: int, rng: np.random.Generator) -> Floa
     at_once = min(64, max(8, DRAWN_BYTES // max(total.nbytes, 1)))
     for first in range(0, n_trees, at_once):
         add_some(range(first, min(first + at_once, n_trees)))
+    if forest.smooth is not None:
+        total += cast(HostSmooth, forest.smooth).draw(n_samples, rng, None)[0]
     return total
 
 

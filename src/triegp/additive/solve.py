@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.forest import Forest, multiply
-from triegp.additive.preconditioner import Nystrom, check_noise
+from triegp.additive.preconditioner import Preconditioner, check_noise
 from triegp.checks import finite_columns, positive_number, whole_number
 from triegp.devices import like
 from triegp.models.jobs import Stopwatch
@@ -53,7 +53,7 @@ def solve_forest(
     noise: Any,
     b: Any,
     *,
-    preconditioner: Nystrom | None = None,
+    preconditioner: Preconditioner | None = None,
     start: Any = None,
     tolerance: float = 1e-6,
     max_steps: int = 1000,
@@ -70,7 +70,7 @@ def solve_forest(
         Variances, > 0.
     b : array (n,) or (n, k)
         Right-hand sides. Each has its own step lengths and leaves the iteration once it converged.
-    preconditioner : Nystrom, optional
+    preconditioner : Preconditioner, optional
         Made by `make_preconditioner`, for this noise or a similar one; none by default.
     start : array of the shape of b, optional
         Initial x, for a warm start; 0 by default.
@@ -124,7 +124,7 @@ def solve_held(
     noise: Any,
     b: Floats,
     *,
-    preconditioner: Nystrom | None,
+    preconditioner: Preconditioner | None,
     start: Floats | None = None,
     tolerance: float,
     max_steps: int,
@@ -140,9 +140,9 @@ def solve_held(
     variance = engine.hold(check_noise(noise, forest.n_rows))
     tolerance = positive_number("tolerance", tolerance)
     max_steps = whole_number("max_steps", max_steps)
-    if preconditioner is not None and preconditioner.rows.size != forest.n_rows:
+    if preconditioner is not None and preconditioner.n_rows != forest.n_rows:
         raise ValueError(
-            f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.rows.size}"
+            f"preconditioner must be for {forest.n_rows} rows, got {preconditioner.n_rows}"
         )
     target = b.reshape(forest.n_rows, -1)
     x = np.zeros_like(target)
@@ -205,7 +205,7 @@ def _descend(
     error: Floats,
     size: Floats,
     active: npt.NDArray[np.int64],
-    preconditioner: Nystrom | None,
+    preconditioner: Preconditioner | None,
     tolerance: float,
     max_steps: int,
     go_on: Callable[[int, float], bool],
@@ -220,7 +220,8 @@ def _descend(
     columns = engine.hold(active)
     r = engine.hold(error[:, columns])
     inverse = None if preconditioner is None else preconditioner.inverse
-    descent = engine.descend(forest.trees, variance, x, columns, r, inverse)
+    more = None if forest.smooth is None else forest.smooth.multiply
+    descent = engine.descend(forest.trees, variance, x, columns, r, inverse, more)
     for step in range(1, max_steps + 1):
         left, stride, _ = descent.advance()
         go = (left / size[active] > tolerance) & (stride != 0)

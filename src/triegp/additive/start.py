@@ -14,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import qmc
 
+from triegp.additive.settings import Settings
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
+from triegp.smooth.coordinates import Coordinates
+from triegp.smooth.kernel import Kernel
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
 
@@ -37,11 +40,14 @@ class Parameters:
         Logarithm of the prior variance of each tree, nugget included.
     log_noise : float
         Logarithm of the noise variance, nuggets not included.
+    smooth : Kernel or None
+        Kernel of the smooth part; None if there is none.
     """
 
     phi: tuple[Floats, ...]
     log_scale: Floats
     log_noise: float
+    smooth: Kernel | None = None
 
     def orders(self) -> tuple[BitOrder, ...]:
         """Bit order of each tree."""
@@ -68,22 +74,31 @@ class EncodedRows:
         Codes of the rows, one entry per tree.
     rows : Rows
         Targets, weights and known noise of one target; no weight is 0.
+    inputs : float64 (n, p)
+        Inputs of the smooth part.
+    coordinates : Coordinates
+        How features become these inputs.
     """
 
     encoders: tuple[BitEncoder, ...]
     codes: list[Codes]
     rows: Rows
+    inputs: Floats
+    coordinates: Coordinates
 
     def select(self, some: Ints) -> EncodedRows:
         """Some of the rows, without their features."""
         codes = [select_codes(part, some) for part in self.codes]
-        return EncodedRows(self.encoders, codes, replace(self.rows, X=None).select(some))
+        rows = replace(self.rows, X=None).select(some)
+        return EncodedRows(self.encoders, codes, rows, self.inputs[some], self.coordinates)
 
 
 def rescale(parameters: Parameters, factor: float) -> Parameters:
     """Multiply all variances, kernel and noise, by a factor."""
     log = float(np.log(factor))
-    return Parameters(parameters.phi, parameters.log_scale + log, float(parameters.log_noise) + log)
+    smooth = None if parameters.smooth is None else parameters.smooth.rescaled(factor)
+    scale, noise = parameters.log_scale + log, float(parameters.log_noise) + log
+    return Parameters(parameters.phi, scale, noise, smooth)
 
 
 def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
@@ -130,3 +145,14 @@ def start_random(encoder: BitEncoder, rng: np.random.Generator) -> Floats:
     late = rng.random(encoder.n_bits_)
     rank = np.argsort(np.argsort(depths_of(encoder) + late))
     return -(rank / encoder.n_features_in_)
+
+
+def start_smooth(settings: Settings, n_coordinates: int) -> Kernel | None:
+    """Kernel of the smooth part at the beginning; None if there is to be none.
+
+    It has the prior variance of all trees together. Its lengthscales are sqrt(p), so that rows are
+    about one lengthscale apart.
+    """
+    if settings.smooth is False or not n_coordinates:
+        return None
+    return Kernel(settings.kernel, np.full(n_coordinates, np.sqrt(n_coordinates)), 1.0)

@@ -1,14 +1,15 @@
-"""Posterior variances, covariances and samples of a forest, and leave-one-out. All need solves.
+"""Posterior variances, covariances and samples of f, and leave-one-out.
 
-Exact: v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, one solve per row.
+Up to 2,000 rows variances are exact, v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, by a dense Cholesky
+factor that the model keeps. With more rows they come from the training rows near a row
+(`triegp.additive.nearby`), without solves, or exactly, by one solve per row. Covariances are exact.
 
-By samples: draw f from the prior at training and new rows and noise e at training rows, and solve
-u = (K + noise)^-1 (f + e). Then f(x) - k_x' u is a draw of the posterior deviation of f(x) from its
-mean; it does not depend on y. The mean square of S draws is the variance times chi-square(S) / S,
-so its relative standard error is sqrt(2 / S) at every row.
+Samples: draw f from the prior at training and new rows and noise e at training rows, and solve
+u = (K + noise)^-1 (f + e). Then f(x) - k_x' u is an exact draw of the posterior deviation of f(x)
+from its mean; it does not depend on y.
 
-Leave-one-out needs only the diagonal of (K + noise)^-1. That matrix is the covariance of u, so its
-diagonal is the mean square of u.
+Leave-one-out needs the variance v_i of f at a training row given all other rows. It is exact up to
+2,000 rows, otherwise from nearby rows. The diagonal of (K + noise)^-1 is 1 / (v_i + noise_i).
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import solve_triangular
 
-from triegp.additive.cheap import Cheap, cheap_variance, learn_cheap
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
 from triegp.additive.model import (
@@ -29,52 +29,92 @@ from triegp.additive.model import (
     Points,
     find_rows,
     forest_mean,
-    joint_forest,
-    precondition,
+    joint_trees,
+    new_keys,
     run_variances,
     solve_rows,
 )
+from triegp.additive.nearby import (
+    learn_factor,
+    left_out_variance,
+    nearby_variance,
+    rows_of_cells,
+    tree_covariances,
+)
 from triegp.additive.sampling import draw_prior
-from triegp.additive.solve import Tell
-from triegp.models.jobs import Stopwatch
+from triegp.additive.settings import VARIANCES
+from triegp.checks import one_of
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 COLUMNS = 16  # right-hand sides solved at a time
+DENSE_COLUMNS = 256  # the same by a dense factor
 EXACT_TOLERANCE = 1e-6  # of |r| / |b|, r = b - A x; the error of the variance is r' A^-1 r
 SAMPLE_TOLERANCE = 1e-2  # smaller if the noise is small: see `sample_tolerance`
-DIAGONAL_SAMPLES = 64
-PRECONDITIONER_SHARE = 0.3  # of the time for the diagonal, for progress
-LARGE_ROWS = (10_000, 60_000)  # at each of these numbers of rows the samples are halved
+FACTOR_ROWS = 5_000  # rows from which the factor of variances is learned, and more
 
 
-def forest_variance(model: ForestModel, points: Points, cheap: Cheap | None = None) -> Floats:
+def forest_variance(model: ForestModel, points: Points, kind: str) -> Floats:
     """Posterior variance of f at new rows, (m,); that of y without noise outside the box.
 
-    "auto" does one solve per row if there are at most as many rows as samples, and samples
-    otherwise. cheap: the result of `learn_cheap`, required for "cheap".
+    kind: "nearby" or "exact". A row's variance does not depend on the other rows.
     """
+    one_of("variance", kind, VARIANCES)
     inner = points.inner
     variance = np.full(points.n_rows, _unrelated_variance(model))
     if not inner.size:
         return variance
-    kind, n_samples = model.variance_by, model.n_samples
-    if kind == "cheap":
-        assert cheap is not None
-        variance[inner] = cheap_variance(model, cheap, points)
-    elif kind == "exact" or (kind == "auto" and inner.size <= n_samples):
+    if model.forest.n_rows <= EXACT_ROWS:
+        variance[inner] = _dense_variance(model, points)
+    elif kind == "exact":
         variance[inner] = _exact_variance(model, points)
     else:
-        draws = _deviations(model, points, n_samples, np.random.default_rng(model.seed))
-        variance[inner] = sum(np.square(part).sum(axis=1) for part in draws) / n_samples
+        scaled, anchors = (model.scale_inputs(part) for part in (points.inputs, points.anchors))
+        given = (scaled, new_keys(model, points), points.fade, anchors)
+        found = nearby_variance(model.nearby, *given, n_threads=model.n_threads)
+        lost = 1.0 - np.square(points.fade)
+        # Far from all rows the variance is the prior one, which needs no factor.
+        factor = model.factor + lost * max(1.0 - model.factor, 0.0)
+        variance[inner] = factor * np.maximum(found, 0.0) + lost * _unseen_variance(model)
     return variance
 
 
-def cheap_of(model: ForestModel) -> Cheap:
-    """Cheap variances of a model, calibrated on its leave-one-out variances."""
-    known = with_diagonal(model).known_diagonal
-    assert known is not None
-    return learn_cheap(model, 1.0 / known - model.variance)
+class Known(NamedTuple):
+    """What is known of the diagonal of (K + noise)^-1.
+
+    Attributes
+    ----------
+    rows : int64 (r,)
+        Rows.
+    inverse : float64 (r,) or (r, k)
+        The diagonal at these rows. If `drawn`, squares of (K + noise)^-1 z for k draws z of
+        N(0, K + noise), whose expectation it is.
+    drawn : bool
+        Whether these are draws.
+    """
+
+    rows: Ints
+    inverse: Floats
+    drawn: bool
+
+
+def with_factor(model: ForestModel, known: Known) -> ForestModel:
+    """The model with the factor of variances from nearby rows."""
+    near = model.nearby
+    some, inverse = known.rows, known.inverse
+    if some.size > FACTOR_ROWS:
+        some = some_blocks(model, FACTOR_ROWS, np.zeros(0, np.int64))
+        inverse = inverse[some]  # all rows are known
+    v = left_out_variance(near, some, n_threads=model.n_threads)
+    factor = learn_factor(v, model.variance[some], inverse, drawn=known.drawn)
+    return replace(model, factor=factor, known_nearby=near)
+
+
+def some_blocks(model: ForestModel, n_rows: int, rows: Ints) -> Ints:
+    """At least n_rows rows, all those of some cells, and also the given rows."""
+    rng = np.random.default_rng(model.seed)
+    return np.union1d(rows_of_cells(model.nearby, n_rows, rng, rows), rows)
 
 
 def forest_covariance(model: ForestModel, points: Points) -> Floats:
@@ -86,14 +126,12 @@ def forest_covariance(model: ForestModel, points: Points) -> Floats:
     cov: Floats = np.zeros((points.n_rows, points.n_rows))
     np.fill_diagonal(cov, _unrelated_variance(model))
     if inner.size:
-        joint, n = joint_forest(model, points), model.forest.n_rows
+        joint = joint_trees(model, points)
         part = np.empty((inner.size, inner.size))
         for first in range(0, inner.size, COLUMNS):
             some = np.arange(first, min(first + COLUMNS, inner.size))
-            own, cross = _kernel_columns(joint, n, some)
-            weights: Floats = np.zeros((joint.n_rows, some.size))
-            weights[:n] = solve_rows(model, cross, EXACT_TOLERANCE).x
-            part[:, some] = own - forest_product(joint, weights)[n:]
+            part[:, some] = -_explained(model, joint, points, some)
+        part += _own_covariance(model, joint, points)
         part = 0.5 * (part + part.T)
         np.fill_diagonal(part, np.maximum(np.diag(part), 0.0))
         cov[np.ix_(inner, inner)] = part
@@ -113,66 +151,6 @@ def draw_forest(
     return np.asarray(forest_mean(model, points)[:, None] + out)
 
 
-def with_diagonal(
-    model: ForestModel,
-    solver: ForestModel | None = None,
-    watch: Stopwatch | None = None,
-    tell: Tell | None = None,
-) -> ForestModel:
-    """The model with the diagonal of (K + noise)^-1: exact up to 2,000 rows, else by samples.
-
-    solver: the same model in the memory of the engine that solves; by default `model` itself. If
-    the watch stops, the model is returned as it is. tell: progress, from 0 to 1.
-    """
-    if model.known_diagonal is not None:
-        return model
-    n = model.forest.n_rows
-    if n <= EXACT_ROWS:
-        dense = forest_product(model.forest, np.eye(n))
-        dense[np.diag_indices_from(dense)] += model.variance
-        inverse = cho_solve(cho_factor(dense, lower=True), np.eye(n))
-        return replace(model, known_diagonal=np.diag(inverse).copy())
-    rng = np.random.default_rng(model.seed)
-    total: Floats = np.zeros(n)
-    n_samples, tolerance = diagonal_samples(n), sample_tolerance(model)
-    on, begun = solver or model, 0.0
-    if watch is not None and on.known_preconditioner is None:
-        begun = PRECONDITIONER_SHARE
-        part = _part(tell, 0.0, begun)
-        made = precondition(on.forest, on.variance, on.seed, watch, part)
-        if watch.stop:
-            return model
-        on = replace(on, known_preconditioner=made)
-    for first in range(0, n_samples, COLUMNS):
-        k = min(COLUMNS, n_samples - first)
-        prior = draw_prior(model.forest, k, rng)
-        prior += np.sqrt(model.variance)[:, None] * rng.standard_normal(prior.shape)
-        share = (1.0 - begun) / n_samples
-        part = _part(tell, begun + first * share, begun + (first + k) * share)
-        solution = solve_rows(on, prior, tolerance, watch, part)
-        if watch is not None and watch.stop and not solution.converged:
-            return model
-        total += on.forest.engine.fetch(np.square(solution.x).sum(axis=1))
-    # Leave-one-out uses 1 / diagonal, which S - 2 makes unbiased: E[S / chi-square] = S / (S - 2).
-    return replace(
-        model,
-        known_diagonal=total / (n_samples - 2),
-        known_preconditioner=model.known_preconditioner if solver else on.preconditioner,
-    )
-
-
-def _part(tell: Tell | None, begin: float, end: float) -> Tell | None:
-    """Progress of a part that goes from begin to end of the whole."""
-    return None if tell is None else lambda share: tell(begin + share * (end - begin))
-
-
-def diagonal_samples(n_rows: int) -> int:
-    """Number of samples for the diagonal of the inverse: 64, 32 or 16; 0 if it is exact."""
-    if n_rows <= EXACT_ROWS:
-        return 0
-    return DIAGONAL_SAMPLES >> sum(n_rows >= limit for limit in LARGE_ROWS)
-
-
 def sample_tolerance(model: ForestModel) -> float:
     """Relative residual at which solves for samples end.
 
@@ -183,17 +161,28 @@ def sample_tolerance(model: ForestModel) -> float:
     return min(SAMPLE_TOLERANCE, max(0.1 * float(np.sqrt(ratio)), 1e-6))
 
 
-def leave_out(model: ForestModel) -> tuple[Floats, Floats]:
-    """Mean and variance of f at each training row given all other rows, (n,) each.
+def left_out(model: ForestModel, rows: Ints | None = None) -> Floats:
+    """Variance of f at training rows given all other rows, (n,), or of some rows.
+
+    Between 0 and the prior variance. A row is left out with all of its copies.
+    """
+    if model.forest.n_rows <= EXACT_ROWS:
+        every = 1.0 / model.exact_diagonal - model.variance
+        found = every if rows is None else every[rows]
+    else:
+        found = model.factor * left_out_variance(model.nearby, rows, n_threads=model.n_threads)
+    return np.clip(found, 0.0, model.forest.prior_variance)
+
+
+def leave_out(model: ForestModel, rows: Ints | None = None) -> tuple[Floats, Floats]:
+    """Mean and variance of f at each training row given all other rows, (n,) each, or some rows.
 
     Rows of weight 0 are not included. A row is left out with all of its copies.
     """
-    known = with_diagonal(model).known_diagonal
-    assert known is not None
-    own = model.variance
-    # Given the other rows, the variance of f lies between 0 and the prior variance.
-    inverse = np.clip(known, 1.0 / (own + model.forest.prior_variance), 1.0 / own)
-    return model.rows.y - model.alpha / inverse, np.maximum(1.0 / inverse - own, 0.0)
+    every = np.arange(model.forest.n_rows) if rows is None else rows
+    var = left_out(model, rows)
+    mean = model.rows.y[every] - model.alpha[every] * (var + model.variance[every])
+    return mean, var
 
 
 class Apart(NamedTuple):
@@ -215,24 +204,29 @@ class Apart(NamedTuple):
     extra: Floats
 
 
-def stand_apart(model: ForestModel, points: Points) -> Apart:
+def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
     """Predictions at points that coincide with a training row in all trees (`docs/notation.md`).
 
     Write f = g + r at such a row, with r the sum of its runs. The target is g + r + noise, so that
-    r is noise as far as the data can tell, and a new observation has its own.
+    r is noise as far as the data can tell, and a new observation has its own. Variances are
+    computed if `var`, from nearby rows if there are more than 2,000.
     """
     rows = find_rows(model, points)
-    near = np.flatnonzero(rows >= 0)
+    near = np.flatnonzero((rows >= 0) & (points.fade == 1.0))
     row = rows[near]
-    known = with_diagonal(model).known_diagonal
-    assert known is not None
+    if not row.size:
+        nothing = np.zeros(0)
+        return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
     own, runs = model.variance[row], run_variances(model)[row]
-    inverse = np.clip(known[row], 1.0 / (own + model.forest.prior_variance), 1.0 / own)
     noise = own + runs
     mean = model.rows.y[row] - noise * model.alpha[row]
-    var = np.maximum(noise - noise * noise * inverse, 0.0) + runs
-    extra = np.maximum(var - (own - own * own * inverse), 0.0)
-    return Apart(points.inner[near], mean, var, extra)
+    if not var:
+        nothing = np.zeros(row.size)
+        return Apart(points.inner[near], mean, nothing, nothing)
+    inverse = 1.0 / (left_out(model, row) + own)
+    total = np.maximum(noise - noise * noise * inverse, 0.0) + runs
+    extra = np.maximum(total - (own - own * own * inverse), 0.0)
+    return Apart(points.inner[near], mean, total, extra)
 
 
 def _unrelated_variance(model: ForestModel) -> float:
@@ -244,38 +238,118 @@ def _unrelated_variance(model: ForestModel) -> float:
     return max(1.0 - model.new_noise, 0.0)
 
 
+def _unseen_variance(model: ForestModel) -> float:
+    """What the prior variance of f lacks far outside, where a row is unrelated to the data."""
+    return max(_unrelated_variance(model) - model.forest.prior_variance, 0.0)
+
+
 def _exact_variance(model: ForestModel, points: Points) -> Floats:
-    joint, n = joint_forest(model, points), model.forest.n_rows
+    joint = joint_trees(model, points)
     out = np.empty(points.inner.size)
     for first in range(0, out.size, COLUMNS):
         some = np.arange(first, min(first + COLUMNS, out.size))
-        _, cross = _kernel_columns(joint, n, some)
+        cross, prior = _cross(model, joint, points, some), _prior(model, points, some)
         x = solve_rows(model, cross, EXACT_TOLERANCE).x
         # Unlike b'x, the error of 2 b'x - x'Ax is quadratic in the error of x.
         image = forest_product(model.forest, x) + model.variance[:, None] * x
-        explained = np.einsum("nk,nk->k", x, 2.0 * cross - image)
-        out[some] = model.forest.prior_variance - explained
+        out[some] = prior - np.einsum("nk,nk->k", x, 2.0 * cross - image)
     return np.maximum(out, 0.0)
 
 
-def _kernel_columns(joint: Forest, n: int, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Prior covariance of k new rows with all new rows (m, k) and with training rows (n, k)."""
+def _dense_variance(model: ForestModel, points: Points) -> Floats:
+    """By the Cholesky factor of all rows. O(n T + n^2) per row."""
+    smooth, keys = model.smooth, new_keys(model, points)
+    out, near = np.empty(points.inner.size), model.nearby
+    for first in range(0, out.size, DENSE_COLUMNS):
+        some = np.arange(first, min(first + DENSE_COLUMNS, out.size))
+        cross = tree_covariances(near, [part[some] for part in keys], points.fade[some])
+        if smooth is not None:
+            cross += smooth.cross(smooth.read(points.inputs[some]))
+        white = solve_triangular(model.root, cross, lower=True, check_finite=False)
+        out[some] = _prior(model, points, some) - np.square(white).sum(axis=0)
+    return np.maximum(out, 0.0)
+
+
+def _prior(model: ForestModel, points: Points, some: Ints) -> Floats:
+    """Prior variance of f at some new rows, (k,)."""
+    prior = np.full(some.size, model.forest.tree_variance)
+    smooth = model.smooth
+    if smooth is not None:
+        prior += np.diag(smooth.own(smooth.read(points.inputs[some])))
+    return prior + (1.0 - np.square(points.fade[some])) * _unseen_variance(model)
+
+
+def _cross(model: ForestModel, joint: Forest, points: Points, some: Ints) -> Floats:
+    """Prior covariance of training rows with some new rows, (n, k)."""
+    n, smooth = model.forest.n_rows, model.smooth
+    found = _tree_columns(joint, n, some)[:n] * points.fade[some]
+    if smooth is not None:
+        found += smooth.cross(smooth.read(points.inputs[some]))
+    return found
+
+
+def _own_covariance(model: ForestModel, joint: Forest, points: Points) -> Floats:
+    """Prior covariance of f among all new rows, (m, m)."""
+    n, m, fade = model.forest.n_rows, points.inner.size, points.fade
+    own = np.hstack(
+        [
+            _tree_columns(joint, n, np.arange(first, min(first + COLUMNS, m)))[n:]
+            for first in range(0, m, COLUMNS)
+        ]
+    )
+    own *= fade[:, None] * fade
+    unseen = (1.0 - np.square(fade)) * _unseen_variance(model)
+    np.fill_diagonal(own, model.forest.tree_variance + unseen)
+    if model.smooth is not None:
+        own += model.smooth.own(points.smooth)
+    return own
+
+
+def _explained(model: ForestModel, joint: Forest, points: Points, some: Ints) -> Floats:
+    """Covariance of all new rows with some of them that the data explain, (m, k)."""
+    n = model.forest.n_rows
+    weights = solve_rows(model, _cross(model, joint, points, some), EXACT_TOLERANCE).x
+    return _transpose_product(model, joint, points, np.asarray(weights), n)
+
+
+def _transpose_product(
+    model: ForestModel, joint: Forest, points: Points, weights: Floats, n: int
+) -> Floats:
+    """K(new rows, training rows) times weights (n, k): (m, k)."""
+    padded: Floats = np.zeros((joint.n_rows, weights.shape[1]))
+    padded[:n] = weights
+    found = points.fade[:, None] * forest_product(joint, padded)[n:]
+    smooth = model.smooth
+    if smooth is not None:
+        for k in range(weights.shape[1]):
+            found[:, k] += smooth.mean(points.smooth, smooth.prepare(weights[:, k].copy()))
+    return found
+
+
+def _tree_columns(joint: Forest, n: int, rows: Ints) -> Floats:
+    """Prior covariance of the trees at k new rows with all rows, (n + m, k)."""
     units: Floats = np.zeros((joint.n_rows, rows.size))
     units[n + rows, np.arange(rows.size)] = 1.0
-    columns = forest_product(joint, units)
-    return columns[n:], columns[:n]
+    return forest_product(joint, units)
 
 
 def _deviations(
     model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
 ) -> Iterator[Floats]:
     """Posterior draws of f - mean at new rows inside the box, in blocks (m, k)."""
-    joint, n = joint_forest(model, points), model.forest.n_rows
+    joint, n, fade = joint_trees(model, points), model.forest.n_rows, points.fade[:, None]
     root, tolerance = np.sqrt(model.variance)[:, None], sample_tolerance(model)
+    rest = model.forest.tree_variance + _unseen_variance(model)
+    fresh = np.sqrt((1.0 - np.square(fade)) * rest)
     for first in range(0, n_samples, COLUMNS):
         k = min(COLUMNS, n_samples - first)
         prior = draw_prior(joint, k, rng)
-        seen = prior[:n] + root * rng.standard_normal((n, k))
-        weights: Floats = np.zeros_like(prior)
-        weights[:n] = solve_rows(model, seen, tolerance).x
-        yield prior[n:] - forest_product(joint, weights)[n:]
+        seen, new = prior[:n], fade * prior[n:]
+        if (fade < 1.0).any():
+            new += fresh * rng.standard_normal(new.shape)
+        if model.smooth is not None:
+            more, more_new = model.smooth.draw(k, rng, points.smooth)
+            seen, new = seen + more, new + more_new
+        seen = seen + root * rng.standard_normal((n, k))
+        weights = np.asarray(solve_rows(model, seen, tolerance).x)
+        yield new - _transpose_product(model, joint, points, weights, n)

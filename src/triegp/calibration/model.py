@@ -81,6 +81,11 @@ class CalibratedModel:
         """Number of observations in the likelihood of one target."""
         return float(self.base.n_observations)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the function goes on outside the training box."""
+        return self.base.goes_on
+
     def read(self, X: Array, *, var: bool) -> CalibratedPoints:
         """Encode new rows for the model, and keep their features for the local noise."""
         repeated = np.zeros(X.shape[0], bool)
@@ -114,7 +119,8 @@ class CalibratedModel:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`."""
         mean, cov = self.base.predict_covariance(points.base, column, latent=True)
         mean = self._mean(points, column, mean)
-        scale = self._scale(points, column, mean, np.diag(cov), latent=latent)
+        raw = self.base.predict(points.base, column, var=True, latent=False).var()
+        scale = self._scale(points, column, mean, raw, latent=latent)
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
         if not latent:  # each observation has its own tail factor
@@ -137,8 +143,7 @@ class CalibratedModel:
         """Joint samples, (m, n_samples); each observation draws its own tail factor."""
         raw = self.base.predict(points.base, column, var=True, latent=False)
         mean = self._mean(points, column, raw.mean())
-        own = np.maximum(raw.var() - self.noise(column), 0.0)
-        scale = self._scale(points, column, mean, own, latent=latent)[:, None]
+        scale = self._scale(points, column, mean, raw.var(), latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
         draws -= raw.mean()[:, None]
         draws *= scale
@@ -264,17 +269,16 @@ class CalibratedModel:
         return max(1.0 - self.noise(column), 0.0) if latent else 1.0
 
     def _scale(
-        self, points: CalibratedPoints, column: int, mean: Floats, own: Floats, *, latent: bool
+        self, points: CalibratedPoints, column: int, mean: Floats, total: Floats, *, latent: bool
     ) -> Floats:
-        """Factor of joint deviations from the mean, (m,), so that they agree with `predict`.
+        """Factor of joint deviations from the mean, (m,), as in `predict`.
 
-        own: variance of f under the joint distribution of the model.
+        total: variance of an observation that the model predicts.
         """
-        total = own + self.noise(column)
         factor = self._factor(points, column, mean, total)
         if latent:
-            error = self._error(points, column, factor * total)
-            return np.sqrt(error / np.maximum(own, 1e-300))
+            own = np.maximum(total - self.noise(column), 1e-300)
+            return np.sqrt(self._error(points, column, factor * total) / own)
         return np.sqrt(factor)
 
     def _error(self, points: CalibratedPoints, column: int, total: Floats) -> Floats:
@@ -289,7 +293,27 @@ class CalibratedModel:
         return np.clip(raw, total / (self.n_rows + 1.0), total)
 
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
-        """Factor of the predicted variance at new rows, (m,)."""
+        """Factor of the predicted variance at new rows, (m,).
+
+        If the model goes on beyond the box, the factor is that of the nearest row of the box, and
+        multiplies the variance there. What is added on the way out is not scaled.
+        """
+        beyond = find_beyond(self.border, points.X, column) if self.goes_on else None
+        if self.border is None or beyond is None:
+            return self._factor_inside(points, column, mean, total)
+        rows = beyond.rows
+        near = self.read(np.clip(points.X[rows], self.border.low, self.border.high), var=True)
+        raw = self.base.predict(near.base, column, var=True, latent=False)
+        inner, mean = raw.var(), mean.copy()
+        mean[rows] = self._mean(near, column, raw.mean())
+        factor = self._factor_inside(points, column, mean, total)
+        added = np.maximum(total[rows] - inner, 0.0)
+        factor[rows] = (factor[rows] * inner + added) / (inner + added)
+        return factor
+
+    def _factor_inside(
+        self, points: CalibratedPoints, column: int, mean: Floats, total: Floats
+    ) -> Floats:
         stage = self.stages[column]
         logs = np.zeros(mean.size)
         if stage.local is not None:
@@ -327,6 +351,11 @@ def calibrate_repeats(
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
+
+
+def with_base(fitted: Fitted, base: Fitted) -> Fitted:
+    """Another model with the calibration of `fitted`, if it has one."""
+    return replace(fitted, base=base) if isinstance(fitted, CalibratedModel) else base
 
 
 def _factors(stage: Stage, logs: Floats, repeated: npt.NDArray[np.bool_]) -> Floats:

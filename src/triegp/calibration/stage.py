@@ -97,9 +97,10 @@ def learn_stage(
     residuals: Residuals,
     run: Run,
     *,
+    local: bool = True,
     by_var: bool,
 ) -> Stage:
-    """Learn scale, tails and local noise from residuals.
+    """Learn scale, tails and, if wanted, local noise from residuals.
 
     Parameters
     ----------
@@ -109,24 +110,26 @@ def learn_stage(
         Predictions of some of the rows without themselves.
     run : Run
         Random numbers and threads for the local noise.
+    local : bool, default=True
+        Whether local noise is learned.
     by_var : bool
         Whether the local noise may depend on the predicted variance.
     """
     logs = np.zeros(X.shape[0])
-    local, slope = None, 0.0
+    found, slope = None, 0.0
     rows, y, mean, var = residuals.rows, residuals.y, residuals.mean, residuals.var
     if not np.any(np.abs(y) > CONSTANT):  # the deviation of y is all that is known
         return Stage(1.0 / float(var.mean()), GAUSSIAN, None, 0.0, logs)
     score = (y - mean) / np.sqrt(var)
     use = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
     weight = None if residuals.weight is None else residuals.weight[use]
-    if rows.size >= FEWEST_ROWS and run.watch.stop:
+    if local and rows.size >= FEWEST_ROWS and run.watch.stop:
         run.leave_out("local noise")
-    elif rows.size >= FEWEST_ROWS:
-        local, own = learn_local(X[rows], mean, var, y, run, by_var=by_var)
+    elif local and rows.size >= FEWEST_ROWS:
+        found, own = learn_local(X[rows], mean, var, y, run, by_var=by_var)
         slope = _choose_slope(score[use], own[use], weight)
         if slope == 0.0:
-            local = None
+            found = None
         else:
             logs = np.bincount(rows, own, logs.size) / np.maximum(
                 np.bincount(rows, minlength=logs.size), 1
@@ -134,7 +137,7 @@ def learn_stage(
     spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
     scale = _scale(spread, weight)
     tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN
-    return Stage(scale, tails, local, slope, logs)
+    return Stage(scale, tails, found, slope, logs)
 
 
 def learn_again(stage: Stage, residuals: Residuals) -> Stage:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triegp.calibration.folds import MOST_ROWS, CrossFit, cross_fit
+import numpy as np
+
+from triegp.calibration.folds import MOST_ROWS, CrossFit, cross_fit, learn_trends
 from triegp.calibration.model import CalibratedModel, calibrate_repeats
 from triegp.calibration.stage import learn_stage
+from triegp.calibration.trend import Trend, add_trend
 from triegp.models.interface import Residuals, Trained, expand_residuals
 from triegp.models.repeats import Observations
 from triegp.models.run import Run
@@ -25,7 +28,9 @@ def train_calibrated(
     observations: Observations | None,
     run: Run,
     *,
+    local: bool,
     by_var: bool,
+    by_folds: bool,
     divided: bool,
 ) -> Trained:
     """Train one model for all targets of the rows, and calibrate it if it has residuals.
@@ -45,8 +50,13 @@ def train_calibrated(
         The rows as they were passed; None if they are the rows of the model.
     run : Run
         Random numbers, threads, clock.
+    local : bool
+        Whether noise by region is learned.
     by_var : bool
         Whether local noise may depend on the predicted variance.
+    by_folds : bool
+        Whether variances of few rows come from the models of the folds, as their means do.
+        Otherwise they are the left-out variances of the model itself.
     divided : bool
         Whether weights divide the noise variance of an observation.
     """
@@ -61,7 +71,17 @@ def train_calibrated(
     trained = train(settings, rows, before)
     if trained.residuals is None:
         return trained
-    residuals: tuple[Residuals, ...] = crossed.residuals or trained.residuals
+    residuals = trained.residuals
+    if crossed.residuals is not None:
+        # The best of several variants was chosen by these residuals, as Akaike's criterion counts.
+        paid = 1.0 + 2.0 * len(variants) / rows.n_rows
+        own = crossed.residuals if by_folds else trained.residuals
+        pairs = zip(crossed.residuals, own, strict=True)
+        residuals = tuple(_join_residuals(*pair, paid) for pair in pairs)
+    trends = crossed.trends
+    if not trends and variants and not repeats:
+        trends = learn_trends(rows, residuals, run)
+        residuals = tuple(map(_average_trend, residuals, trends))
     if observations is not None and not observations.copies:
         residuals = tuple(
             expand_residuals(part, observations, j, trained.fitted.noise(j) if divided else None)
@@ -70,10 +90,26 @@ def train_calibrated(
     stages = []
     for column in range(rows.n_targets):
         run.progress("calibration", column, rows.n_targets)
-        stage = learn_stage(rows.features, residuals[column], run, by_var=by_var)
-        stages.append(replace(stage, trend=crossed.trends[column] if crossed.trends else None))
+        stage = learn_stage(rows.features, residuals[column], run, local=local, by_var=by_var)
+        stages.append(replace(stage, trend=trends[column] if trends else None))
     run.progress("calibration", rows.n_targets, rows.n_targets)
     found = CalibratedModel(trained.fitted, tuple(stages))
     if observations is not None and repeats and not run.watch.stop:
         found = calibrate_repeats(found, rows.features, observations)
     return trained._replace(fitted=found)
+
+
+def _join_residuals(crossed: Residuals, left_out: Residuals, paid: float) -> Residuals:
+    """Cross-fitted means, with the variances of `left_out` over `paid`."""
+    rows = left_out.rows
+    at = np.searchsorted(crossed.rows, rows)
+    weight = None if crossed.weight is None else crossed.weight[at]
+    mean, y, fresh = crossed.mean[at], crossed.y[at], np.ones(rows.size, bool)
+    return Residuals(rows, mean, left_out.var / paid, y, weight, fresh)
+
+
+def _average_trend(residuals: Residuals, trend: Trend | None) -> Residuals:
+    """Residuals of the model's mean averaged with the trend."""
+    if trend is None:
+        return residuals
+    return replace(residuals, mean=add_trend(trend, residuals.mean, trend.left[residuals.rows]))

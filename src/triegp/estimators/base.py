@@ -76,7 +76,7 @@ Floats = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
-FORMER_NAMES = {"ForestGPRegressor": "TrieGPRegressor"}  # of estimators in old files
+GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
@@ -130,6 +130,7 @@ class TreeGPRegressor(
     refit: Any
     _format: ClassVar[PartFormat]
     _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
+    _by_folds: ClassVar[bool]  # whether variances of few rows come from the models of the folds
 
     @abstractmethod
     def _settings(self) -> Any:
@@ -474,7 +475,9 @@ class TreeGPRegressor(
             rows,
             observations,
             run,
+            local=self.get_params(deep=False).get("local_noise", True),
             by_var=self._by_var,
+            by_folds=self._by_folds,
             divided=self.weights == "precision",
         )
         if not isinstance(trained.fitted, CalibratedModel):
@@ -486,7 +489,8 @@ class TreeGPRegressor(
         """What happens beyond the box, by the explained variance of each feature.
 
         Leave-one-out says how much of y is explained. Two standard errors are added: with few rows
-        it cannot tell that a feature explains nothing.
+        it cannot tell that a feature explains nothing. It is added to what a model that goes on
+        beyond the box says itself: its prior does not foresee a trend.
         """
         if self.outside not in ("widen", "unrelated"):
             return None
@@ -572,8 +576,11 @@ def load(path: str | Path) -> TreeGPRegressor:
     """
     header, arrays = read_file(path)
     name = header.get("estimator")
-    if isinstance(name, str):
-        name = FORMER_NAMES.get(name, name)
+    if isinstance(name, str) and name in GONE:
+        raise ModelFileError(
+            f"{path} holds a {name}, which this triegp does not read: fit a {GONE[name]} to the "
+            "training rows and save it again"
+        )
     if not isinstance(name, str) or name not in ESTIMATORS:
         expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")

@@ -21,23 +21,30 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Importances:
-    """Shares of variance; every array sums to 1.
+    """Shares of variance: of the trees by bit, of a smooth part by feature.
 
     Attributes
     ----------
     prior : float64 (n_features,)
-        Share of the prior variance of the function, nugget not included.
+        Share of the prior variance of the function, nugget not included; sums to 1.
     explained : float64 (n_features,)
-        Share of the variance of the posterior mean over the training rows. Shares can be slightly
-        negative, because the contributions of features are not independent.
+        Share of the variance of the posterior mean over the training rows; sums to 1. Shares can be
+        slightly negative, because the contributions of features are not independent.
     prior_by_bit, explained_by_bit : float64 (n_features, n_depths)
-        The same by bit, most significant first. A shifted grid has one more bit, its coarsest.
+        The part of the trees in these shares, by bit, most significant first. A shifted grid has
+        one more bit, its coarsest.
+    prior_smooth, explained_smooth : float64 (n_features,)
+        The part of the smooth part; 0 if there is none. Their sums are the shares of the smooth
+        part as a whole. Among features it is divided in proportion to 1 / lengthscale^2, for
+        standardised inputs. For a slowly varying function these are the shares of its variance.
     """
 
     prior: Floats
     explained: Floats
     prior_by_bit: Floats
     explained_by_bit: Floats
+    prior_smooth: Floats
+    explained_smooth: Floats
 
 
 class ImportancesMixin:
@@ -70,11 +77,12 @@ def importances(ensemble: Ensemble, target: int) -> Importances:
         )
         for which in (0, 1)
     )
-    return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained)
+    nothing = np.zeros(prior.shape[0])
+    return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained, nothing, nothing)
 
 
 def forest_importances(model: ForestModel) -> Importances:
-    """Importances of a forest. O(n T)."""
+    """Importances of trees and smooth part. O(n T), and a product with the smooth part."""
     f = model.rows.y - model.variance * model.alpha  # K alpha, the posterior mean
     weight = model.rows.weight
     count = np.ones_like(f) if weight is None else weight
@@ -87,8 +95,30 @@ def forest_importances(model: ForestModel) -> Importances:
         for total, part in ((prior, weights), (explained, weights * products[1:])):
             own = _sum_by_feature(part, encoder, order)
             total[:, : own.shape[1]] += own
-    prior, explained = _share(prior), _share(explained)
-    return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained)
+    smooth_prior, smooth_explained = np.zeros((2, prior.shape[0]))
+    if model.smooth is not None:
+        own = _smooth_shares(model)
+        smooth_prior = model.smooth.kernel.scale * own
+        part = model.smooth.multiply(model.alpha[:, None])[:, 0]
+        smooth_explained = float(centred @ part) * own
+    prior, smooth_prior = _share(prior, smooth_prior)
+    explained, smooth_explained = _share(explained, smooth_explained)
+    return Importances(
+        prior.sum(axis=1) + smooth_prior,
+        explained.sum(axis=1) + smooth_explained,
+        prior,
+        explained,
+        smooth_prior,
+        smooth_explained,
+    )
+
+
+def _smooth_shares(model: ForestModel) -> Floats:
+    """Share of each feature in the smooth part, by inverse squared lengthscales, (n_features,)."""
+    assert model.smooth is not None
+    inverse = model.smooth.kernel.lengthscale**-2.0
+    found = np.bincount(model.coordinates.feature_of, inverse, model.encoders[0].n_features_in_)
+    return np.asarray(found / found.sum())
 
 
 def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
@@ -110,7 +140,7 @@ def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
 
 
 def _by_feature(by_level: Floats, member: Member) -> Floats:
-    return _share(_sum_by_feature(by_level, member.encoder, member.order))
+    return _share(_sum_by_feature(by_level, member.encoder, member.order))[0]
 
 
 def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
@@ -121,7 +151,9 @@ def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> F
     return out
 
 
-def _share(parts: Floats) -> Floats:
-    """Parts divided by their sum; equal shares if the sum is not positive."""
-    total = float(parts.sum())
-    return parts / total if total > 0 else np.full_like(parts, 1.0 / parts.size)
+def _share(trees: Floats, smooth: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    """Parts divided by the sum of all; equal shares of the trees if the sum is not positive."""
+    total = float(trees.sum()) + float(np.sum(smooth))
+    if total > 0:
+        return trees / total, np.asarray(smooth / total)
+    return np.full_like(trees, 1.0 / trees.size), np.zeros_like(smooth)

@@ -114,8 +114,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding. A fitted model lies in the host's memory and predicts on
-        the CPU.
+        result is the same to rounding, but for a smooth part, which is dense on a device. A fitted
+        model lies in the host's memory and predicts on the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
@@ -171,6 +171,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     """
 
     _by_var = True
+    _by_folds = True
     _format = calibrated(PartFormat("ensemble", pack_ensemble, unpack_ensemble))
 
     def __init__(

@@ -28,6 +28,7 @@ from triegp.models.distribution import (
     check_quantiles,
     interval_quantiles,
 )
+from triegp.models.interface import Fitted
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
@@ -281,14 +282,8 @@ class Predictor:
         found = find_outside(stream.encoders[0], data)
         if is_unusual(found, stream.n_rows, data.shape[1]):
             self._told.add("outside")
-            widens = isinstance(stream.fitted[0], CalibratedModel)
             said = describe(found, getattr(self, "feature_names_in_", None))
-            warnings.warn(
-                f"{said}: means stay those of the border, and intervals "
-                + ("widen with the distance" if widens else "too, as the model is not calibrated"),
-                UserWarning,
-                stacklevel=3,
-            )
+            warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=3)
         return data
 
     def _inserted(self) -> Stream:
@@ -306,6 +301,10 @@ class Predictor:
     def _refit(self) -> None:
         """Replace the stream by that of a fit to all rows up to where it became due."""
 
+    def _as_asked(self, fitted: Fitted) -> Fitted:
+        """The model as it is to predict by parameters that may be changed after `fit`."""
+        return fitted
+
     def _targets(self, stream: Stream | None = None) -> list[Target]:
         """One entry per target: its model, its column in that model, and its units.
 
@@ -316,6 +315,7 @@ class Predictor:
         fitted, observations = stream.fitted, stream.observations
         shared = len(fitted) == 1
         targets = []
+        fitted = tuple(self._as_asked(part) for part in fitted)
         for t, (mean, scale) in enumerate(
             zip(stream.mean.tolist(), stream.scale.tolist(), strict=True)
         ):
@@ -345,3 +345,19 @@ class Predictor:
     def _shape(self, values: Sequence[Floats]) -> Floats:
         """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
+
+
+def _beyond_the_box(fitted: Sequence[Fitted]) -> str:
+    """What models predict for rows outside the box, for a warning."""
+    said = []
+    if any(part.goes_on for part in fitted):
+        said.append("the smooth part goes on, and intervals widen with the distance")
+    ending = [part for part in fitted if not part.goes_on]
+    if ending:
+        where = " of targets without smooth part" if said else ""
+        widens = isinstance(ending[0], CalibratedModel)
+        said.append(
+            f"means{where} stay those of the border, and intervals "
+            + ("widen with the distance" if widens else "too, as the model is not calibrated")
+        )
+    return "; ".join(said)

@@ -1,4 +1,4 @@
-"""The estimator for a sum of trees as one Gaussian process."""
+"""The estimator for trees and a smooth part as one Gaussian process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from triegp.additive.fitted import FittedForest
-from triegp.additive.settings import Settings, check_settings
+from triegp.additive.settings import VARIANCES, Settings, check_settings
 from triegp.additive.train import train_forest
-from triegp.additive.variance import diagonal_samples
 from triegp.calibration.folds import N_FOLDS
-from triegp.calibration.model import base_of
+from triegp.calibration.model import base_of, with_base
+from triegp.checks import boolean, one_of
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.base import TreeGPRegressor, count_of, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
@@ -23,24 +23,34 @@ from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
 from triegp.files.calibration import calibrated
 from triegp.files.state import PartFormat
-from triegp.models.interface import Trained
+from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
+
+FEWEST_TREES = 4  # of the smaller models that few rows are cross-fitted with
 
 
 @loadable
 class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
-    """Gaussian-process regression with a sum of binary trees as kernel.
+    """Gaussian-process regression with a smooth part, trees and local noise.
 
-    y = f_1(x) + ... + f_T(x) + noise, with each f_t a binary tree GP on its own grid. This is one
-    Gaussian process whose kernel is the sum of the trees' kernels. A single tree is piecewise
-    constant on its grid; a sum over shifted grids is nearly smooth. Orders, weights and noise are
-    learned jointly by stochastic gradients of the marginal likelihood; see `docs/forest.md`.
+    y = g(x) + f_1(x) + ... + f_T(x) + noise. The smooth part g is a Gaussian process with a Matern
+    or RBF kernel and one lengthscale per input. Each f_t is a binary tree GP on its own grid. All
+    are one Gaussian process, whose kernel is the sum of their kernels: g explains what is smooth,
+    the trees explain steps and what changes over short distances. Lengthscales, orders, weights
+    and noise are learned together by gradients of the marginal likelihood. The noise of an
+    observation differs from place to place, and is learned from leave-one-out residuals.
 
     Parameters
     ----------
     n_trees : int, default=64
-        Number of trees in the sum, T.
+        Number of trees in the sum, T. From 131,072 rows on there are fewer, 8.4 million rows times
+        trees in all, but at least 16.
+    smooth : {"auto", True, False}, default="auto"
+        Whether there is a smooth part. "auto" drops it after training if it improves the log
+        likelihood of training rows by less than 0.001 per row.
+    kernel : {"matern32", "matern52", "matern12", "rbf"}, default="matern32"
+        Kernel of the smooth part, with one lengthscale per input.
     init : {"even", "random", "trained"}, default="even"
         Initial bit orders. "even": bits sorted by the width of their cells, features in a random
         order per tree. "random": features shuffled again at each depth. "trained": the orders of 16
@@ -49,34 +59,33 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         For init="even": initial exponent with which the remaining variance falls with the width of
         the cells. Training changes it.
     scaling : {"minmax", "ecdf", "both"}, default="both"
-        How features are mapped onto [0, 1], as in `BitEncoder`; "both" alternates between trees.
+        How features are mapped onto [0, 1] for the trees, as in `BitEncoder`; "both" alternates
+        between trees.
     precision : "auto", "paper", int or array-like (n_features,), default=8
-        Bits per feature, as in `BitEncoder`.
-    max_iter : int, default=40
-        Optimiser steps on `train_rows` rows. If there are more rows, a quarter as many steps on up
-        to 4 `train_rows` rows follow. 0 learns only the scale. With fewer than 1,000 rows, a
-        quarter of the steps or none is taken if that predicts held-out rows better.
-    train_rows : int, default=5000
-        Number of random rows for the first stage of training. The model is always conditioned on
-        all rows.
-    variance : {"auto", "exact", "samples", "cheap"}, default="auto"
-        How variances are computed. "exact": by one solve per row. "samples": from posterior
-        samples. "auto": by the cheaper of these two. "cheap": without solves, from the variances of
-        the single trees, calibrated by leave-one-out. Fixed by `fit`; later changes have no effect.
-    variance_error : float, default=0.2
-        Relative standard error of variances from samples, the same at each row; 2 / error^2 samples
-        are drawn.
+        Bits per feature in the trees, as in `BitEncoder`.
+    max_iter : int, default=200
+        Optimiser steps. Each takes the exact gradient of the likelihood of about 500 rows, or of
+        all rows up to 640. 0 learns only the scale. Calibrated models of fewer than 1,000 rows take
+        a quarter of the steps, or none if that predicts held-out rows better. The model is always
+        conditioned on all rows.
+    variance : {"nearby", "exact"}, default="nearby"
+        How variances are computed from more than 2,000 rows. "nearby": from the 256 training rows
+        near a row, times a factor that is learned by `fit`. "exact": by one solve per row. May be
+        changed after `fit`, by `set_params`; the calibration stays.
     calibrated : bool, default=True
         Whether noise by region, scale and tails of the predictive distribution are learned by
-        leave-one-out (`docs/training.md`), with fewer than 1,000 rows also the number of steps and
-        a linear trend. Otherwise the prediction is one Gaussian.
+        leave-one-out (`docs/training.md`), with fewer than 5,000 rows also a linear trend, and with
+        fewer than 1,000 the number of steps. Otherwise the prediction is one Gaussian.
+    local_noise : bool, default=True
+        Whether calibrated models learn noise by region, if there are at least 400 rows. Scale and
+        tails are learned in any case. smooth=False, local_noise=False is a plain sum of trees.
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
-        Treatment of rows outside the training box, the range of each feature. "widen": the mean of
-        the nearest row of the box; the deviation grows with the distance from the border, by
-        feature and in proportion to what the feature explains, and passes that of y. "clip": the
+        Treatment of rows outside the training box, the range of each feature. "widen": the smooth
+        part goes on, and deviations grow with the distance. Without a smooth part: the mean of the
+        nearest row of the box; the deviation grows by feature, in proportion to what the feature
+        explains, and passes that of y; if the model is not calibrated, as "clip". "clip": the
         prediction at the nearest row of the box. "unrelated": mean and deviation of y. "error": a
-        ValueError. Models that are not calibrated read "widen" as "clip". With "widen", the first
-        prediction of many or far rows outside warns.
+        ValueError. With "widen", the first prediction of many or far rows outside warns.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
         rows at the same features practically never differ, neither weights nor repeated rows are
@@ -86,7 +95,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. Time for the
         solve on all rows and for the calibration is reserved. If time is short, there are fewer
-        training rows and steps, the calibration learns from fewer rows, and the solve ends at a
+        training steps, local noise or the whole calibration is left out, and the solve ends at a
         larger residual. A ConvergenceWarning says what was left out. `fit` can take 20 % or 2
         seconds longer, and more if a few products with all rows do.
     on_interrupt : {"raise", "keep"}, default="raise"
@@ -105,8 +114,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding. A fitted model lies in the host's memory and predicts on
-        the CPU.
+        result is the same to rounding, but for a smooth part, which is dense on a device. A fitted
+        model lies in the host's memory and predicts on the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
@@ -129,8 +138,6 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         Standard error of that estimate; 0 if it is exact.
     loo_score_ : float
         Mean leave-one-out log density of the training targets in their own units.
-    loo_variance_error_ : float
-        Relative standard error of leave-one-out variances; 0 if they are exact.
     one_dimensional_ : bool
         Whether y was passed as a vector.
     stopped_early_ : bool
@@ -159,31 +166,62 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     Notes
     -----
-    A product with the kernel matrix is O(n T). `fit` takes some hundreds of them on the training
-    rows of the stages and some tens on all rows. Means are O(T log n) per row. Leave-one-out is
-    exact up to 2,000 rows; beyond, its variances have a relative standard error of 18 % (27 % from
-    10,000 rows on, 41 % from 60,000). Variances from samples depend, within their error, on which
-    rows are predicted together. latent=True predicts the function, with its posterior variance.
-    Each target has its own forest. Peak memory for 25,600 rows of 8 features was 380 MiB,
-    prediction included.
+    Inputs of the smooth part are the features, standardised, and also their ranks where these
+    differ from the values. It is computed by inducing rows plus nearest neighbours: 1,024 and 60 up
+    to 65,536 rows, then 67 million / n inducing rows, at least 64, and neighbours in proportion, at
+    least 12. On a CUDA device it is exact up to 200,000 rows, and by inducing rows alone beyond.
+
+    Each training step is O(b^2 (T + p) + b^3), with parts of b = 512 rows and p inputs, whatever n.
+    From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
+    that predict these rows best are kept, and calibration learns scale and tails from them. With
+    fewer rows, models are trained on three quarters of the rows and calibration learns from the
+    rest (cross-fitting). From 60,000 rows on, local noise is learned from 20,000 of the rows.
+
+    The model is then conditioned on all rows, by conjugate gradients. One step takes O(n T) for the
+    trees and O(n m) for m inducing rows. The preconditioner has the inducing rows, 256 columns of
+    the trees (fewer from 131,072 rows on: 34 million / n, at least 32), and regressions of each row
+    on its 16 nearest neighbours under what these leave of kernel and noise. Without a smooth part,
+    and on a CUDA device, it has 1,000 random rows (67 million / n from 67,000 rows on, at least 32)
+    and blocks of 64 rows.
+
+    Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; after a
+    fit on a device with at most 200,000 rows, O(n) for the smooth part. Up to 2,000 rows variances
+    are exact, by a dense factor. Beyond, they are from the 256 training rows near a row, times a
+    factor that is learned, in O(256 T + 256^2) per row whatever n. The result for a row does not
+    depend on the other rows.
+    `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row and one
+    per sample. Their variances are those of variance="exact". New observations at a training row
+    are an exception: what they add is from nearby rows. After a fit on a device, samples take a
+    prior that is approximated by inducing rows and neighbours.
+
+    Leave-one-out is exact up to 2,000 rows. Beyond, its variances are from nearby rows, too.
+    latent=True predicts the functions g + f_1 + ... + f_T, without noise: its deviation is the
+    posterior one, at most that of an observation. Each target has its own model.
+
+    Outside the training box, with outside="widen", the smooth part goes on as its lengthscales say.
+    The trees fade with the correlation of the smooth part between the row and the nearest row of
+    the box. Deviations grow with the distance, up to that of y or more. Without a smooth part the
+    mean is that of the border, and the deviation grows without limit.
     """
 
     _by_var = False
+    _by_folds = False  # the models of the folds are smaller, and their variances larger
     _format = calibrated(PartFormat("forest", pack_forest, unpack_forest))
 
     def __init__(
         self,
         *,
         n_trees: int = 64,
+        smooth: Any = "auto",
+        kernel: str = "matern32",
         init: str = "even",
         slope: float = 1.5,
         scaling: str = "both",
         precision: Any = 8,
-        max_iter: int = 40,
-        train_rows: int = 5_000,
-        variance: str = "auto",
-        variance_error: float = 0.2,
+        max_iter: int = 200,
+        variance: str = "nearby",
         calibrated: bool = True,
+        local_noise: bool = True,
         outside: str = "widen",
         weights: str = "frequency",
         time_budget: float | None = None,
@@ -196,15 +234,16 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         random_state: Any = None,
     ) -> None:
         self.n_trees = n_trees
+        self.smooth = smooth
+        self.kernel = kernel
         self.init = init
         self.slope = slope
         self.scaling = scaling
         self.precision = precision
         self.max_iter = max_iter
-        self.train_rows = train_rows
         self.variance = variance
-        self.variance_error = variance_error
         self.calibrated = calibrated
+        self.local_noise = local_noise
         self.outside = outside
         self.weights = weights
         self.time_budget = time_budget
@@ -219,7 +258,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def forests_(self) -> tuple[FittedForest, ...]:
         """One per target; waiting rows are inserted first."""
-        return tuple(cast(FittedForest, base_of(part)) for part in self._inserted().fitted)
+        found = (self._as_asked(part) for part in self._inserted().fitted)
+        return tuple(cast(FittedForest, base_of(part)) for part in found)
 
     @property
     def diverged_(self) -> bool:
@@ -239,12 +279,6 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         errors = [part.evidence.error for part in self.forests_]
         return errors[0] if self.one_dimensional_ else np.array(errors)
 
-    @property
-    def loo_variance_error_(self) -> float:
-        """Relative standard error of leave-one-out variances; 0 if they are exact."""
-        n_samples = diagonal_samples(self.forests_[0].model.forest.n_rows)
-        return float(np.sqrt(2.0 / (n_samples - 4.0))) if n_samples else 0.0
-
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
@@ -255,20 +289,28 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         return f"<{text} fitted: {self._describe(trees, noise)}>"
 
     def _settings(self) -> Settings:
+        one_of("variance", self.variance, VARIANCES)
+        boolean("local_noise", self.local_noise)
         return check_settings(
             Settings(
                 n_trees=self.n_trees,
+                smooth=self.smooth,
+                kernel=self.kernel,
                 init=self.init,
                 slope=self.slope,
                 scaling=self.scaling,
                 precision=self.precision,
                 max_iter=self.max_iter,
-                train_rows=self.train_rows,
-                variance=self.variance,
-                variance_error=self.variance_error,
                 calibrated=self.calibrated,
+                goes_on=self.outside == "widen",
             )
         )
+
+    def _as_asked(self, fitted: Fitted) -> Fitted:
+        base = cast(FittedForest, base_of(fitted))
+        if base.variance == self.variance:
+            return fitted
+        return with_base(fitted, replace(base, variance=self.variance))
 
     def _encoders(self, rows: Rows, settings: Settings) -> tuple[BitEncoder, ...]:
         return fit_encoders(
@@ -282,15 +324,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if not settings.calibrated:
             return []
-        few = max(4, settings.n_trees // N_FOLDS)
-        steps = sorted({settings.max_iter, settings.max_iter // 4, 0}, reverse=True)
-        return [
-            (
-                replace(settings, max_iter=n),
-                replace(settings, max_iter=n, n_trees=min(few, settings.n_trees)),
-            )
-            for n in steps
-        ]
+        few = min(max(FEWEST_TREES, settings.n_trees // N_FOLDS), settings.n_trees)
+        steps = sorted({-(-settings.max_iter // 4), 0}, reverse=True)
+        found = [replace(settings, max_iter=n) for n in steps]
+        return [(one, replace(one, n_trees=few)) for one in found]
 
     def _train(
         self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from triegp.additive.fitted import FittedForest
 from triegp.additive.forest import Forest
 from triegp.additive.model import ForestModel
-from triegp.additive.settings import VARIANCES, check_variance_error
-from triegp.checks import one_of, positive_number, whole_number
+from triegp.additive.nearby import FACTORS
+from triegp.additive.settings import VARIANCES
+from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
@@ -22,6 +24,7 @@ from triegp.files.contents import (
     check_sorted_rows,
     check_stored_order,
 )
+from triegp.files.smooth import COORDINATES, pack_smooth, unpack_coordinates, unpack_smooth
 from triegp.tree.rows import RANGES, Rows
 from triegp.tree.trie import link_rows
 
@@ -42,6 +45,7 @@ def pack_forest(
         "present": model.present,
         "alpha": model.alpha,
         "looks": np.array(fitted.nll_per_row),
+        "smooth_inputs": model.inputs,
     }
     for name, part in (
         ("row_weight", model.rows.weight),
@@ -50,8 +54,7 @@ def pack_forest(
     ):
         if part is not None:
             arrays[name] = part
-    if model.known_diagonal is not None:
-        arrays["diagonal"] = model.known_diagonal
+    arrays |= {name: getattr(model.coordinates, name) for name in COORDINATES}
     for t, (encoder, order) in enumerate(zip(model.encoders, model.orders, strict=True)):
         trie = model.forest.tries[t]
         arrays[f"{t}.shift"] = np.asarray(encoder.shift_)
@@ -65,13 +68,20 @@ def pack_forest(
         "encoders": [scalings.index(encoder.scaling) for encoder in model.encoders],
         "noise": model.noise,
         "residual": model.residual,
-        "variance": model.variance_by,
-        "error": model.variance_error,
         "seed": model.seed,
+        "factor": model.factor,
+        "n_pending": model.n_pending,
+        "n_clustered": model.n_clustered,
+        "goes_on": model.goes_on,
+        "smooth": None,
         "n_steps": fitted.n_steps,
         "diverged": fitted.diverged,
         "apart": fitted.apart,
+        "variance": fitted.variance,
     }
+    if model.smooth is not None:
+        facts["smooth"], more = pack_smooth(model.smooth)
+        arrays |= more
     return facts, {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
@@ -82,13 +92,8 @@ def unpack_forest(
     y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
     n = y.size
     noise = check_array(arrays, f"{prefix}.noise", np.float64, (n,))
-    diagonal = None
-    if f"{prefix}.weight" in arrays:  # before format version 3
-        arrays = arrays | {f"{prefix}.row_weight": arrays[f"{prefix}.weight"]}
     counts = check_counts(arrays, prefix, (1, n))[0]
-    if f"{prefix}.diagonal" in arrays:
-        diagonal = check_array(arrays, f"{prefix}.diagonal", np.float64, (n,))
-    for name, values in (("noise", noise), ("row_weight", counts.weight), ("diagonal", diagonal)):
+    for name, values in (("noise", noise), ("row_weight", counts.weight)):
         if values is not None and not ((values > 1.0 / LARGEST) & (values < LARGEST)).all():
             raise ValueError(f"{prefix}.{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}")
     present = check_array(arrays, f"{prefix}.present", np.bool_, (None,))
@@ -104,25 +109,49 @@ def unpack_forest(
         orders.append(order)
         keys.append(sorted_keys)
         tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
+    coordinates = unpack_coordinates(arrays, prefix, own[0].n_features_in_)
+    inputs = check_array(
+        arrays, f"{prefix}.smooth_inputs", np.float64, (n, coordinates.n_coordinates)
+    )
+    if not np.abs(inputs).max(initial=0.0) < LARGEST:
+        raise ValueError(f"{prefix}.smooth_inputs must be below {LARGEST:g} in size")
+    n_clustered = whole_number("n_clustered", facts["n_clustered"])
+    if n_clustered > n:
+        raise ValueError(f"n_clustered must be at most {n}, got {n_clustered}")
+    smooth = None
+    if facts["smooth"] is not None:
+        smooth = unpack_smooth(facts["smooth"], arrays, prefix, inputs)
     model = ForestModel(
         encoders=tuple(own),
         orders=tuple(orders),
         noise=positive_number("noise", facts["noise"]),
-        forest=Forest.of(tries, [order.levels for order in orders]),
+        forest=replace(Forest.of(tries, [order.levels for order in orders]), smooth=smooth),
         keys=tuple(keys),
         rows=Rows(y, noise=noise, **counts._asdict()),
         present=present,
         alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
         residual=float(facts["residual"]),
-        variance_by=one_of("variance", facts["variance"], VARIANCES),
-        variance_error=check_variance_error(facts["error"]),
+        coordinates=coordinates,
+        inputs=inputs,
+        goes_on=boolean("goes_on", facts["goes_on"]),
         seed=whole_number("seed", facts["seed"], 0),
-        known_diagonal=diagonal,
+        n_clustered=n_clustered,
+        factor=_check_factor(facts["factor"]),
+        n_pending=whole_number("n_pending", facts["n_pending"], 0),
     )
     _check_reach(model, float(arrays["target_scale"].max()))
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
     n_steps, diverged = whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
-    return FittedForest(model, looks, n_steps, diverged, bool(facts.get("apart", False)))
+    variance = one_of("variance", facts["variance"], VARIANCES)
+    return FittedForest(model, looks, n_steps, diverged, boolean("apart", facts["apart"]), variance)
+
+
+def _check_factor(value: Any) -> float:
+    """Factor of variances from nearby rows; raises ValueError unless it is in the usual range."""
+    factor = positive_number("factor", value)
+    if not FACTORS[0] / 2 < factor < 2 * FACTORS[1]:
+        raise ValueError(f"factor must lie between {FACTORS[0]} and {FACTORS[1]}, got {factor}")
+    return factor
 
 
 def _check_reach(model: ForestModel, scale: float) -> None:
@@ -137,13 +166,14 @@ def _check_reach(model: ForestModel, scale: float) -> None:
     if np.abs(model.alpha).max() > largest * LARGEST:  # targets over the smallest noise
         raise ValueError(f"alpha must be at most {largest * LARGEST:g} in size")
     prior = sum(order.levels[0] for order in model.orders) + model.new_noise
+    if model.smooth is not None:
+        prior += model.smooth.kernel.scale
     if not prior < LARGEST:
         raise ValueError(f"variances must be less than {LARGEST:g}")
     with np.errstate(over="ignore", invalid="ignore"):
         sums = (np.delete(path, path.size // 2) for _, path in model.paths)  # there is no node 0
         reach = np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
-        if model.known_diagonal is not None:
-            reach += np.abs(model.alpha / model.known_diagonal).max()
+        reach += prior * np.abs(model.alpha).sum()
         overflows = not np.isfinite(reach * scale)
     if not np.isfinite(reach) or (overflows and reach > ORDINARY):
         raise ValueError(f"predictions must not exceed float64, got {reach:.3g} deviations of y")

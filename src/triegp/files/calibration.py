@@ -57,9 +57,6 @@ def calibrated(base: PartFormat) -> PartFormat:
         facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
     ) -> Fitted:
         fitted = base.unpack(facts, arrays, prefix, encoders)
-        if f"{prefix}.tails" in arrays:  # a forest of format version 2 or older
-            tails = _unpack_tails(arrays, f"{prefix}.tails")
-            return CalibratedModel(fitted, (_only_tails(tails, fitted),))
         stages = facts.get("stages")
         if stages is None:
             return fitted
@@ -79,11 +76,6 @@ def calibrated(base: PartFormat) -> PartFormat:
         return CalibratedModel(fitted, found, border, inputs)
 
     return PartFormat(base.name, pack, unpack)
-
-
-def _only_tails(tails: Tails, fitted: Any) -> Stage:
-    """The calibration of a forest before there was local noise."""
-    return Stage(1.0, tails, None, 0.0, np.zeros(fitted.n_rows))
 
 
 def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:

@@ -30,7 +30,8 @@ else:
     import fcntl
 
 FORMAT = "triegp"
-VERSION = 3  # 2: before calibration as a stage; 1: before `tol`, `init` and the number of steps
+# 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
+VERSION = 4
 LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]

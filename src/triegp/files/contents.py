@@ -22,15 +22,19 @@ LARGEST_FACTOR = 1e6  # by which calibration may widen a standard deviation
 
 
 def check_array(
-    arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
+    arrays: Arrays,
+    name: str,
+    dtype: npt.DTypeLike,
+    shape: tuple[int | None, ...],
+    least: int = 1,
 ) -> npt.NDArray[Any]:
     """Return arrays[name]; raises ValueError for a wrong dtype or shape, or if it is not finite.
 
-    None in shape stands for any length > 0.
+    None in shape stands for any length of at least `least`.
     """
     array = arrays[name]
     fits = array.ndim == len(shape) and all(
-        have == want if want is not None else have > 0
+        have == want if want is not None else have >= least
         for have, want in zip(array.shape, shape, strict=True)
     )
     if array.dtype != np.dtype(dtype) or not fits:

@@ -358,7 +358,7 @@ def upgrade_header(header: dict[str, Any]) -> dict[str, Any]:
     """
     if header["version"] > 1:
         return header
-    renamed = {"tolerance": "tol", "start": "init"}
+    renamed = {"tolerance": "tol"}
     parameters = {renamed.get(name, name): value for name, value in header["parameters"].items()}
     ensembles = [
         {"members": [{"n_iter": None, **facts} for facts in part["members"]]}

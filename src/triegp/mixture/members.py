@@ -88,6 +88,11 @@ class Ensemble:
         """Number of observations in the likelihood of one target."""
         return self.members[0].posteriors[0].rows.count
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the function goes on outside the training box: never, it ends at the border."""
+        return False
+
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
         engine = self.members[0].posteriors[0].trie.engine

@@ -41,6 +41,14 @@ class Fitted(Protocol):
         """Number of observations in the likelihood of one target."""
         ...
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the function goes on outside the training box, with growing variance.
+
+        Otherwise a row outside is predicted as the nearest row of the box.
+        """
+        ...
+
     def read(self, X: Array, *, var: bool) -> Any:
         """Encode new rows once for all predictions at them; var: whether variances will follow."""
         ...

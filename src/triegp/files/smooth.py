@@ -1,0 +1,103 @@
+"""Conversion of the smooth part to a header and flat arrays, and back.
+
+A file holds inputs, kernel, inducing rows and the order of the rows. Projections and neighbours
+follow from these and are computed again when they are needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import boolean, one_of, positive_number, whole_number
+from triegp.engines import available_cores
+from triegp.files.contents import check_array
+from triegp.smooth.coordinates import N_KNOTS, Coordinates
+from triegp.smooth.dense import Dense, make_dense
+from triegp.smooth.induced import Induced
+from triegp.smooth.interface import HostSmooth
+from triegp.smooth.kernel import KERNELS, Kernel
+from triegp.smooth.linear import Linear
+
+Arrays = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
+
+COORDINATES = ("features", "center", "spread", "ranked", "knots", "ranks")
+LARGEST = 1e30
+
+
+def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a smooth part; its inputs are those of the model."""
+    kernel = smooth.induced.kernel if isinstance(smooth, Linear) else smooth.kernel
+    facts = {"kernel": kernel.name, "scale": kernel.scale, "dense": isinstance(smooth, Dense)}
+    arrays: Arrays = {"lengthscale": kernel.lengthscale}
+    facts["gain"] = 1.0
+    if isinstance(smooth, Linear):
+        induced = smooth.induced
+        facts["gain"] = smooth.gain
+        facts |= {"n_neighbours": induced.n_neighbours, "seed": induced.seed}
+        arrays |= {"order": induced.order, "inducing": induced.inducing}
+    return facts, arrays
+
+
+def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> HostSmooth:
+    """Restore a smooth part over rows with these inputs; raises ValueError if it is invalid."""
+    n, p = inputs.shape
+    length = _positive(arrays, f"{prefix}.lengthscale", (p,))
+    scale, gain = (_ordinary(name, facts[name]) for name in ("scale", "gain"))
+    kernel = Kernel(one_of("kernel", facts["kernel"], KERNELS), length, scale)
+    with np.errstate(over="ignore"):
+        reach = np.square(inputs / length).sum(axis=1).max()
+    if not reach < LARGEST:
+        raise ValueError(f"inputs over lengthscales must be below {np.sqrt(LARGEST):g} in size")
+    if boolean("dense", facts["dense"]):
+        return make_dense(kernel, inputs / length, keep=False)
+    order = check_array(arrays, f"{prefix}.order", np.int64, (n,))
+    if not np.array_equal(np.sort(order), np.arange(n)):
+        raise ValueError(f"{prefix}.order must be a permutation of {n} rows")
+    inducing = check_array(arrays, f"{prefix}.inducing", np.int64, (None,), least=0)
+    if inducing.size and not (inducing.min() >= 0 and inducing.max() < n):
+        raise ValueError(f"{prefix}.inducing must be rows below {n}")
+    if np.unique(inducing).size != inducing.size:
+        raise ValueError(f"{prefix}.inducing must not repeat a row")
+    n_neighbours = min(whole_number("n_neighbours", facts["n_neighbours"], 0), n)
+    seed = whole_number("seed", facts["seed"], 0)
+    cores = available_cores()
+    return Linear(Induced(kernel, inputs, order, inducing, n_neighbours, seed, cores), gain)
+
+
+def unpack_coordinates(arrays: Arrays, prefix: str, n_features: int) -> Coordinates:
+    """Restore coordinates; raises ValueError if they are invalid."""
+    found = {}
+    for name in ("features", "ranked"):
+        which = check_array(arrays, f"{prefix}.{name}", np.int64, (None,), least=0)
+        if which.size and not (which.min() >= 0 and which.max() < n_features):
+            raise ValueError(f"{prefix}.{name} must be features below {n_features}")
+        if (np.diff(which) <= 0).any():
+            raise ValueError(f"{prefix}.{name} must rise")
+        found[name] = which
+    a, b = found["features"].size, found["ranked"].size
+    found["center"] = check_array(arrays, f"{prefix}.center", np.float64, (a,))
+    found["spread"] = _positive(arrays, f"{prefix}.spread", (a,))
+    for name in ("knots", "ranks"):
+        table = check_array(arrays, f"{prefix}.{name}", np.float64, (b, N_KNOTS))
+        if (np.diff(table, axis=1) < 0).any():
+            raise ValueError(f"{prefix}.{name} must not decrease")
+        found[name] = table
+    return Coordinates(**found)
+
+
+def _ordinary(name: str, value: Any) -> float:
+    number = positive_number(name, value)
+    if not 1.0 / LARGEST < number < LARGEST:
+        raise ValueError(f"{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}, got {number}")
+    return number
+
+
+def _positive(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Floats:
+    values = check_array(arrays, name, np.float64, shape)
+    if not ((values > 1.0 / LARGEST) & (values < LARGEST)).all():
+        raise ValueError(f"{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}")
+    return values
