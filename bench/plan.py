@@ -9,7 +9,7 @@ SEEDS = (0, 1, 2)
 LARGE = ("houseelectric_2007h1", "etopo20", "flights3m", "blogfeedback")
 SMALL = ("yacht", "energy")
 
-OURS = ("triegp", "paper-bte", "triegp-forest", "paper-bt")
+OURS = ("triegp", "paper-bte", "triegp-flagship", "paper-bt")
 PEERS = (
     "lightgbm",
     "lightgbm-quantiles",
@@ -22,7 +22,7 @@ PEERS = (
     "gpytorch-sgpr",
     "gpytorch-svgp",
 )
-ON_LARGE = ("triegp", "triegp-forest", "lightgbm", "sklearn-gp", "gpytorch-svgp", "gpytorch-sgpr")
+ON_LARGE = ("triegp", "triegp-flagship", "lightgbm", "sklearn-gp", "gpytorch-svgp", "gpytorch-sgpr")
 
 ECDF = ("paper-bte", "paper-bte-secdf")
 ECDF_RAISED = {d: f"paper-bte-secdf-p{p}" for d, p in RAISED.items()}
@@ -30,7 +30,7 @@ ECDF_RAISED = {d: f"paper-bte-secdf-p{p}" for d, p in RAISED.items()}
 TABLES = {
     # name: (part, data, methods, seeds)
     "table1": ("test", SEVEN, ("paper-bte", "paper-bt"), SEEDS),
-    "peers": ("test", SEVEN, ("triegp", "triegp-forest", *PEERS), SEEDS),
+    "peers": ("test", SEVEN, ("triegp", "triegp-flagship", *PEERS), SEEDS),
     "large": ("test", LARGE, ON_LARGE, SEEDS),
     "precision": ("test", SEVEN, tuple(f"paper-bte-p{p}" for p in PRECISIONS), SEEDS),
     "ecdf": ("test", tuple(RAISED), (*ECDF, *ECDF_RAISED.values()), SEEDS),

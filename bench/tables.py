@@ -53,6 +53,23 @@ METRICS = {
 LEAST = ("fit", "predict", "memory")  # shown as minimum: other work only adds to these
 
 
+COARSE = ("lightgbm-quantiles",)  # its CRPS is too low: only seven levels
+
+
+def _less(value, base):
+    """By how much a score is lower, in its own units, and as text."""
+    return base - value, f"{base - value:+.3f}"
+
+
+def _less_percent(value, base):
+    """By how much a score is lower, in per cent, and as text."""
+    gain = 100 * (base - value) / base
+    return gain, f"{gain:+.1f} %"
+
+
+GAINS = {"nll": _less, "crps": _less_percent, "rmse": _less_percent}
+
+
 def table(head, rows):
     """Markdown lines."""
     return [
@@ -113,7 +130,7 @@ def peers_table(metric, data, methods, part="test"):
     """Methods by data sets, one metric; the best of each column in bold."""
     _, _, digits, less = METRICS[metric]
     grid = {m: {d: summary(read(part, d, m), metric) for d in data} for m in methods}
-    coarse = ("lightgbm-quantiles",) if metric == "crps" else ()  # too low: only seven levels
+    coarse = COARSE if metric == "crps" else ()
     best = {}
     for d in data:
         known = [grid[m][d][0] for m in methods if grid[m][d] is not None and m not in coarse]
@@ -133,6 +150,35 @@ def peers_table(metric, data, methods, part="test"):
             texts.append(text + fewer(cells, metric) + failures(cells))
         rows.append(texts)
     return table(["", *data], rows)
+
+
+def quality_table(data, methods, base="lightgbm", part="test"):
+    """Fit time beside quality, both relative to those of `base`; methods by fit time.
+
+    A gain is bold if no method with a shorter fit has as much.
+    """
+    rows = []
+    for d in data:
+        cells = {m: read(part, d, m) for m in methods}
+        found = {m: {k: summary(cells[m], k) for k in ("fit", *GAINS)} for m in methods}
+        known = [m for m in methods if found[m]["fit"] is not None]
+        if found[base]["fit"] is None:
+            continue
+        best = dict.fromkeys(GAINS, -np.inf)
+        for m in sorted(known, key=lambda m: found[m]["fit"][0]):
+            fit, shortest = found[m]["fit"][0], found[base]["fit"][0]
+            texts = [d, _mark(cells[m], m), f"{fit:.1f}", f"{fit / shortest:.1f}"]
+            for metric, gain_of in GAINS.items():
+                if found[m][metric] is None or found[base][metric] is None:
+                    texts.append("-")
+                    continue
+                gain, text = gain_of(found[m][metric][0], found[base][metric][0])
+                coarse = metric == "crps" and m in COARSE
+                texts.append(f"**{text}**" if gain > best[metric] and not coarse else text)
+                best[metric] = best[metric] if coarse else max(best[metric], gain)
+            rows.append(texts)
+    head = ["data", "method", "fit, s", f"fit / {base}'s", "NLL gain", "CRPS gain", "RMSE gain"]
+    return table(head, rows)
 
 
 def fifths_table(data, methods, part="test"):
@@ -278,5 +324,7 @@ def methods_table(methods):
         versions = cells[0]["machine"] if cells else {}
         needs = METHODS[m].needs
         text = ", ".join(f"{k} {versions.get(k) or ''}".strip() for k in needs)
-        rows.append([m, METHODS[m].about, text if cells or not needs else f"{text} (not run)"])
+        most = METHODS[m].most_rows
+        about = METHODS[m].about + (f", at most {most:,} training rows" if most else "")
+        rows.append([m, about, text if cells or not needs else f"{text} (not run)"])
     return table(["method", "settings", "versions"], rows)

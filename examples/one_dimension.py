@@ -1,4 +1,4 @@
-"""One feature, three models: a sum of trees, a Matern process, LightGBM with quantiles.
+"""One feature, three models: triegp, a Matern process, LightGBM with quantiles.
 
     python examples/one_dimension.py [OUT.png]
 
@@ -43,7 +43,7 @@ def make_data(n=400, seed=0):
 
 
 def fit_triegp(x, y, at):
-    """Mean and interval of a sum of trees."""
+    """Mean and interval of trees and a smooth part."""
     model = TrieGPRegressor(random_state=0).fit(x[:, None], y)
     found = model.predict_distribution(at[:, None])
     return found.mean(), *found.interval(0.9).T
@@ -82,7 +82,7 @@ def main(path="docs/figures/one_dimension.png"):
     x, y = make_data()
     at = np.linspace(0, 1, 600)
     models = {
-        "triegp, sum of trees": fit_triegp,
+        "triegp, trees and a smooth part": fit_triegp,
         "exact Matern-3/2 process": fit_matern,
         "LightGBM, three quantiles": fit_lightgbm,
     }

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,14 @@ class Task:
     X_valid: np.ndarray
     y_valid: np.ndarray
     seed: int
+
+    def thinned(self, most_rows):
+        """The task with at most so many training rows, drawn at random."""
+        if most_rows is None or len(self.y) <= most_rows:
+            return self
+        rng = np.random.default_rng(self.seed)
+        some = np.sort(rng.choice(len(self.y), most_rows, replace=False))
+        return replace(self, X=self.X[some], y=self.y[some])
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,8 @@ class Method:
         Its settings, for the results page.
     warms : bool
         Whether it compiles something when first called, which is not timed.
+    most_rows : int or None
+        Largest number of training rows; of more, so many are drawn at random.
     """
 
     name: str
@@ -41,6 +51,7 @@ class Method:
     fit: Callable
     about: str
     warms: bool = False
+    most_rows: int | None = None
 
 
 def missing(method):

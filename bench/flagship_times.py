@@ -1,6 +1,6 @@
-"""Times of the forest: fits by number of rows, and means of many rows.
+"""Times of the flagship: fits by number of rows, means and deviations of new rows.
 
-python -m bench.forest_times    about 10 minutes; writes bench/results/forest_times.json
+python -m bench.flagship_times    several minutes; writes bench/results/flagship_times.json
 
 Fits are of a part of houseelectric_2007h1 and of all its 256,869 rows, test part included: they are
 for the time alone.
@@ -17,13 +17,19 @@ from triegp import TrieGPRegressor
 
 DATA = "houseelectric_2007h1"
 SIZES = (10_000, None)
-NEW_ROWS = 100_000
+NEW_ROWS, FEWER_ROWS = 100_000, 10_000
+PATH = RESULTS / "flagship_times.json"
 
 
 def timed(work):
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
+
+
+def shortest(work, repeats=3):
+    """Seconds of the shortest of some runs."""
+    return min(timed(work)[0] for _ in range(repeats))
 
 
 def growth():
@@ -52,16 +58,20 @@ def main():
     repeated = np.tile(X_new, (-(-NEW_ROWS // len(X_new)), 1))[:NEW_ROWS]
     repeated = repeated + 1e-3 * np.random.default_rng(0).standard_normal(repeated.shape)
     small.predict(repeated[:100])
-    mean = min(timed(lambda: small.predict(repeated))[0] for _ in range(3))
-    print(json.dumps({"kin40k, 10,000 rows, fit": at_10000, "100,000 means": mean}), flush=True)
+    mean = shortest(lambda: small.predict(repeated))
+    fewer = repeated[:FEWER_ROWS]
+    first, _ = timed(lambda: small.predict(fewer, return_std=True))  # blocks are computed now
     result = {
         "machine": machine(),
-        "n_trees": small.n_trees,
         "kin40k_10000_fit": at_10000,
         "means_100000": mean,
-        "growth": growth(),
+        "first_deviations_10000": first,
+        "deviations_10000": shortest(lambda: small.predict(fewer, return_std=True)),
+        "one_row": shortest(lambda: small.predict(repeated[:1], return_std=True), 20),
     }
-    (RESULTS / "forest_times.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result), flush=True)
+    result["growth"] = growth()
+    PATH.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["growth"]))
 
 
