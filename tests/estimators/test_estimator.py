@@ -114,6 +114,7 @@ def unpack(facts, arrays, prefix, encoders):
 
 class ConstantRegressor(TreeGPRegressor):
     _by_var = False
+    _by_folds = False
     _format = PartFormat("constant", pack, unpack)
 
     def __init__(
