@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarn
 
 MODELS = {
     "mixture": BinaryTreeGPRegressor(n_members=4, random_state=0),
-    "forest": TrieGPRegressor(n_trees=8, max_iter=8, smooth=False, random_state=0),
+    "forest": TrieGPRegressor(n_trees=8, max_iter=8, random_state=0),
 }
 
 

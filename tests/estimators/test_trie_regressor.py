@@ -22,7 +22,6 @@ from triegp.calibration.tails import Tails
 from triegp.files.container import ModelFileError
 from triegp.files.state import pack_model
 
-LOADED = {"rtol": 1e-9, "atol": 1e-9}  # the smooth part is computed again at its last scale
 QUICK = {"n_trees": 6, "max_iter": 4, "random_state": 0}
 
 
@@ -150,7 +149,7 @@ def test_leaving_one_out_is_a_fit_without_the_row(fitted):
     assert fitted.loo_score_ == pytest.approx(density.mean())
 
 
-def test_a_file_gives_the_same_numbers(fitted, tmp_path):
+def test_a_file_gives_the_same_bits(fitted, tmp_path):
     X, y = problem(20, seed=1)
     fitted.save(tmp_path / "model")
     loaded = triegp.load(tmp_path / "model")
@@ -164,7 +163,7 @@ def test_a_file_gives_the_same_numbers(fitted, tmp_path):
         lambda m: m.feature_importances_,
         lambda m: m.log_marginal_likelihood_,
     ):
-        np.testing.assert_allclose(ask(fitted), ask(loaded), **LOADED)
+        np.testing.assert_array_equal(ask(fitted), ask(loaded))
     grown = [m.partial_fit(X, y).predict(X) for m in (pickle.loads(pickle.dumps(fitted)), loaded)]
     np.testing.assert_allclose(*grown, rtol=USUAL_SOLVE)
 

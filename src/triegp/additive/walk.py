@@ -212,7 +212,7 @@ def train_stage(
 
     Notes
     -----
-    O(b^2 (T + p) + b^3) per step, b = 512 rows: about 50 milliseconds with 64 trees on two cores,
+    O(b^2 (T + p) + b^3) per step, b = 512 rows: 50 to 90 milliseconds with 64 trees on two cores,
     whatever the number of rows. Finding neighbours adds O(p) per row, for at most 50,000 rows.
     """
     watch, n_steps = run.watch, settings.max_iter
