@@ -10,7 +10,7 @@ from triegp import BitEncoder
 from triegp.additive import conditioning, variance
 from triegp.additive.conditioning import condition_forest, make_smooth
 from triegp.additive.forest import build_forest
-from triegp.additive.model import forest_mean, read_points
+from triegp.additive.points import forest_mean, read_points
 from triegp.additive.settings import Settings
 from triegp.additive.start import (
     EncodedRows,

@@ -16,8 +16,8 @@ from forest_problems import (
     variance_at,
 )
 from tolerances import CORRECTED, SOLVED, VALUE
-from triegp.additive import conditioning
-from triegp.additive.conditioning import insert_into_forest
+from triegp.additive import conditioning, insertion
+from triegp.additive.insertion import insert_into_forest
 from triegp.additive.variance import leave_out
 from triegp.tree.rows import Rows
 
@@ -89,7 +89,8 @@ def test_rows_outside_the_box_are_not_added():
 @pytest.fixture
 def streamed(monkeypatch):
     """Few rows take the route of many: a correction where the new row is felt."""
-    monkeypatch.setattr(conditioning, "EXACT_ROWS", 50)
+    for module in (conditioning, insertion):
+        monkeypatch.setattr(module, "EXACT_ROWS", 50)
 
 
 def one_more(problem, i, y=1.0):
@@ -129,7 +130,7 @@ def test_a_correction_by_some_rows_is_close_to_the_full_solve(smooth, monkeypatc
     for i in range(5):
         fast = insert_into_forest(fast, one_more(problem, i, 2.0))
     assert fast.n_pending == 5
-    monkeypatch.setattr(conditioning, "FEW_NEW", 0)
+    monkeypatch.setattr(insertion, "FEW_NEW", 0)
     more = Rows(np.full(5, 2.0), None, None, problem.new[:5])
     slow = insert_into_forest(found, more)
     assert slow.n_pending == 0
@@ -138,7 +139,7 @@ def test_a_correction_by_some_rows_is_close_to_the_full_solve(smooth, monkeypatc
     assert change > 0.1
     assert error < CORRECTED * change
     # A solve on all rows follows when there are many of them, and takes the error away.
-    monkeypatch.setattr(conditioning, "PENDING_SHARE", 0.0)
+    monkeypatch.setattr(insertion, "PENDING_SHARE", 0.0)
     again = insert_into_forest(fast, one_more(problem, 9))
     assert again.n_pending == 0
     both = insert_into_forest(slow, one_more(problem, 9))

@@ -19,7 +19,8 @@ from forest_problems import (
 from tolerances import FITTED, GRADIENT, SOLVED, SQUARED_DISTANCES, VALUE
 from triegp.additive.fitted import FittedForest
 from triegp.additive.gradient import exact_gradient
-from triegp.additive.model import find_rows, read_points, run_variances
+from triegp.additive.model import run_variances
+from triegp.additive.points import find_rows, read_points
 from triegp.additive.variance import stand_apart
 from triegp.engines import CpuEngine
 from triegp.models.repeats import Observations

@@ -16,8 +16,7 @@ from forest_problems import (
 )
 from tolerances import DENSE, FACTOR, SINGLE, SOLVED, VALUE
 from triegp.additive import nearby as nearby_module
-from triegp.additive.conditioning import insert_into_forest
-from triegp.additive.model import new_keys, read_points
+from triegp.additive.insertion import insert_into_forest
 from triegp.additive.nearby import (
     insert_nearby,
     learn_factor,
@@ -26,10 +25,12 @@ from triegp.additive.nearby import (
     nearby_variance,
     nearby_weights,
     rows_of_cells,
+    stack_keys,
 )
+from triegp.additive.points import new_keys, read_points
 from triegp.additive.variance import Known, with_factor
 from triegp.engines import nearby as engine
-from triegp.engines.cpu.nearby import find_cells, make_cells
+from triegp.engines.cpu.cells import find_cells, make_cells
 from triegp.tree.rows import Rows
 
 KINDS = [None, "inducing"]
@@ -55,6 +56,7 @@ def cells_over(found, n_members):
     """The rows of a model in cells, as the model makes them, with fewer members."""
     pairs = zip(found.forest.tries, found.keys, strict=True)
     keys = [keys[np.argsort(trie.row_idx)] for trie, keys in pairs]
+    keys = stack_keys(keys, found.rows.n_rows, found.key_bits.n_words)
     kernel = None if found.smooth is None else found.smooth.kernel
     inputs = found.scale_inputs(found.inputs)
     return make_nearby(
@@ -217,7 +219,7 @@ def test_a_row_has_the_same_variance_whatever_is_asked_with_it(smooth):
     inputs, keys = asked(found, problem.new)
 
     def answer(rows, near):
-        return nearby_variance(near, inputs[rows], [part[rows] for part in keys], n_threads=1)
+        return nearby_variance(near, inputs[rows], keys[rows], n_threads=1)
 
     together = answer(np.arange(30), cells_over(found, 30))
     near = cells_over(found, 30)
@@ -350,7 +352,7 @@ def test_weights_of_members_are_the_dense_ones(smooth):
     near = cells_over(found, 30)
     inputs, keys = asked(found, problem.new)
     for i in range(10):
-        members, weights, var = nearby_weights(near, inputs[[i]], [part[[i]] for part in keys])
+        members, weights, var = nearby_weights(near, inputs[[i]], keys[[i]])
         X = problem.X[members]
         among = own_kernel(found, X, X) + np.diag(found.variance[members])
         k = own_kernel(found, X, problem.new[[i]])[:, 0]
@@ -362,8 +364,7 @@ def test_covariances_of_queries_with_members():
     problem, found = conditioned(smooth="inducing")
     near = cells_over(found, 30)
     inputs, keys = asked(found, problem.new)
-    stacked = np.stack(keys, axis=2)
-    queries = engine.Queries(stacked, inputs, np.ones(30))
+    queries = engine.Queries(keys, inputs, np.ones(30))
     members = np.arange(3, 90, 7, dtype=np.int32)
     k = engine.local_covariances(near.process, members, queries)
     expected = own_kernel(found, problem.new, problem.X[members])
@@ -423,7 +424,7 @@ def test_the_factor_is_learned_when_rows_are_many(monkeypatch):
 def test_the_factor_is_learned_when_rows_become_many(smooth, monkeypatch):
     problem, found = conditioned(n=300, smooth=smooth, noise=0.3)
     assert found.factor == 1.0
-    for module in ("conditioning", "variance"):
+    for module in ("conditioning", "insertion", "variance"):
         monkeypatch.setattr(f"triegp.additive.{module}.EXACT_ROWS", 310)
     monkeypatch.setattr(
         nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}

@@ -17,7 +17,7 @@ from model_files import (
     through_file,
 )
 from triegp import TrieGPRegressor
-from triegp.additive import conditioning
+from triegp.additive import conditioning, insertion
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
@@ -68,8 +68,9 @@ def fit_inserted():
     """Rows inserted one by one, with a correction where they are felt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conditioning, "smooth_sizes", lambda n: (12, 7))
-        patch.setattr(conditioning, "EXACT_ROWS", 50)
-        patch.setattr(conditioning, "PENDING_SHARE", 1.0)
+        for module in (conditioning, insertion):
+            patch.setattr(module, "EXACT_ROWS", 50)
+        patch.setattr(insertion, "PENDING_SHARE", 1.0)
         model = small(smooth=True).fit(X[20:], Y[20:])
         model.partial_fit(0.5 * X[:2] + 0.2, Y[:2])
         model.partial_fit(0.5 * X[2:3] + 0.2, Y[2:3])

@@ -1,4 +1,4 @@
-"""Conditioning a forest on rows: the solve, the scale, leave-one-out, and adding rows later."""
+"""Conditioning a forest on rows: the solve, the scale, and leave-one-out."""
 
 from __future__ import annotations
 
@@ -12,23 +12,13 @@ import numpy.typing as npt
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, build_forest
-from triegp.additive.model import (
-    TOLERANCE,
-    ForestModel,
-    Points,
-    forest_mean,
-    new_keys,
-    precondition,
-    read_points,
-)
-from triegp.additive.nearby import Nearby, insert_nearby, nearby_weights
+from triegp.additive.model import TOLERANCE, ForestModel, precondition
 from triegp.additive.preconditioner import Preconditioner
-from triegp.additive.sampling import draw_prior
+from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
-from triegp.additive.solve import NotConverged, Solution, Tell, solve_forest, solve_held
+from triegp.additive.solve import NotConverged, Solution, Tell, solve_forest
 from triegp.additive.start import EncodedRows, Parameters, rescale, row_noise
 from triegp.additive.variance import Known, leave_out, with_factor
-from triegp.encoding.grids import encode_grids
 from triegp.engines import Engine, threads_of
 from triegp.models.interface import Residuals
 from triegp.models.jobs import Stopwatch
@@ -36,8 +26,8 @@ from triegp.smooth.dense import make_dense
 from triegp.smooth.induced import make_induced
 from triegp.smooth.interface import HostSmooth
 from triegp.smooth.linear import Linear
-from triegp.tree.rows import Rows, join_rows
-from triegp.tree.trie import insert_rows, trie_keys
+from triegp.tree.rows import Rows
+from triegp.tree.trie import trie_keys
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -72,16 +62,10 @@ class Limits:
         return None if tell is None else lambda share: tell(name, share)
 
 
-MAX_STEPS = 1_000
-N_PROBES = 4
-PROBE_TOLERANCE, WORST_PROBE = 1e-2, 0.1  # relative residuals: wanted, and largest of use
-UNIT_ROWS, UNIT_TOLERANCE = 64, 1e-4
 MOST_INDUCING, FEWEST_INDUCING = 1_024, 64
 MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 60, 12
 PHI_FLOATS = 1 << 26  # largest n * inducing rows
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
-FEW_NEW = 32  # rows that are inserted one by one
-PENDING_SHARE = 0.02  # of the rows: with more rows since the last solve, it begins again
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 START_RANK = 100  # of the preconditioner of a smaller solve
 LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
@@ -147,15 +131,16 @@ def condition_forest(
     lent = forest
     if solver is not None:
         lent = build_forest(codes, orders, solver, None if smooth is None else smooth.lend(solver))
-    made, solution = _solve_targets(lent, noisy, seed, start, limits)
+    made, solution = solve_targets(lent, noisy, seed, start, limits)
     if solver is not None:
         solution = replace(solution, x=solver.fetch(solution.x))
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     known: Known | None = None
     if rows.n_rows > EXACT_ROWS:  # before the scale changes: the preconditioner still fits
-        solve = _solve_probe if solver is None else _solve_units
-        known = solve(forest, lent, noisy, made, seed, limits)
+        solve = solve_probe if solver is None else solve_units
+        watch = None if limits is None else limits.watch
+        known = solve(forest, lent, noisy, made, seed, watch)
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()
@@ -211,84 +196,6 @@ def residuals_of(
     return Residuals(number, mean, var + noise, own.y, own.weight, fresh[every])
 
 
-def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
-    """The model conditioned on more rows; they are inserted into every trie and the smooth part.
-
-    A few rows correct the solution only where they are felt (`_correct`). Otherwise, and once there
-    are many of them, the solve begins again from alpha.
-    """
-    counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
-    new = rows.select(np.flatnonzero(counts))
-    present = np.append(model.present, counts)
-    if not new.y.size:
-        return replace(model, present=present)
-    n, k = model.rows.n_rows, new.y.size
-    noisy = replace(row_noise(new, model.orders, model.noise), X=None)
-    pending = model.n_pending + k
-    if n > EXACT_ROWS and k <= FEW_NEW and pending <= PENDING_SHARE * n:
-        alpha = model.alpha
-        for i in range(k):
-            one = np.array([i])
-            points = read_points(model, new.features[one])
-            alpha, near = _correct(model, points, noisy.select(one))
-            model = _grow(model, new.features[one], noisy.select(one), points.inputs)
-            n_clustered = near.n_clustered
-            model = replace(model, alpha=alpha, known_nearby=near, n_clustered=n_clustered)
-        return replace(model, present=present, n_pending=pending)
-    if n <= EXACT_ROWS < n + k:  # variances are no longer exact
-        model = with_factor(model, Known(np.arange(n), model.exact_diagonal, False))
-    points = read_points(model, new.features)
-    model = _grow(model, new.features, noisy, points.inputs)
-    start = np.append(model.alpha, np.zeros(k))
-    made, solution = _solve_targets(model.forest, model.rows, model.seed, start)
-    return replace(
-        model,
-        present=present,
-        alpha=solution.x,
-        residual=float(solution.residual.max()),
-        n_pending=0,
-        known_preconditioner=made,
-    )
-
-
-def _grow(model: ForestModel, X: Array, noisy: Rows, inputs: Floats) -> ForestModel:
-    """The model with more rows in its tries and its smooth part; alpha is that of before."""
-    engine = model.forest.engine
-    codes = encode_grids(model.encoders, X, engine)
-    grown = engine.each(
-        lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
-        range(len(codes)),
-    )
-    smooth = None if model.smooth is None else model.smooth.extend(inputs)
-    return replace(
-        model,
-        forest=Forest(tuple(trie for trie, _ in grown), model.forest.levels, smooth),
-        keys=tuple(keys for _, keys in grown),
-        rows=join_rows([model.rows, noisy]),
-        inputs=np.concatenate([model.inputs, inputs]),
-        n_clustered=model.rows.n_rows + noisy.n_rows,
-        known_nearby=None,
-        known_preconditioner=None,
-    )
-
-
-def _correct(model: ForestModel, points: Points, row: Rows) -> tuple[Floats, Nearby]:
-    """Alpha (n + 1,) after one more row, corrected at the rows near it; and these rows in cells.
-
-    With A_NN of the near rows N, k their covariance with the new row and r its residual, the
-    correction is that of these rows alone: r / s at the new row, s = k0 + noise - k' A_NN^-1 k, and
-    -A_NN^-1 k r / s at the near rows.
-    """
-    keys, inputs = new_keys(model, points), model.scale_inputs(points.inputs)
-    members, weights, var = nearby_weights(model.nearby, inputs, keys)
-    own = float(np.broadcast_to(row.variance, (1,))[0])
-    residual = float(row.y[0] - forest_mean(model, points)[0])
-    last = residual / (var + own)
-    alpha = np.append(model.alpha, last)
-    alpha[members] -= last * weights
-    return alpha, insert_nearby(model.nearby, inputs, keys, np.array([own]))
-
-
 def make_smooth(
     data: EncodedRows,
     parameters: Parameters,
@@ -338,83 +245,14 @@ def _solve_fewer(
     own = noisy.select(some)
     watch = limits.watch.within(limits.watch.left() / 2)
     part = Limits(watch, START_RANK)
-    found = _solve_targets(forest, own, seed, limits=part)[1]
+    found = solve_targets(forest, own, seed, limits=part)[1]
     start: Floats = np.zeros(n)
     start[some] = found.x
     good = found.residual.max() <= SCALE_RESIDUAL
     return start, float(own.y @ start[some]) / own.count if good else 1.0
 
 
-def _solve_probe(
-    forest: Forest,
-    lent: Forest,
-    rows: Rows,
-    made: Preconditioner | None,
-    seed: int,
-    limits: Limits | None,
-) -> Known | None:
-    """Squares of (K + noise)^-1 z for draws z of N(0, K + noise); None if they fail.
-
-    The solutions consist mostly of directions with little more variance than the noise, which
-    conjugate gradients find last. So the tolerance is relative to the noise.
-    """
-    rng = np.random.default_rng([seed, 1])
-    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
-    z = draw_prior(forest, N_PROBES, rng)
-    z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
-    ratio = float(variance.min()) / max(forest.prior_variance, 1e-300)
-    tolerance = float(np.clip(np.sqrt(ratio), 1e-3, 1.0)) * PROBE_TOLERANCE
-    found = _solve_more(lent, variance, z, made, tolerance, limits)
-    return None if found is None else Known(np.arange(len(z)), np.square(found), True)
-
-
-def _solve_units(
-    forest: Forest,
-    lent: Forest,
-    rows: Rows,
-    made: Preconditioner | None,
-    seed: int,
-    limits: Limits | None,
-) -> Known | None:
-    """The diagonal of (K + noise)^-1 at 64 random rows; None if solves fail.
-
-    For a device, where many columns cost little and prior draws are approximations.
-    """
-    n, rng = rows.n_rows, np.random.default_rng([seed, 1])
-    chosen = np.sort(rng.choice(n, min(UNIT_ROWS, n), replace=False))
-    unit = np.zeros((n, chosen.size))
-    unit[chosen, np.arange(chosen.size)] = 1.0
-    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
-    found = _solve_more(lent, variance, unit, made, UNIT_TOLERANCE, limits)
-    if found is None:
-        return None
-    return Known(chosen, found[chosen, np.arange(chosen.size)], False)
-
-
-def _solve_more(
-    lent: Forest,
-    variance: Any,
-    b: Floats,
-    made: Preconditioner | None,
-    tolerance: float,
-    limits: Limits | None,
-) -> Floats | None:
-    """(K + noise)^-1 b for b (n, k), in the host's memory; None if it is far from converged."""
-    found = solve_held(
-        lent,
-        variance,
-        lent.engine.hold(b),
-        preconditioner=made,
-        tolerance=tolerance,
-        max_steps=MAX_STEPS,
-        watch=None if limits is None else limits.watch,
-    )
-    if found.residual.max() > WORST_PROBE:
-        return None
-    return np.asarray(lent.engine.fetch(found.x))
-
-
-def _solve_targets(
+def solve_targets(
     forest: Forest,
     rows: Rows,
     seed: int,

@@ -8,19 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.conditioning import (
-    check_extremes,
-    insert_into_forest,
-    residuals_of,
-)
+from triegp.additive.conditioning import check_extremes, residuals_of
 from triegp.additive.evidence import Evidence
-from triegp.additive.model import (
-    ForestModel,
-    Points,
-    forest_mean,
-    read_points,
-    run_variances,
-)
+from triegp.additive.insertion import insert_into_forest
+from triegp.additive.model import ForestModel, run_variances
+from triegp.additive.points import Points, forest_mean, read_points
 from triegp.additive.variance import (
     Apart,
     draw_forest,

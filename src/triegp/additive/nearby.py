@@ -11,7 +11,7 @@ with M = 256 members, whatever n. Blocks are computed when first used, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from triegp.engines import available_cores, nearby
+from triegp.engines import cells as rows_in
 from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
@@ -44,7 +45,7 @@ class Nearby:
     ----------
     process : nearby.Process
         The rows, their noise and the covariance between them.
-    cells : nearby.Cells
+    cells : rows_in.Cells
         The rows by cell.
     n_members : int
         Rows that answer a query, M; fewer if there are fewer rows.
@@ -55,7 +56,7 @@ class Nearby:
     """
 
     process: nearby.Process
-    cells: nearby.Cells
+    cells: rows_in.Cells
     n_members: int
     n_clustered: int
     blocks: dict[int, nearby.Block] = field(default_factory=dict, repr=False)
@@ -83,7 +84,7 @@ class Nearby:
 
 def make_nearby(
     U: Floats,
-    keys: Sequence[Words],
+    keys: Words,
     levels: Sequence[Floats],
     noise: Floats,
     kernel: Kernel | None = None,
@@ -98,8 +99,8 @@ def make_nearby(
     U : float64 (n, d)
         Inputs divided by their lengthscales. Without a smooth part, any inputs whose distances tell
         which rows are near.
-    keys : sequence of uint64 (n, w)
-        Keys of the rows in row order, one entry per tree.
+    keys : uint64 (n, w, T)
+        Keys of the rows in all trees.
     levels : sequence of float64 (D + 1,)
         For each tree, the prior variance that remains below each depth.
     noise : float64 (n,)
@@ -111,11 +112,10 @@ def make_nearby(
     n_threads : int, optional
         Threads to use, by default all cores.
     """
-    n, prior = U.shape[0], float(sum(part[0] - part[-1] for part in levels))
-    n_words = max([part.shape[1] for part in keys], default=1)
+    prior = float(sum(part[0] - part[-1] for part in levels))
     process = nearby.Process(
-        keys=_stack(keys, n, n_words),
-        tables=_tables(levels, n_words),
+        keys=np.ascontiguousarray(keys),
+        tables=_tables(levels, keys.shape[1]),
         inputs=np.ascontiguousarray(U, dtype=np.float64),
         code=-1 if kernel is None else kernel.code,
         scale=0.0 if kernel is None else float(kernel.scale),
@@ -128,7 +128,7 @@ def make_nearby(
 def nearby_variance(
     near: Nearby,
     U: Floats,
-    keys: Sequence[Words],
+    keys: Words,
     fade: Floats | None = None,
     anchors: Floats | None = None,
     *,
@@ -136,7 +136,7 @@ def nearby_variance(
 ) -> Floats:
     """Variance of f at new rows given the training rows near them, (m,). O(m (M T + M^2)).
 
-    U: float64 (m, d), scaled as the training rows; keys: one uint64 (m, w) per tree. fade: float64
+    U: float64 (m, d), scaled as the training rows; keys: uint64 (m, w, T). fade: float64
     (m,), correlation of each tree at the new row with the tree at its key; by default 1. anchors:
     float64 (m, d), where to look for near rows; by default at U. Outside the box it is the nearest
     row of the box, so that the members do not change on the way out. The result for a row does not
@@ -146,12 +146,12 @@ def nearby_variance(
     inputs = np.ascontiguousarray(U, dtype=np.float64)
     m = inputs.shape[0]
     queries = nearby.Queries(
-        _stack(keys, m, near.process.keys.shape[1]),
+        keys,
         inputs,
         np.ones(m) if fade is None else np.ascontiguousarray(fade, dtype=np.float64),
     )
     centre = inputs if anchors is None else np.ascontiguousarray(anchors, dtype=np.float64)
-    cell = nearby.find_cells(near.cells, centre, n_threads)
+    cell = rows_in.find_cells(near.cells, centre, n_threads)
     return nearby.variances(
         near.process, near.cells, near.blocks, queries, cell, near.n_members, near.dtype, n_threads
     )
@@ -205,7 +205,7 @@ def learn_factor(v: Floats, noise: Floats, inverse: Floats, *, drawn: bool) -> f
 def insert_nearby(
     near: Nearby,
     U: Floats,
-    keys: Sequence[Words],
+    keys: Words,
     noise: Floats,
     *,
     n_threads: int | None = None,
@@ -218,13 +218,13 @@ def insert_nearby(
     n_threads, old = _threads(n_threads), near.process
     inputs = np.ascontiguousarray(U, dtype=np.float64)
     process = old._replace(
-        keys=np.concatenate([old.keys, _stack(keys, len(inputs), old.keys.shape[1])]),
+        keys=np.concatenate([old.keys, keys]),
         inputs=np.concatenate([old.inputs, inputs]),
         noise=np.concatenate([old.noise, noise]),
     )
     if process.noise.size > GROWTH * near.n_clustered:
         return _cluster(process, near.n_members, n_threads)
-    cells = nearby.add_rows(near.cells, nearby.find_cells(near.cells, inputs, n_threads))
+    cells = rows_in.add_rows(near.cells, rows_in.find_cells(near.cells, inputs, n_threads))
     kept = dict(near.blocks) if _dtype(process) is near.dtype else {}
     for b, block in list(kept.items()):
         if np.square(inputs - cells.centres[b]).sum(axis=1).min(initial=np.inf) <= block.radius:
@@ -237,7 +237,7 @@ def _cluster(process: nearby.Process, n_members: int, n_threads: int) -> Nearby:
     m = min(n, n_members)
     n_bytes = m * (m + 1) // 2 * np.dtype(_dtype(process)).itemsize
     n_cells = max(1, min(n // CELL_ROWS, MAX_BYTES // n_bytes))
-    cells = nearby.make_cells(process.inputs, n_cells, n_threads)
+    cells = rows_in.make_cells(process.inputs, n_cells, n_threads)
     return Nearby(process, cells, n_members, n)
 
 
@@ -247,11 +247,10 @@ def _dtype(process: nearby.Process) -> type:
     return np.float32 if enough else np.float64
 
 
-def _stack(keys: Iterable[Words], n_rows: int, n_words: int) -> Words:
-    """Keys of all trees as uint64 (n, w, T); shorter keys are padded by 0."""
-    parts = list(keys)
-    out: Words = np.zeros((n_rows, n_words, len(parts)), np.uint64)
-    for t, part in enumerate(parts):
+def stack_keys(keys: Sequence[Words], n_rows: int, n_words: int) -> Words:
+    """Keys of all trees as uint64 (n, w, T), given (n, w) per tree; shorter ones end in 0."""
+    out: Words = np.zeros((n_rows, n_words, len(keys)), np.uint64)
+    for t, part in enumerate(keys):
         out[:, : part.shape[1], t] = part
     return out
 
@@ -268,14 +267,14 @@ def _threads(n_threads: int | None) -> int:
     return available_cores() if n_threads is None else n_threads
 
 
-def nearby_weights(near: Nearby, U: Floats, keys: Sequence[Words]) -> tuple[Ints, Floats, float]:
+def nearby_weights(near: Nearby, U: Floats, keys: Words) -> tuple[Ints, Floats, float]:
     """The members that answer for one new row, A^-1 k at them, and the variance of f there.
 
-    U: float64 (1, d); keys: one uint64 (1, w) per tree. A is the covariance of the members'
+    U: float64 (1, d); keys: uint64 (1, w, T). A is the covariance of the members'
     targets, k that of the members with f at the new row.
     """
-    queries = nearby.Queries(_stack(keys, 1, near.process.keys.shape[1]), U, np.ones(1))
-    cell = int(nearby.find_cells(near.cells, U, 1)[0])
+    queries = nearby.Queries(keys, U, np.ones(1))
+    cell = int(rows_in.find_cells(near.cells, U, 1)[0])
     block = near.blocks.get(cell)
     if block is None:
         given = (near.process, near.cells, cell, near.n_members, near.dtype)
@@ -288,14 +287,13 @@ def nearby_weights(near: Nearby, U: Floats, keys: Sequence[Words]) -> tuple[Ints
     return block.members.astype(np.int64), root @ white, var
 
 
-def tree_covariances(near: Nearby, keys: Sequence[Words], fade: Floats) -> Floats:
+def tree_covariances(near: Nearby, keys: Words, fade: Floats) -> Floats:
     """Covariance of the trees at all training rows with new rows, (n, m). O(n m T).
 
-    keys: one uint64 (m, w) per tree; fade: float64 (m,), as for `nearby_variance`.
+    keys: uint64 (m, w, T); fade: float64 (m,), as for `nearby_variance`.
     """
     process = near.process._replace(code=-1)  # without smooth part
-    stacked = _stack(keys, fade.size, process.keys.shape[1])
-    queries = nearby.Queries(stacked, np.empty((fade.size, process.inputs.shape[1])), fade)
+    queries = nearby.Queries(keys, np.empty((fade.size, process.inputs.shape[1])), fade)
     every = np.arange(near.n_rows, dtype=np.int32)
     return nearby.local_covariances(process, every, queries).T
 

@@ -24,16 +24,7 @@ from scipy.linalg import solve_triangular
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
-from triegp.additive.model import (
-    ForestModel,
-    Points,
-    find_rows,
-    forest_mean,
-    joint_trees,
-    new_keys,
-    run_variances,
-    solve_rows,
-)
+from triegp.additive.model import ForestModel, run_variances, solve_rows
 from triegp.additive.nearby import (
     learn_factor,
     left_out_variance,
@@ -41,6 +32,7 @@ from triegp.additive.nearby import (
     rows_of_cells,
     tree_covariances,
 )
+from triegp.additive.points import Points, find_rows, forest_mean, joint_trees, new_keys
 from triegp.additive.sampling import draw_prior
 from triegp.additive.settings import VARIANCES
 from triegp.checks import one_of
@@ -262,7 +254,7 @@ def _dense_variance(model: ForestModel, points: Points) -> Floats:
     out, near = np.empty(points.inner.size), model.nearby
     for first in range(0, out.size, DENSE_COLUMNS):
         some = np.arange(first, min(first + DENSE_COLUMNS, out.size))
-        cross = tree_covariances(near, [part[some] for part in keys], points.fade[some])
+        cross = tree_covariances(near, keys[some], points.fade[some])
         if smooth is not None:
             cross += smooth.cross(smooth.read(points.inputs[some]))
         white = solve_triangular(model.root, cross, lower=True, check_finite=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triegp.engines.choice import choose, threads_of
 from triegp.engines.contract import Descent, Engine
-from triegp.engines.cpu import CpuEngine, low_rank, nearby, nearest, vecchia
+from triegp.engines.cpu import CpuEngine, cells, low_rank, nearby, nearest, paths, vecchia
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.sorting import pack_positions
 from triegp.engines.cpu.threads import available_cores
@@ -34,12 +34,14 @@ __all__ = [
     "Tree",
     "Woodbury",
     "available_cores",
+    "cells",
     "choose",
     "low_rank",
     "nearby",
     "nearest",
     "one_blas_thread",
     "pack_positions",
+    "paths",
     "threads_of",
     "vecchia",
 ]

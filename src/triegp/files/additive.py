@@ -171,7 +171,7 @@ def _check_reach(model: ForestModel, scale: float) -> None:
     if not prior < LARGEST:
         raise ValueError(f"variances must be less than {LARGEST:g}")
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = (np.delete(path, path.size // 2) for _, path in model.paths)  # there is no node 0
+        sums = (np.delete(path, path.size // 2) for _, path in model.path_sums)  # no node 0
         reach = np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
         reach += prior * np.abs(model.alpha).sum()
         overflows = not np.isfinite(reach * scale)

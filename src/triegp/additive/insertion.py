@@ -1,0 +1,105 @@
+"""Adding rows to a conditioned forest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.conditioning import solve_targets
+from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.forest import Forest
+from triegp.additive.model import ForestModel
+from triegp.additive.nearby import Nearby, insert_nearby, nearby_weights
+from triegp.additive.points import Points, forest_mean, new_keys, read_points
+from triegp.additive.start import row_noise
+from triegp.additive.variance import Known, with_factor
+from triegp.encoding.grids import encode_grids
+from triegp.tree.rows import Rows, join_rows
+from triegp.tree.trie import insert_rows
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+FEW_NEW = 32  # rows that are inserted one by one
+PENDING_SHARE = 0.02  # of the rows: with more rows since the last solve, it begins again
+
+
+def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
+    """The model conditioned on more rows; they are inserted into every trie and the smooth part.
+
+    A few rows correct the solution only where they are felt (`_correct`). Otherwise, and once there
+    are many of them, the solve begins again from alpha.
+    """
+    counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
+    new = rows.select(np.flatnonzero(counts))
+    present = np.append(model.present, counts)
+    if not new.y.size:
+        return replace(model, present=present)
+    n, k = model.rows.n_rows, new.y.size
+    noisy = replace(row_noise(new, model.orders, model.noise), X=None)
+    pending = model.n_pending + k
+    if n > EXACT_ROWS and k <= FEW_NEW and pending <= PENDING_SHARE * n:
+        alpha = model.alpha
+        for i in range(k):
+            one = np.array([i])
+            points = read_points(model, new.features[one])
+            alpha, near = _correct(model, points, noisy.select(one))
+            model = _grow(model, new.features[one], noisy.select(one), points.inputs)
+            n_clustered = near.n_clustered
+            model = replace(model, alpha=alpha, known_nearby=near, n_clustered=n_clustered)
+        return replace(model, present=present, n_pending=pending)
+    if n <= EXACT_ROWS < n + k:  # variances are no longer exact
+        model = with_factor(model, Known(np.arange(n), model.exact_diagonal, False))
+    points = read_points(model, new.features)
+    model = _grow(model, new.features, noisy, points.inputs)
+    start = np.append(model.alpha, np.zeros(k))
+    made, solution = solve_targets(model.forest, model.rows, model.seed, start)
+    return replace(
+        model,
+        present=present,
+        alpha=solution.x,
+        residual=float(solution.residual.max()),
+        n_pending=0,
+        known_preconditioner=made,
+    )
+
+
+def _grow(model: ForestModel, X: Array, noisy: Rows, inputs: Floats) -> ForestModel:
+    """The model with more rows in its tries and its smooth part; alpha is that of before."""
+    engine = model.forest.engine
+    codes = encode_grids(model.encoders, X, engine)
+    grown = engine.each(
+        lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
+        range(len(codes)),
+    )
+    smooth = None if model.smooth is None else model.smooth.extend(inputs)
+    return replace(
+        model,
+        forest=Forest(tuple(trie for trie, _ in grown), model.forest.levels, smooth),
+        keys=tuple(keys for _, keys in grown),
+        rows=join_rows([model.rows, noisy]),
+        inputs=np.concatenate([model.inputs, inputs]),
+        n_clustered=model.rows.n_rows + noisy.n_rows,
+        known_nearby=None,
+        known_preconditioner=None,
+    )
+
+
+def _correct(model: ForestModel, points: Points, row: Rows) -> tuple[Floats, Nearby]:
+    """Alpha (n + 1,) after one more row, corrected at the rows near it; and these rows in cells.
+
+    With A_NN of the near rows N, k their covariance with the new row and r its residual, the
+    correction is that of these rows alone: r / s at the new row, s = k0 + noise - k' A_NN^-1 k, and
+    -A_NN^-1 k r / s at the near rows.
+    """
+    keys, inputs = new_keys(model, points), model.scale_inputs(points.inputs)
+    members, weights, var = nearby_weights(model.nearby, inputs, keys)
+    own = float(np.broadcast_to(row.variance, (1,))[0])
+    residual = float(row.y[0] - forest_mean(model, points)[0])
+    last = residual / (var + own)
+    alpha = np.append(model.alpha, last)
+    alpha[members] -= last * weights
+    return alpha, insert_nearby(model.nearby, inputs, keys, np.array([own]))

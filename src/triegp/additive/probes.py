@@ -1,0 +1,92 @@
+"""Solves that tell the factor of variances from nearby rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.forest import Forest
+from triegp.additive.preconditioner import Preconditioner
+from triegp.additive.sampling import draw_prior
+from triegp.additive.solve import solve_held
+from triegp.additive.variance import Known
+from triegp.models.jobs import Stopwatch
+from triegp.tree.rows import Rows
+
+Floats = npt.NDArray[np.float64]
+
+MAX_STEPS = 1_000
+N_PROBES = 4
+PROBE_TOLERANCE, WORST_PROBE = 1e-2, 0.1  # relative residuals: wanted, and largest of use
+UNIT_ROWS, UNIT_TOLERANCE = 64, 1e-4
+
+
+def solve_probe(
+    forest: Forest,
+    lent: Forest,
+    rows: Rows,
+    made: Preconditioner | None,
+    seed: int,
+    watch: Stopwatch | None,
+) -> Known | None:
+    """Squares of (K + noise)^-1 z for draws z of N(0, K + noise); None if they fail.
+
+    The solutions consist mostly of directions with little more variance than the noise, which
+    conjugate gradients find last. So the tolerance is relative to the noise.
+    """
+    rng = np.random.default_rng([seed, 1])
+    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    z = draw_prior(forest, N_PROBES, rng)
+    z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
+    ratio = float(variance.min()) / max(forest.prior_variance, 1e-300)
+    tolerance = float(np.clip(np.sqrt(ratio), 1e-3, 1.0)) * PROBE_TOLERANCE
+    found = _solve_more(lent, variance, z, made, tolerance, watch)
+    return None if found is None else Known(np.arange(len(z)), np.square(found), True)
+
+
+def solve_units(
+    forest: Forest,
+    lent: Forest,
+    rows: Rows,
+    made: Preconditioner | None,
+    seed: int,
+    watch: Stopwatch | None,
+) -> Known | None:
+    """The diagonal of (K + noise)^-1 at 64 random rows; None if solves fail.
+
+    For a device, where many columns cost little and prior draws are approximations.
+    """
+    n, rng = rows.n_rows, np.random.default_rng([seed, 1])
+    chosen = np.sort(rng.choice(n, min(UNIT_ROWS, n), replace=False))
+    unit = np.zeros((n, chosen.size))
+    unit[chosen, np.arange(chosen.size)] = 1.0
+    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    found = _solve_more(lent, variance, unit, made, UNIT_TOLERANCE, watch)
+    if found is None:
+        return None
+    return Known(chosen, found[chosen, np.arange(chosen.size)], False)
+
+
+def _solve_more(
+    lent: Forest,
+    variance: Any,
+    b: Floats,
+    made: Preconditioner | None,
+    tolerance: float,
+    watch: Stopwatch | None,
+) -> Floats | None:
+    """(K + noise)^-1 b for b (n, k), in the host's memory; None if it is far from converged."""
+    found = solve_held(
+        lent,
+        variance,
+        lent.engine.hold(b),
+        preconditioner=made,
+        tolerance=tolerance,
+        max_steps=MAX_STEPS,
+        watch=watch,
+    )
+    if found.residual.max() > WORST_PROBE:
+        return None
+    return np.asarray(lent.engine.fetch(found.x))
