@@ -19,11 +19,20 @@ from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
 from triegp.checks import whole_number
 from triegp.engines import Engine, low_rank, one_blas_thread, threads_of, vecchia
-from triegp.smooth.induced import Factor, Induced
+from triegp.smooth.factor import (
+    Factor,
+    colour,
+    in_order,
+    multiply,
+    neighbour_rows,
+    unwhiten,
+    weigh,
+    whiten,
+)
+from triegp.smooth.induced import Induced
 from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 ROWS = 2_048  # rows of a triangular solve
 PAIR_FLOATS = 1 << 24  # kernel values between neighbours that are held at a time
@@ -37,8 +46,6 @@ class Neighbours:
 
     Attributes
     ----------
-    order : int64 (n,)
-        Rows in the order of B.
     factor : Factor
         B and D.
     gain : float64 (n, q)
@@ -51,7 +58,6 @@ class Neighbours:
         Threads; results do not depend on it.
     """
 
-    order: Ids
     factor: Factor
     gain: Floats
     core: Floats
@@ -61,7 +67,7 @@ class Neighbours:
     @property
     def n_rows(self) -> int:
         """Number of rows, n."""
-        return int(self.order.size)
+        return int(self.factor.order.size)
 
     @property
     def inverse(self) -> Callable[[Floats], Floats]:
@@ -70,29 +76,16 @@ class Neighbours:
 
     def apply(self, x: Floats) -> Floats:
         """M^-1 x for x (n, k). O(n (q + m_v) k). The result does not depend on the threads."""
-        out = self._weigh(np.array(x, np.float64, order="C"))
+        out = weigh(self.factor, x)
         out -= low_rank.multiply(self.gain, x, self.n_threads)
         return out
 
     def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
         """Samples of N(0, M), (n, n_samples). O(n (q + m_v) n_samples)."""
-        factor = self.factor
         normals = rng.standard_normal((self.core.shape[0], n_samples))
         through: Floats = self.gain @ (self.core.T @ normals)  # W Q z
-        vecchia.solve_upper(self.order, factor.neighbours, factor.weights, through)
-        through *= factor.variances[:, None]
         scatter = rng.standard_normal((self.n_rows, n_samples))
-        through += np.sqrt(factor.variances)[:, None] * scatter
-        vecchia.solve_lower(self.order, factor.neighbours, factor.weights, through)
-        return through
-
-    def _weigh(self, x: Floats) -> Floats:
-        """W x, in place."""
-        factor = self.factor
-        vecchia.multiply_lower(self.order, factor.neighbours, factor.weights, x)
-        x /= factor.variances[:, None]
-        vecchia.multiply_upper(self.order, factor.neighbours, factor.weights, x)
-        return x
+        return multiply(self.factor, through) + colour(self.factor, scatter)
 
 
 def precondition_neighbours(
@@ -136,28 +129,21 @@ def precondition_neighbours(
         tell(0.3)
         factor = _regress(forest, induced, basis, variance)
         tell(0.6)
-        given = (induced.order, factor.neighbours, factor.weights)
-        roots = np.sqrt(factor.variances)[:, None]
 
-        def whiten(_: Engine, first: int) -> None:
-            """Replace columns of Q by those of D^-1/2 B Q."""
-            panel = np.ascontiguousarray(basis[:, first : first + PANEL])
-            vecchia.multiply_lower(*given, panel)
-            panel /= roots
-            basis[:, first : first + PANEL] = panel
+        def replace_by(work: Callable[[Factor, Floats], Floats]) -> None:
+            """Replace the columns of the basis by work(factor, columns)."""
 
-        def unwhiten(_: Engine, first: int) -> None:
-            """Replace columns of D^-1/2 B Q by those of W Q."""
-            panel = basis[:, first : first + PANEL] / roots
-            vecchia.multiply_upper(*given, panel)
-            basis[:, first : first + PANEL] = panel
+            def one(_: Engine, first: int) -> None:
+                some = slice(first, first + PANEL)
+                basis[:, some] = work(factor, basis[:, some])
 
-        panels = range(0, basis.shape[1], PANEL)
-        engine.each(whiten, panels)
+            engine.each(one, range(0, basis.shape[1], PANEL))
+
+        replace_by(whiten)  # D^-1/2 B Q
         inner = low_rank.gram(basis, n_threads)
         inner[np.diag_indices_from(inner)] += 1.0
         core = engine.cholesky(inner)
-        engine.each(unwhiten, panels)
+        replace_by(unwhiten)  # W Q
         tell(0.8)
 
         def divide(_: Engine, first: int) -> None:
@@ -167,7 +153,7 @@ def precondition_neighbours(
         engine.each(divide, range(0, n, ROWS))
     tell(1.0)
     log_det = 2.0 * float(np.log(np.diag(core)).sum()) + float(np.log(factor.variances).sum())
-    return Neighbours(induced.order, factor, basis, core, log_det, n_threads)
+    return Neighbours(factor, basis, core, log_det, n_threads)
 
 
 def _kernel(forest: Forest) -> Kernel:
@@ -195,7 +181,7 @@ def _tree_basis(forest: Forest, n_columns: int, rng: np.random.Generator) -> Flo
 def _regress(forest: Forest, induced: Induced, basis: Floats, variance: Floats) -> Factor:
     """B and D of what the basis leaves of the whole kernel, noise included."""
     n, kernel = forest.n_rows, _kernel(forest)
-    neighbours = np.ascontiguousarray(induced.factor.neighbours[:, :MOST_NEIGHBOURS])
+    neighbours = neighbour_rows(induced.factor, MOST_NEIGHBOURS)
     weights, variances = np.empty(neighbours.shape), np.empty(n)
     members = np.concatenate([np.arange(n, dtype=np.int32)[:, None], neighbours], axis=1)
     every = np.arange(members.shape[1])
@@ -221,4 +207,4 @@ def _regress(forest: Forest, induced: Induced, basis: Floats, variance: Floats) 
             induced.n_threads,
             added,
         )
-    return Factor(neighbours, weights, np.maximum(variances, variance))
+    return in_order(induced.order, neighbours, weights, np.maximum(variances, variance))

@@ -27,6 +27,8 @@ import numpy.typing as npt
 from triegp.engines import low_rank, nearest, vecchia
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.copies import first_equal
+from triegp.smooth.factor import Factor, in_order, spread_order
+from triegp.smooth.factor import multiply as multiply_factor
 from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
@@ -56,25 +58,6 @@ class Searched:
     rows: Ints
     scaled: Floats
     index: nearest.Index
-
-
-@dataclass(frozen=True, eq=False)
-class Factor:
-    """The factorisation of R.
-
-    Attributes
-    ----------
-    neighbours : int32 (n, m_v)
-        Row numbers, nearest first; -1 from the first unused entry on.
-    weights : float64 (n, m_v)
-        Their weights, 0 if unused.
-    variances : float64 (n,)
-        d, > 0.
-    """
-
-    neighbours: Ints
-    weights: Floats
-    variances: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +152,7 @@ class Induced:
         others = np.setdiff1d(np.arange(self.n_rows), live, assume_unique=True)
         rows = np.concatenate([live, others])
         regress(self, self.phi, self.scaled, rows, neighbours, weights, variances)
-        return Factor(neighbours, weights, variances)
+        return in_order(self.order, neighbours, weights, variances)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
@@ -209,13 +192,21 @@ def make_induced(
     for name, value in (("n_inducing", n_inducing), ("n_neighbours", n_neighbours)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, got {value}")
-    order = np.random.default_rng(seed).permutation(X.shape[0])
-    if last is not None:
-        late = np.isin(order, last)
-        order = np.concatenate([order[~late], order[late]])
+    order = _with_last(np.random.default_rng(seed).permutation(X.shape[0]), last)
     drawn = order[:n_inducing]
     different = first_equal(X[drawn]) == np.arange(drawn.size)
+    if n_neighbours:
+        spread = spread_order(order, scale_inputs(kernel, X), seed, n_threads)
+        order = _with_last(spread, last)
     return Induced(kernel, X, order, drawn[different], n_neighbours, seed, n_threads)
+
+
+def _with_last(order: Ids, last: Ids | None) -> Ids:
+    """The order with some rows moved to its end."""
+    if last is None:
+        return order
+    late = np.isin(order, last)
+    return np.concatenate([order[~late], order[late]])
 
 
 def multiply(induced: Induced, x: Any) -> Floats:
@@ -227,13 +218,7 @@ def multiply(induced: Induced, x: Any) -> Floats:
 
 def multiply_rest(induced: Induced, x: Any) -> Floats:
     """B^-1 D B^-T x for x (n,) or (n, k). O(n m_v k)."""
-    out = np.array(x, dtype=np.float64, order="C")
-    columns = out.reshape(induced.n_rows, -1)
-    factor = induced.factor
-    vecchia.solve_upper(induced.order, factor.neighbours, factor.weights, columns)
-    columns *= factor.variances[:, None]
-    vecchia.solve_lower(induced.order, factor.neighbours, factor.weights, columns)
-    return out
+    return multiply_factor(induced.factor, x)
 
 
 def columns(induced: Induced, rows: Any) -> Floats:

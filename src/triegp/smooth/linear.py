@@ -65,7 +65,8 @@ class Linear:
         """The smooth part in the memory of an engine on a device; it must have no neighbours."""
         if self.induced.n_neighbours:
             raise ValueError("neighbours are not available on a device")
-        kept = self.gain * self.induced.factor.variances
+        factor = self.induced.factor
+        kept = self.gain * factor.variances[factor.place]
         phi = float(np.sqrt(self.gain)) * self.induced.phi
         return LowRank(self, engine.hold(phi), engine.hold(kept), engine)
 

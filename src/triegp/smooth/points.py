@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from triegp.engines import nearest, vecchia
 from triegp.smooth.copies import first_equal
+from triegp.smooth.factor import colour, halve
 from triegp.smooth.induced import (
     Induced,
     is_left,
@@ -117,10 +118,7 @@ def own(induced: Induced, points: InducedPoints) -> Floats:
 
     Two new rows share what neighbours leave if they are equal, and only then.
     """
-    factor = induced.factor
-    half = _scatter(induced, points)
-    vecchia.solve_upper(induced.order, factor.neighbours, factor.weights, half)
-    half *= np.sqrt(factor.variances)[:, None]
+    half = halve(induced.factor, _scatter(induced, points))
     equal = points.same[:, None] == points.same
     out: Floats = half.T @ half + points.phi @ points.phi.T
     out += np.where(equal, points.variances, 0.0)
@@ -134,11 +132,8 @@ def draw(
 
     Without points, m is 0. O((n + m) (m_i + m_v) s).
     """
-    factor = induced.factor
     inducing = rng.standard_normal((induced.inducing.size, n_samples))
-    rest = rng.standard_normal((induced.n_rows, n_samples))
-    rest *= np.sqrt(factor.variances)[:, None]
-    vecchia.solve_lower(induced.order, factor.neighbours, factor.weights, rest)
+    rest = colour(induced.factor, rng.standard_normal((induced.n_rows, n_samples)))
     if points is None:
         new = np.empty((0, n_samples))
     else:

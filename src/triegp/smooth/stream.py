@@ -11,8 +11,8 @@ import numpy.typing as npt
 from triegp.engines import nearest
 from triegp.smooth.buffers import append
 from triegp.smooth.copies import first_equal
+from triegp.smooth.factor import Factor, places_of
 from triegp.smooth.induced import (
-    Factor,
     Induced,
     Searched,
     copied_neighbours,
@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int64]
 
 RECENT = 0.1  # of the rows in the search index: with more rows since, it is built again
+RECENT_ROWS = 1_024  # but not with fewer than these
 
 
 def extend(induced: Induced, X_new: Any) -> Induced:
@@ -69,12 +70,16 @@ def extend(induced: Induced, X_new: Any) -> Induced:
     args = (searched.index, searched.scaled, scaled[useful], induced.n_neighbours)
     found = nearest.nearest_rows(*args, induced.n_threads, limits=places)
     neighbours[useful] = row_numbers(searched, found)
+    weights, variances = np.zeros(neighbours.shape), np.zeros(m)
+    regress(extended, phi, scaled, np.arange(m), neighbours, weights, variances)
     old = induced.factor
-    weights = grow("weights", old.weights, np.zeros(neighbours.shape))
-    variances = grow("variances", old.variances, np.zeros(m))
-    neighbours = grow("neighbours", old.neighbours, neighbours)
-    regress(extended, extended.phi, extended.scaled, new_rows, neighbours, weights, variances)
-    kept["factor"] = Factor(neighbours, weights, variances)
+    place = np.append(old.place, new_rows.astype(np.int32))
+    kept["factor"] = Factor(
+        order,
+        grow("neighbours", old.neighbours, places_of(place, neighbours)),
+        grow("weights", old.weights, weights),
+        grow("variances", old.variances, variances),
+    )
     return extended
 
 
@@ -100,6 +105,6 @@ def _add_rows(induced: Induced, rows: Ids, scaled: Floats, grow: Any) -> Searche
     scaled = grow("live_scaled", old.scaled, scaled)
     index = old.index
     recent = len(live) - index.n_rows
-    if recent > max(RECENT * index.n_rows, nearest.N_CANDIDATES):
+    if recent > max(RECENT * index.n_rows, RECENT_ROWS):
         index = nearest.build_index(scaled, seed=induced.seed, n_threads=induced.n_threads)
     return Searched(live, scaled, index)

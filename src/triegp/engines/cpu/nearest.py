@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int32]
 
 N_TREES = 6
 LEAF_ROWS = 64
-N_CANDIDATES = 1024  # rows compared with a query
+CANDIDATES, FEWEST_CANDIDATES = 17, 256  # rows compared with a query: per neighbour, at least
 QUERIES_PER_BLOCK = 1024
 DRAWS = 8  # of a pair of rows that differ
 
@@ -104,7 +104,7 @@ def nearest_rows(
     query: Floats,
     k: int,
     n_threads: int = 1,
-    n_candidates: int = N_CANDIDATES,
+    n_candidates: int | None = None,
     limits: Any = None,
 ) -> Ints:
     """The k rows of U (n, d) nearest to each query (m, d): int32 (m, k), nearest first.
@@ -112,9 +112,10 @@ def nearest_rows(
     U begins with the rows that the index was built over. Each query is compared with all rows after
     those. limits: int64 (m,), if only the first limits[i] rows are searched for query i. Equal
     distances are ordered by row number; missing neighbours are -1. A query that equals a row finds
-    that row. Exact if the index has at most max(n_candidates, 4 k) rows.
+    that row. n_candidates: rows compared with a query, by default 17 k, at least 256. Exact if the
+    index has at most max(n_candidates, 4 k) rows.
     """
-    m = query.shape[0]
+    m, n_candidates = query.shape[0], candidates_for(k) if n_candidates is None else n_candidates
     out = np.empty((m, k), dtype=np.int32)
     if limits is None:
         limits = np.full(m, U.shape[0])
@@ -123,14 +124,14 @@ def nearest_rows(
 
 
 def earlier_rows(
-    U: Floats, k: int, seed: int = 0, n_threads: int = 1, n_candidates: int = N_CANDIDATES
+    U: Floats, k: int, seed: int = 0, n_threads: int = 1, n_candidates: int | None = None
 ) -> Ints:
     """The k rows before row i nearest to it, for every row of U (n, d): int32 (n, k), padded by -1.
 
     The order of the rows should be random. Rows n / 2^(j + 1) to n / 2^j search the first n / 2^j
     rows. Exact for the first max(n_candidates, 4 k) rows.
     """
-    n = U.shape[0]
+    n, n_candidates = U.shape[0], candidates_for(k) if n_candidates is None else n_candidates
     U = np.ascontiguousarray(U, dtype=np.float64)
     out = np.empty((n, k), dtype=np.int32)
     last = n
@@ -144,15 +145,9 @@ def earlier_rows(
     return out
 
 
-def leaf_of(index: Index, query: Floats) -> Ints:
-    """Number of the leaf of tree 0 in which each query (m, d) falls, int32 (m,).
-
-    Of the rows of the index, those whose projection equals a threshold may lie in another leaf.
-    """
-    out = np.empty(query.shape[0], dtype=np.int32)
-    query = np.ascontiguousarray(query, dtype=np.float64)
-    find_leaves(index.directions[0], index.thresholds[0], query, out)
-    return out
+def candidates_for(k: int) -> int:
+    """Rows compared with a query for k neighbours."""
+    return max(CANDIDATES * k, FEWEST_CANDIDATES)
 
 
 def _search(
@@ -287,18 +282,6 @@ def _square_distance(u, v):
         a += (u[j] - v[j]) * (u[j] - v[j])
         j += 1
     return (a + b) + (c + e)
-
-
-@jit
-def find_leaves(directions, thresholds, query, out):
-    """out[i] = leaf of query i in one tree."""
-    n_nodes = thresholds.size
-    for i in range(query.shape[0]):
-        node = 0
-        while node < n_nodes:
-            right = _project(directions[node], query[i]) >= thresholds[node]
-            node = 2 * node + 2 if right else 2 * node + 1
-        out[i] = node - n_nodes
 
 
 @jit

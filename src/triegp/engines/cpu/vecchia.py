@@ -274,55 +274,58 @@ def regress_rows(code, scale, phi, U, own_phi, own_U, rows, neighbours, added, w
         variances[i] = max(left, FLOOR * scale)
 
 
+# B in the order of the factorisation: neighbours are places of earlier rows, -1 if unused.
+
+
 @jit
-def solve_lower(order, neighbours, weights, x):
-    """x <- B^-1 x, for x (n, k) in row order. Rows are visited in `order`. O(n m_v k)."""
-    m_v, n_columns = weights.shape[1], x.shape[1]
-    for i in order:
+def solve_lower(neighbours, weights, x):
+    """x <- B^-1 x, for x (n, k). O(n m_v k)."""
+    n, m_v = weights.shape
+    for i in range(n):
         for a in range(m_v):
             row = neighbours[i, a]
             if row < 0:
                 break
-            for c in range(n_columns):
+            for c in range(x.shape[1]):
                 x[i, c] += weights[i, a] * x[row, c]
 
 
 @jit
-def solve_upper(order, neighbours, weights, x):
-    """x <- B^-T x, for x (n, k) in row order. Rows are visited in reversed `order`. O(n m_v k)."""
-    m_v, n_columns = weights.shape[1], x.shape[1]
-    for i in order[::-1]:
+def solve_upper(neighbours, weights, x):
+    """x <- B^-T x, for x (n, k). O(n m_v k)."""
+    n, m_v = weights.shape
+    for i in range(n - 1, -1, -1):
         for a in range(m_v):
             row = neighbours[i, a]
             if row < 0:
                 break
-            for c in range(n_columns):
+            for c in range(x.shape[1]):
                 x[row, c] += weights[i, a] * x[i, c]
 
 
 @jit
-def multiply_lower(order, neighbours, weights, x):
-    """x <- B x, for x (n, k) in row order. Rows are visited in reversed `order`. O(n m_v k)."""
-    m_v, n_columns = weights.shape[1], x.shape[1]
-    for i in order[::-1]:
+def multiply_lower(neighbours, weights, x):
+    """x <- B x, for x (n, k). O(n m_v k)."""
+    n, m_v = weights.shape
+    for i in range(n - 1, -1, -1):
         for a in range(m_v):
             row = neighbours[i, a]
             if row < 0:
                 break
-            for c in range(n_columns):
+            for c in range(x.shape[1]):
                 x[i, c] -= weights[i, a] * x[row, c]
 
 
 @jit
-def multiply_upper(order, neighbours, weights, x):
-    """x <- B' x, for x (n, k) in row order. Rows are visited in `order`. O(n m_v k)."""
-    m_v, n_columns = weights.shape[1], x.shape[1]
-    for i in order:
+def multiply_upper(neighbours, weights, x):
+    """x <- B' x, for x (n, k). O(n m_v k)."""
+    n, m_v = weights.shape
+    for i in range(n):
         for a in range(m_v):
             row = neighbours[i, a]
             if row < 0:
                 break
-            for c in range(n_columns):
+            for c in range(x.shape[1]):
                 x[row, c] -= weights[i, a] * x[i, c]
 
 
