@@ -295,6 +295,19 @@ def test_stacking_is_optimal(seed, n_members, copies):
     assert weight.min() >= 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("df", [1.5, 2.0])
+def test_stacking_is_optimal_if_single_rows_need_a_member(seed, df):
+    """Scales of a Student's t: a full Newton step may drop the only member that has an outlier."""
+    score = np.random.default_rng(seed).standard_t(df, 1000)
+    scale = np.exp2(0.5 * np.arange(-10, 15))[:, None]
+    densities = -0.5 * np.square(score / scale) - np.log(scale)
+    weight = stack(densities)
+    each = densities - densities.max(axis=0)
+    slope = (np.exp(each) / (weight @ np.exp(each))).mean(axis=1)
+    assert slope.max() == pytest.approx(1.0, abs=STACKED)
+
+
 def test_stacking_of_hostile_densities():
     assert stack(np.zeros((1, 5))).tolist() == [1.0]
     np.testing.assert_allclose(stack(np.zeros((3, 5))), 1 / 3)
