@@ -270,6 +270,8 @@ CALIBRATION_EDITS = {
     "tails that do not sum to 1": ("ensemble.0.stage.0.tails", lambda a: a * [[0.9], [1.0]]),
     "tails of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[0.9], [1.0]]),
     "factors of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[1.0], [1e9]]),
+    "observations of another input": ("ensemble.0.stage.0.seen", lambda a: a[:, 1:]),
+    "negative squares": ("ensemble.0.stage.0.seen", lambda a: a - [[0], [0], [0], [9.0]]),
     "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: a[1:]),
     "large logarithms": ("ensemble.0.stage.0.logs", lambda a: a + 1e3),
     "a box of the plan that is too small": ("plan.highest", lambda a: a - 10.0),

@@ -16,7 +16,7 @@ from triegp.calibration.border import (
     widen_samples,
 )
 from triegp.calibration.local import predict_local
-from triegp.calibration.stage import Stage, learn_again, learn_repeats
+from triegp.calibration.stage import Stage, learn_again, learn_repeats, repeat_factors
 from triegp.calibration.tails import (
     Tails,
     first_moment,
@@ -27,7 +27,17 @@ from triegp.calibration.tails import (
 from triegp.calibration.trend import add_trend, line_at
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Fitted, Residuals, repeated_residuals
-from triegp.models.repeats import Observations, find_inputs, find_others, hash_inputs
+from triegp.models.repeats import (
+    Hashes,
+    Observations,
+    Others,
+    append_others,
+    find_inputs,
+    find_observed,
+    find_others,
+    hash_inputs,
+    sort_inputs,
+)
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -38,11 +48,19 @@ FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than
 
 
 class CalibratedPoints(NamedTuple):
-    """New rows as the model reads them, their features, and whether they repeat training inputs."""
+    """New rows as the model reads them, their features, and which training inputs they repeat.
+
+    place: int64 (m,), place of each row among the sorted training inputs, -1 for new inputs.
+    """
 
     X: Array
     base: Any
-    repeated: npt.NDArray[np.bool_]
+    place: npt.NDArray[np.int64]
+
+    @property
+    def repeated(self) -> npt.NDArray[np.bool_]:
+        """Whether each row repeats a training input, (m,)."""
+        return self.place >= 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +76,8 @@ class CalibratedModel:
     border : Border or None
         What happens beyond the training box; None if rows outside are those of the border.
     inputs : uint64 (n,) or None
-        Sorted hashes of the training inputs, if repeated inputs have a calibration of their own.
+        Sorted hashes of the distinct training inputs, if repeated inputs have a calibration of
+        their own.
     """
 
     base: Fitted
@@ -88,10 +107,10 @@ class CalibratedModel:
 
     def read(self, X: Array, *, var: bool) -> CalibratedPoints:
         """Encode new rows for the model, and keep their features for the local noise."""
-        repeated = np.zeros(X.shape[0], bool)
+        place = np.full(X.shape[0], -1, np.int64)
         if self.inputs is not None:
-            repeated = find_inputs(self.inputs, X)
-        return CalibratedPoints(X, self.base.read(X, var=var), repeated)
+            place = find_inputs(self.inputs, X)
+        return CalibratedPoints(X, self.base.read(X, var=var), place)
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
@@ -162,14 +181,19 @@ class CalibratedModel:
         stage = self.stages[column]
         raw = self.base.leave_one_out(column, observations)
         logs, repeated = stage.logs, np.zeros(stage.logs.size, bool)
+        others = None
         line = None if stage.trend is None else stage.trend.left
         if observations is not None:
             row = np.maximum(observations.index, 0)
             logs, line = logs[row], None if line is None else line[row]
-            repeated = find_others(observations, column).count > 0
-        factor = _factors(stage, logs, repeated)
-        mean = add_trend(stage.trend, raw.mean(), line)
-        return _spread(stage, mean, factor * raw.var(), repeated)
+            others = find_others(observations, column)
+            repeated = others.count > 0
+        mean, var = add_trend(stage.trend, raw.mean(), line), raw.var()
+        factor = _factors(stage, logs)
+        if stage.repeats is not None and others is not None:
+            own = repeat_factors(stage.repeats, logs, mean, var, others)
+            factor = np.where(repeated, own, factor)
+        return _spread(stage, mean, factor * var, repeated)
 
     @property
     def quick_residuals(self) -> bool:
@@ -218,10 +242,8 @@ class CalibratedModel:
                 added = line_at(trend, rows.features)
                 trend = replace(trend, left=np.append(trend.left, added))
             stages.append(replace(stage, logs=np.append(stage.logs, more), trend=trend))
-        inputs = self.inputs
-        if inputs is not None:
-            inputs = np.sort(np.append(inputs, hash_inputs(rows.features)))
-        return replace(self, base=self.base.insert(rows), stages=tuple(stages), inputs=inputs)
+        found = replace(self, base=self.base.insert(rows), stages=tuple(stages))
+        return found if self.inputs is None else found._add_inputs(self.inputs, rows)
 
     def recalibrate(
         self, n_seen: int, X: Array | None, repeated: npt.NDArray[np.bool_] | None = None
@@ -249,6 +271,27 @@ class CalibratedModel:
                 stage = learn_again(stage, replace(residuals, fresh=fresh))
             stages.append(stage)
         return replace(self, stages=tuple(stages))
+
+    def _with_inputs(self, inputs: Hashes, seen: tuple[Others, ...]) -> Self:
+        """The model with other training inputs; seen: the observations there, per target."""
+        stages = []
+        for stage, own in zip(self.stages, seen, strict=True):
+            assert stage.repeats is not None  # all targets have repeats, or none
+            stages.append(replace(stage, repeats=replace(stage.repeats, seen=own)))
+        return replace(self, inputs=inputs, stages=tuple(stages))
+
+    def _add_inputs(self, inputs: Hashes, rows: Rows) -> Self:
+        """The model with the inputs of more rows beside `inputs`."""
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        used = np.flatnonzero(weight > 0)
+        ones, zeros = np.ones(used.size), np.zeros(used.size)
+        seen = []
+        for column, stage in enumerate(self.stages):
+            more = Others(rows.y[used, column], weight[used], ones, zeros)
+            assert stage.repeats is not None
+            seen.append(append_others(stage.repeats.seen, more))
+        hashes = np.append(inputs, hash_inputs(rows.features[used]))
+        return self._with_inputs(*sort_inputs(hashes, tuple(seen)))
 
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
         """Means of the model at new rows, averaged with the trend, (m,).
@@ -318,7 +361,13 @@ class CalibratedModel:
         logs = np.zeros(mean.size)
         if stage.local is not None:
             logs = predict_local(stage.local, points.X, mean, total)
-        return _factors(stage, logs, points.repeated)
+        factor = _factors(stage, logs)
+        if stage.repeats is not None:
+            again = np.flatnonzero(points.repeated)
+            others = stage.repeats.seen.select(points.place[again])
+            own = (logs[again], mean[again], total[again])
+            factor[again] = repeat_factors(stage.repeats, *own, others)
+        return factor
 
 
 def calibrate_repeats(
@@ -335,7 +384,7 @@ def calibrate_repeats(
     for apart in (True, False):
         base = model.base.stand(apart=apart)
         parts = [
-            learn_repeats(stage, repeated_residuals(base, observations, column))
+            learn_repeats(stage, *repeated_residuals(base, observations, column))
             for column, stage in enumerate(model.stages)
         ]
         stages = tuple(stage for stage, _ in parts)
@@ -343,9 +392,11 @@ def calibrate_repeats(
             (sum(density for _, density in parts), replace(model, base=base, stages=stages))
         )
     best = max(found, key=lambda pair: pair[0])[1]
-    if all(stage.repeats is None for stage in best.stages):
+    if any(stage.repeats is None for stage in best.stages):
         return model
-    return replace(best, inputs=np.sort(hash_inputs(X)))
+    columns = range(len(best.stages))
+    seen = tuple(find_observed(observations, column, X.shape[0]) for column in columns)
+    return best._with_inputs(*sort_inputs(hash_inputs(X), seen))
 
 
 def base_of(fitted: Fitted) -> Any:
@@ -358,12 +409,9 @@ def with_base(fitted: Fitted, base: Fitted) -> Fitted:
     return replace(fitted, base=base) if isinstance(fitted, CalibratedModel) else base
 
 
-def _factors(stage: Stage, logs: Floats, repeated: npt.NDArray[np.bool_]) -> Floats:
-    """Factor of the variance at each row, (m,), for local logarithms (m,)."""
-    factor = stage.scale * np.exp(stage.slope * logs)
-    if stage.repeats is None:
-        return factor
-    return np.where(repeated, stage.repeats.scale, factor)
+def _factors(stage: Stage, logs: Floats) -> Floats:
+    """Factor of the variance at new inputs, (m,), for local logarithms (m,)."""
+    return np.asarray(stage.scale * np.exp(stage.slope * logs))
 
 
 def _classes(

@@ -11,23 +11,32 @@ from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
 from triegp.calibration.tails import GAUSSIAN, Tails, learn_tails, log_densities
 from triegp.calibration.trend import Trend
 from triegp.models.interface import Residuals
+from triegp.models.repeats import NO_OTHERS, Others
 from triegp.models.run import Run
 
 Floats = npt.NDArray[np.float64]
 
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
+TURNS = 2  # of choosing the slope and the trust of repeats
 CONSTANT = 1e-6  # standardised targets that are all smaller are constant
 FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
+TRUSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # in an observation's square, against the predicted one
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
 
 
 @dataclass(frozen=True, eq=False)
 class Repeats:
-    """Calibration of observations at inputs that were observed before, without local noise.
+    """Calibration of observations at inputs that were observed before.
 
     Learned only if observations at the same input differ. Whoever repeats an input may repeat its
-    target more often, or more closely, than the noise elsewhere says.
+    target more often, or more closely, than the noise elsewhere says. The noise may also differ
+    from input to input. With c earlier observations y_j there, an observation has the variance
+
+        scale (v exp(slope g) + trust sum_j (y_j - mean)^2) / (1 + trust c)
+
+    with mean and v those of the model and g the local logarithm. This is the estimate of a noise
+    variance of which v exp(slope g) is known before, as surely as by 1 / trust observations.
 
     Attributes
     ----------
@@ -35,10 +44,19 @@ class Repeats:
         Factor of variances, as in `Stage`.
     tails : Tails
         Distribution of standardised residuals.
+    slope : float
+        Factor of g, which need not be that of new inputs.
+    trust : float
+        Weight of the squared residual of one earlier observation.
+    seen : Others
+        The observations at each training input, in the order of the inputs' hashes.
     """
 
     scale: float
     tails: Tails
+    slope: float = 0.0
+    trust: float = 0.0
+    seen: Others = NO_OTHERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +79,7 @@ class Stage:
     logs : float64 (n,)
         g at each row of the model, without the row itself; zeros without `local`.
     repeats : Repeats or None
-        Other scale and tails for new observations at training inputs; None if they are as anywhere.
+        Calibration of new observations at training inputs; None if they are as anywhere.
     trend : Trend or None
         A line that is averaged with the mean of the model; None if there are many rows.
     """
@@ -75,21 +93,66 @@ class Stage:
     trend: Trend | None = None
 
 
-def learn_repeats(stage: Stage, residuals: Residuals) -> tuple[Stage, float]:
+def learn_repeats(stage: Stage, residuals: Residuals, others: Others) -> tuple[Stage, float]:
     """The stage with a calibration of repeated observations, and their log density under it.
 
-    residuals: each predicted from all other observations, those at its own input included. Nothing
-    is learned from fewer than 30; the log density is then 0.
+    residuals: each predicted from all other observations, those at its own input included. others:
+    those at its own input. Nothing is learned from fewer than 30; the log density is then 0.
     """
     if residuals.rows.size < FEWEST_REPEATS:
         return stage, 0.0
-    shift = np.log(residuals.var)
-    spread = (residuals.y - residuals.mean) * np.exp(-0.5 * shift)
-    scale = _scale(spread, residuals.weight)
-    tails = learn_tails(spread / np.sqrt(scale), residuals.weight)
+    logs = stage.logs[residuals.rows]
+    slope, trust = _choose_trust(residuals, logs, others)
+    plain = Repeats(1.0, GAUSSIAN, slope, trust)
+    shift = np.log(
+        residuals.var * repeat_factors(plain, logs, residuals.mean, residuals.var, others)
+    )
+    scale, tails, density = _judge(residuals.y - residuals.mean, shift, residuals.weight)
+    return replace(stage, repeats=replace(plain, scale=scale, tails=tails)), density
+
+
+def repeat_factors(
+    repeats: Repeats, logs: Floats, mean: Floats, var: Floats, others: Others
+) -> Floats:
+    """Factor of the variance of each observation, (m,).
+
+    logs, mean, var: local logarithms and predictions at the observations, (m,). others: the
+    earlier observations at the same inputs.
+    """
+    local = np.exp(repeats.slope * logs)
+    squares = repeats.trust * others.squares(mean) / var
+    return repeats.scale * (local + squares) / (1.0 + repeats.trust * others.count)
+
+
+def _choose_trust(residuals: Residuals, logs: Floats, others: Others) -> tuple[float, float]:
+    """Slope and trust of highest density, by turns; both 0 unless they gain 3 nats."""
+    n = residuals.rows.size
+    some = np.linspace(0, n - 1, min(n, SLOPE_ROWS)).astype(np.int64)
+    mean, var, own = residuals.mean[some], residuals.var[some], others.select(some)
+    error, count = residuals.y[some] - mean, residuals.weight
+    count = None if count is None else count[some]
+
+    def density(slope: float, trust: float) -> float:
+        one = Repeats(1.0, GAUSSIAN, slope, trust)
+        shift = np.log(var * repeat_factors(one, logs[some], mean, var, own))
+        return _judge(error, shift, count)[2]
+
+    slope = trust = 0.0
+    plain = best = density(0.0, 0.0)
+    slopes = SLOPES.tolist() if logs.any() else [0.0]
+    for _ in range(TURNS):
+        _, slope = max((density(one, trust), one) for one in slopes)
+        best, trust = max((density(slope, one), one) for one in TRUSTS)
+    return (slope, trust) if (best - plain) * some.size > LEAST_GAIN else (0.0, 0.0)
+
+
+def _judge(error: Floats, shift: Floats, weight: Floats | None) -> tuple[float, Tails, float]:
+    """Scale and tails of residuals whose log variances are known up to a factor; mean density."""
+    spread = error * np.exp(-0.5 * shift)
+    scale = _scale(spread, weight)
+    tails = learn_tails(spread / np.sqrt(scale), weight)
     density = log_densities(tails, spread / np.sqrt(scale)) - 0.5 * (shift + np.log(scale))
-    found = replace(stage, repeats=Repeats(scale, tails))
-    return found, float(np.average(density, weights=residuals.weight))
+    return scale, tails, float(np.average(density, weights=weight))
 
 
 def learn_stage(
@@ -159,14 +222,8 @@ def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
     count = None if weight is None else weight[some]
     found = []
     for slope in SLOPES.tolist():
-        shift = slope * logs[some]
-        spread = score[some] * np.exp(-0.5 * shift)
-        scale = _scale(spread, count)
-        density = log_densities(
-            learn_tails(spread / np.sqrt(scale), count), spread / np.sqrt(scale)
-        )
-        density -= 0.5 * (shift + np.log(scale))
-        found.append((float(np.average(density, weights=count)) * some.size, slope))
+        density = _judge(score[some], slope * logs[some], count)[2]
+        found.append((density * some.size, slope))
     best, slope = max(found)
     return slope if best > found[0][0] + LEAST_GAIN else 0.0
 

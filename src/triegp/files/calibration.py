@@ -23,11 +23,13 @@ from triegp.files.contents import LARGEST_FACTOR, check_array
 from triegp.files.mixture import pack_ensemble, unpack_ensemble
 from triegp.files.state import PartFormat
 from triegp.models.interface import Fitted
+from triegp.models.repeats import Others
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
 LARGEST_LINE = 1e100  # value of a trend in the box, in standardised units
+LARGEST_TRUST = 1e3  # of repeated observations
 STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 
@@ -63,16 +65,16 @@ def calibrated(base: PartFormat) -> PartFormat:
         if len(stages) != fitted.n_targets:
             raise ValueError(f"stages must be one per target, got {len(stages)}")
         n_features = encoders[0].n_features_in_
-        found = tuple(
-            _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features)
-            for j, part in enumerate(stages)
-        )
-        border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
         inputs = None
         if f"{prefix}.inputs" in arrays:
             inputs = check_array(arrays, f"{prefix}.inputs", np.uint64, (None,))
             if (inputs[1:] < inputs[:-1]).any():
                 raise ValueError(f"{prefix}.inputs must be sorted")
+        found = tuple(
+            _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features, inputs)
+            for j, part in enumerate(stages)
+        )
+        border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
         return CalibratedModel(fitted, found, border, inputs)
 
     return PartFormat(base.name, pack, unpack)
@@ -88,6 +90,9 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
         facts["repeats"] = stage.repeats.scale
         own_tails = stage.repeats.tails
         arrays[f"{prefix}.repeats"] = np.stack([own_tails.weight, own_tails.factor])
+        facts["repeats_slope"], facts["repeats_trust"] = stage.repeats.slope, stage.repeats.trust
+        seen = stage.repeats.seen
+        arrays[f"{prefix}.seen"] = np.stack([seen.mean, seen.weight, seen.count, seen.spread])
     if stage.trend is not None:
         facts["trend"] = {"share": stage.trend.share, "level": stage.trend.level}
         for name in ("low", "high", "slope", "left"):
@@ -118,7 +123,12 @@ def _unpack_border(
 
 
 def _unpack_stage(
-    facts: dict[str, Any], arrays: Arrays, prefix: str, n_rows: int, n_features: int
+    facts: dict[str, Any],
+    arrays: Arrays,
+    prefix: str,
+    n_rows: int,
+    n_features: int,
+    inputs: npt.NDArray[np.uint64] | None,
 ) -> Stage:
     scale = positive_number("scale", facts["scale"])
     slope = float(facts["slope"])
@@ -132,13 +142,29 @@ def _unpack_stage(
         local = _unpack_local(facts["local"], arrays, f"{prefix}.local", n_features)
     repeats = None
     if facts.get("repeats") is not None:
-        again = _check_scale(facts["repeats"])
-        repeats = Repeats(again, _unpack_tails(arrays, f"{prefix}.repeats"))
+        n_inputs = 0 if inputs is None else inputs.size
+        repeats = _unpack_repeats(facts, arrays, prefix, n_inputs)
     tails = _unpack_tails(arrays, f"{prefix}.tails")
     trend = None
     if facts.get("trend") is not None:
         trend = _unpack_trend(facts["trend"], arrays, f"{prefix}.trend", n_rows, n_features)
     return Stage(scale, tails, local, slope, logs, repeats, trend)
+
+
+def _unpack_repeats(facts: dict[str, Any], arrays: Arrays, prefix: str, n_inputs: int) -> Repeats:
+    """Calibration of repeats; in early files their noise is the same at all inputs."""
+    scale, tails = _check_scale(facts["repeats"]), _unpack_tails(arrays, f"{prefix}.repeats")
+    if f"{prefix}.seen" not in arrays:
+        return Repeats(scale, tails, seen=Others(*np.zeros((4, n_inputs))))
+    slope, trust = float(facts["repeats_slope"]), float(facts["repeats_trust"])
+    if not (0 <= slope < 10 and 0 <= trust < LARGEST_TRUST):
+        raise ValueError(
+            f"repeats must have a slope from 0 to 10 and a trust from 0 to {LARGEST_TRUST:g}"
+        )
+    seen = check_array(arrays, f"{prefix}.seen", np.float64, (4, n_inputs))
+    if np.abs(seen).max() > LARGEST_LINE or seen[1:].min() < 0:
+        raise ValueError(f"{prefix}.seen must have weights, numbers and squares from 0 on")
+    return Repeats(scale, tails, slope, trust, Others(*seen))
 
 
 def _unpack_trend(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.repeats import Observations, find_others
+from triegp.models.repeats import Observations, Others, find_others
 from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
@@ -176,12 +176,17 @@ def expand_residuals(
     )
 
 
-def repeated_residuals(fitted: Fitted, observations: Observations, column: int) -> Residuals:
-    """Residuals of observations that share their input, each predicted from all others."""
-    left = fitted.leave_one_out(column, observations)
-    some = np.flatnonzero(find_others(observations, column).count > 0)
+def repeated_residuals(
+    fitted: Fitted, observations: Observations, column: int
+) -> tuple[Residuals, Others]:
+    """Residuals of observations that share their input, each predicted from all others.
+
+    The second part are the other observations at the same input.
+    """
+    left, others = fitted.leave_one_out(column, observations), find_others(observations, column)
+    some = np.flatnonzero(others.count > 0)
     weight = None if observations.weight is None else observations.weight[some]
-    return Residuals(
+    residuals = Residuals(
         observations.index[some],
         left.mean()[some],
         left.var()[some],
@@ -189,6 +194,7 @@ def repeated_residuals(fitted: Fitted, observations: Observations, column: int) 
         weight,
         np.zeros(some.size, bool),
     )
+    return residuals, others.select(some)
 
 
 class Trained(NamedTuple):

@@ -66,20 +66,44 @@ def hash_inputs(X: npt.NDArray[Any]) -> Hashes:
     return hashes
 
 
-def find_inputs(known: Hashes, X: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether each row of X is one of those whose sorted hashes are known, (m,)."""
+def find_inputs(known: Hashes, X: npt.NDArray[Any]) -> Ints:
+    """Place of each row of X among those whose sorted hashes are known, (m,); -1 if not there."""
     hashes = hash_inputs(X)
     at = np.minimum(np.searchsorted(known, hashes), known.size - 1)
-    return np.asarray(known[at] == hashes)
+    return np.where(known[at] == hashes, at, -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """The other observations at each observation's row: their mean, total weight and number."""
+    """The other observations at an observation's row, float64 (n,) each.
+
+    Attributes
+    ----------
+    mean : float64 (n,)
+        Their weighted mean.
+    weight : float64 (n,)
+        Their total weight.
+    count : float64 (n,)
+        Their number.
+    spread : float64 (n,)
+        Their weighted mean square deviation from `mean`.
+    """
 
     mean: Floats
     weight: Floats
     count: Floats
+    spread: Floats
+
+    def select(self, some: npt.NDArray[Any]) -> Others:
+        """Those of some of the observations."""
+        return Others(self.mean[some], self.weight[some], self.count[some], self.spread[some])
+
+    def squares(self, mean: Floats) -> Floats:
+        """Sum of their squared distances from given means, (n,), each counted once."""
+        return self.count * (self.spread + np.square(self.mean - mean))
+
+
+NO_OTHERS = Others(*np.zeros((4, 0)))
 
 
 def find_others(observations: Observations, column: int) -> Others:
@@ -89,7 +113,7 @@ def find_others(observations: Observations, column: int) -> Others:
     """
     n = observations.n_rows
     if observations.copies:
-        return Others(np.zeros(n), np.zeros(n), np.zeros(n))
+        return Others(*np.zeros((4, n)))
     used = observations.index >= 0
     index = np.where(used, observations.index, 0)
     weight = np.ones(n) if observations.weight is None else observations.weight
@@ -101,8 +125,49 @@ def find_others(observations: Observations, column: int) -> Others:
     centre = np.bincount(index, weight * y) / np.maximum(np.bincount(index, weight), 1e-300)
     apart = y - centre[index]
     rest = np.bincount(index, weight * apart)[index] - weight * apart
-    mean = np.where(total > 0, centre[index] + rest / np.maximum(total, 1e-300), 0.0)
-    return Others(mean, np.maximum(total, 0.0), count.astype(np.float64))
+    some, least = total > 0, np.maximum(total, 1e-300)
+    mean = np.where(some, centre[index] + rest / least, 0.0)
+    square = weight * np.square(apart)
+    square = np.bincount(index, square)[index] - square
+    spread = np.where(some, square / least - np.square(rest / least), 0.0)
+    return Others(mean, np.maximum(total, 0.0), count.astype(np.float64), np.maximum(spread, 0.0))
+
+
+def find_observed(observations: Observations, column: int, n_rows: int) -> Others:
+    """Summarise all observations at each row of a model: the others of a new one there. O(n)."""
+    used = np.flatnonzero(observations.index >= 0)
+    weight = np.ones(used.size) if observations.weight is None else observations.weight[used]
+    each = Others(observations.y[used, column], weight, np.ones(used.size), np.zeros(used.size))
+    return join_others(each, observations.index[used], n_rows)
+
+
+def join_others(others: Others, group: Ints, n_groups: int) -> Others:
+    """Summarise the observations of each group of summaries, (n_groups,) each; 0 for empty ones."""
+
+    def add(values: Floats) -> Floats:
+        return np.bincount(group, values, n_groups).astype(np.float64)
+
+    weight = add(others.weight)
+    least = np.maximum(weight, 1e-300)
+    first = np.zeros(n_groups)
+    first[group] = others.mean  # deviations from one of them keep their accuracy
+    apart = others.mean - first[group]
+    shift = add(others.weight * apart) / least
+    square = others.spread + np.square(apart - shift[group])
+    spread = add(others.weight * square) / least
+    return Others(first + shift, weight, add(others.count), spread)
+
+
+def append_others(others: Others, more: Others) -> Others:
+    """Two sets of summaries, one after the other."""
+    names = ("mean", "weight", "count", "spread")
+    return Others(*(np.append(getattr(others, name), getattr(more, name)) for name in names))
+
+
+def sort_inputs(hashes: Hashes, seen: tuple[Others, ...]) -> tuple[Hashes, tuple[Others, ...]]:
+    """Distinct hashes in their order, and the observations at each of these inputs per target."""
+    distinct, group = np.unique(hashes, return_inverse=True)
+    return distinct, tuple(join_others(part, group, distinct.size) for part in seen)
 
 
 def add_others(
