@@ -82,7 +82,7 @@ class Problem:
         solver = engine if self.smooth == "dense" else None
         before = conditioning.smooth_sizes
         if self.smooth == "neighbours":
-            conditioning.smooth_sizes = lambda n: (3, n + 64)
+            conditioning.smooth_sizes = lambda n, share: (3, n + 64)
         try:
             given = (self.data, self.parameters, settings, seed, engine, solver, limits)
             return condition_forest(*given)
@@ -234,7 +234,7 @@ def dense_left_out(found, X):
 
 def solve_tightly(monkeypatch):
     """Solves as exact as float64 allows, so that values can be compared tightly."""
-    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-11)
+    monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-11)
     monkeypatch.setattr(variance, "EXACT_TOLERANCE", 1e-11)
     monkeypatch.setattr(variance, "SAMPLE_TOLERANCE", 1e-11)
 

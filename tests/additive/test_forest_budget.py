@@ -1,6 +1,7 @@
 """What of a forest fits into a time budget, and solves that end early."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,50 +11,61 @@ from forest_problems import make_problem
 from triegp import TrieGPRegressor
 from triegp.additive import train as training
 from triegp.additive.budget import (
+    SHARES,
     SOLVE_SHARE,
-    SOLVE_UNITS,
     TAIL_SHARE,
-    fitting_rank,
+    Work,
+    fitting_share,
     measure_unit,
     plan_forest,
-    precondition_seconds,
+    solve_seconds,
     start_rows,
 )
-from triegp.additive.conditioning import Limits, condition_forest
+from triegp.additive.conditioning import Limits, condition_forest, smooth_sizes
 from triegp.additive.fitted import FittedForest
-from triegp.additive.model import rank_for
 from triegp.additive.preconditioner import make_preconditioner
 from triegp.additive.settings import Settings
 from triegp.additive.solve import LEAST_MORE_STEPS, LEAST_STEPS, solve_forest
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
 
-UNIT = 5e-7  # seconds per row and column of a product
+UNIT = 4e-9  # seconds per row and column of a product with one tree
+TREES, LINEAR = Work(20_000, 64, False, UNIT), Work(20_000, 64, True, UNIT)
 
 
-def test_the_stages_share_the_time_left():
-    ample = plan_forest(1e6, UNIT, 20_000, True)
-    full = precondition_seconds(20_000, rank_for(20_000), UNIT) + 20_000 * SOLVE_UNITS * UNIT
-    assert ample.solve == full
+@pytest.mark.parametrize("work", [TREES, LINEAR])
+def test_the_stages_share_the_time_left(work):
+    ample = plan_forest(1e6, work, True)
+    assert ample.solve == solve_seconds(work, 1.0)
     assert 0 < ample.tails < 10.0
     for left in (0.0, 0.5, 5.0, 50.0):
-        plan = plan_forest(left, UNIT, 20_000, True)
+        plan = plan_forest(left, work, True)
         assert plan.solve <= SOLVE_SHARE * left
         assert plan.tails <= TAIL_SHARE * left
-    assert plan_forest(50.0, UNIT, 20_000, False).tails == 0.0
-    assert plan_forest(1e6, UNIT, 10**7, True).tails == plan_forest(1e6, UNIT, 10**6, True).tails
+    assert plan_forest(50.0, work, False).tails == 0.0
+    more = [plan_forest(1e6, replace(work, n_rows=n), True).tails for n in (10**6, 10**7)]
+    assert more[0] == more[1]
 
 
-def test_preconditioner_and_start_fit_the_time():
-    assert fitting_rank(1e6, 20_000, UNIT) == rank_for(20_000)
-    assert fitting_rank(0.0, 20_000, UNIT) == 0
-    solve = 20_000 * SOLVE_UNITS * UNIT
-    middle = fitting_rank(solve + 5.0, 20_000, UNIT)
-    assert 0 < middle < rank_for(20_000)
-    assert precondition_seconds(20_000, middle, UNIT) < 5.0
-    assert start_rows(1e6, 20_000, UNIT) == 5_000
-    assert start_rows(0.0, 20_000, UNIT) == 625
-    assert start_rows(1.0, 300, UNIT) == 0
+@pytest.mark.parametrize("work", [TREES, LINEAR])
+def test_what_is_made_fits_the_time(work):
+    seconds = [solve_seconds(work, share) for share in SHARES]
+    assert seconds[0] > 2 * seconds[-1]
+    assert fitting_share(1e6, work) == 1.0
+    assert fitting_share(0.0, work) == 0.0
+    for share, needed in zip(SHARES, seconds, strict=True):
+        assert solve_seconds(work, fitting_share(needed, work)) <= needed
+        assert fitting_share(needed, work) >= share
+    assert start_rows(1e6, work) == 5_000
+    assert start_rows(0.0, work) == 625
+    assert start_rows(1.0, replace(work, n_rows=300)) == 0
+
+
+def test_a_smaller_share_has_fewer_inducing_rows_and_neighbours():
+    assert smooth_sizes(10_000, 0.5) == (512, 30)
+    assert smooth_sizes(10_000, 0.125) == (128, 8)
+    assert smooth_sizes(10**7, 0.25) == (64, 4)
+    assert smooth_sizes(10_000, 0.0) == (64, 4)
 
 
 @pytest.mark.parametrize("smooth", [None, "inducing"])
@@ -114,9 +126,9 @@ def test_a_preconditioner_that_is_cut_short_has_a_smaller_rank():
 def test_a_solve_that_begins_with_fewer_rows_is_no_worse_than_these(smooth):
     problem = make_problem(n=400, smooth=smooth)
     given = (problem.data, problem.parameters, Settings(), 0, CpuEngine())
-    whole = condition_forest(*given)
-    hurried = condition_forest(*given, None, Limits(Stopwatch(0.0).last(), 0, 200))
-    patient = condition_forest(*given, None, Limits(Stopwatch(), 0, 200))
+    whole = condition_forest(*given, None, Limits(Stopwatch(), 0.0))
+    hurried = condition_forest(*given, None, Limits(Stopwatch(0.0).last(), 0.0, 200))
+    patient = condition_forest(*given, None, Limits(Stopwatch(), 0.0, 200))
     assert hurried.residual < 0.5
     np.testing.assert_allclose(patient.alpha, whole.alpha, atol=1e-3 * np.abs(whole.alpha).max())
     assert whole.known_preconditioner is None or patient.known_preconditioner is None

@@ -16,7 +16,7 @@ from forest_problems import (
 from tolerances import SINGLE, SOLVED, USUAL_SOLVE
 from triegp.additive import train as train_module
 from triegp.additive.conditioning import smooth_sizes
-from triegp.additive.model import TOLERANCE
+from triegp.additive.model import tolerance_for
 from triegp.additive.settings import Settings
 from triegp.additive.train import n_trees_for, train_forest
 from triegp.models.jobs import Stopwatch
@@ -44,7 +44,7 @@ def test_a_trained_model_predicts_what_its_kernel_says(init, smooth, monkeypatch
     assert (found.smooth is not None) == smooth
     assert trained.fitted.n_steps == 4
     assert len(trained.fitted.nll_per_row) == 5  # before the first step, and after each
-    assert found.residual <= TOLERANCE
+    assert found.residual <= tolerance_for(found.rows)
     mean, cov = dense_posterior(found, problem.X, problem.new)
     np.testing.assert_allclose(mean_at(found, problem.new), mean, atol=USUAL_SOLVE)
     for kind in ("nearby", "exact"):
@@ -194,3 +194,13 @@ def test_many_rows_have_fewer_trees_inducing_rows_and_neighbours():
     assert smooth_sizes(10**8) == (64, 12)
     sizes = [smooth_sizes(n) for n in (65_536, 100_000, 10**6, 10**7)]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_solve_ends_where_its_error_is_small_beside_the_noise():
+    def rows(n, noise):
+        return Rows(np.zeros(n), noise=np.full(n, noise))
+
+    assert tolerance_for(rows(20_000, 0.25)) == 1e-5
+    assert tolerance_for(rows(20_001, 0.25)) == 1e-2
+    assert tolerance_for(rows(30_000, 1e-4)) == pytest.approx(5e-4)
+    assert tolerance_for(rows(30_000, 1e-9)) == 1e-5

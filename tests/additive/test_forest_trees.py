@@ -127,7 +127,7 @@ def test_almost_no_noise_and_equal_rows_give_the_answer_or_a_warning(
     assert (var >= 0).all()
     assert np.isfinite([left_mean, left_var]).all()
     assert (left_var >= 0).all()
-    if found.residual > model.TOLERANCE:
+    if found.residual > model.tolerance_for(found.rows):
         assert any(issubclass(w.category, NotConverged) for w in told)
         return
     dense, cov = dense_posterior(found, problem.X, problem.new)

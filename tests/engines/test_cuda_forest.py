@@ -269,7 +269,7 @@ def test_a_matrix_that_is_not_positive_is_refused():
 def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
     """Its smooth part is exact; from 200,000 rows on, it has inducing rows alone."""
     monkeypatch.setattr(model, "RANK", RANK)
-    monkeypatch.setattr(conditioning, "TOLERANCE", 1e-8)
+    monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
     problem = problem_of(smooth=smooth)
     if smooth == "inducing":
         monkeypatch.setattr(conditioning, "DENSE_ROWS", 0)

@@ -58,7 +58,7 @@ def fit_line():
 def fit_approximated():
     """Inducing rows and neighbours that are not exact."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditioning, "smooth_sizes", lambda n: (12, 7))
+        patch.setattr(conditioning, "smooth_sizes", lambda n, share: (12, 7))
         model = small(smooth=True).fit(X[20:], Y[20:])
     assert model.forests_[0].model.smooth.induced.n_neighbours == 7
     return model
@@ -67,7 +67,7 @@ def fit_approximated():
 def fit_inserted():
     """Rows inserted one by one, with a correction where they are felt."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditioning, "smooth_sizes", lambda n: (12, 7))
+        patch.setattr(conditioning, "smooth_sizes", lambda n, share: (12, 7))
         for module in (conditioning, insertion):
             patch.setattr(module, "EXACT_ROWS", 50)
         patch.setattr(insertion, "PENDING_SHARE", 1.0)

@@ -30,7 +30,6 @@ def test_products_are_the_dense_ones(shape):
     root = np.diag(np.sqrt(d))
     expected = {
         factors.multiply: R @ x,
-        factors.weigh: np.linalg.solve(R, x),
         factors.colour: np.linalg.solve(B, root @ x),
         factors.halve: root @ np.linalg.solve(B.T, x),
         factors.whiten: np.linalg.solve(root, B @ x),

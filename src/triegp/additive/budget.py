@@ -1,8 +1,9 @@
-"""Planning the solve on all rows for a time budget.
+"""Planning what follows training for a time budget.
 
-Almost all of its time goes into products with the kernel matrix. The unit of work is one row of one
-column of a product. Its time is measured once, on some of the rows. Training gets the time that the
-solve and the calibration leave.
+The unit of work is one row of one column of a product with one tree. Its time is measured once, on
+some of the rows; the costs below are in these units and hold for rows of any number. If there is
+not enough time for all, a share of it is taken: fewer inducing rows, neighbours and columns of the
+preconditioner. Training gets the time that the solve and the calibration leave.
 """
 
 from __future__ import annotations
@@ -11,22 +12,47 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triegp.additive.conditioning import START_RANK
+from triegp.additive.conditioning import MANY_ROWS, SOME_ROWS, START_SHARE, smooth_sizes
 from triegp.additive.forest import build_forest, multiply
-from triegp.additive.model import rank_for
+from triegp.additive.model import rank_for, tree_columns
+from triegp.additive.neighbours import MOST_NEIGHBOURS
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.start import EncodedRows, Parameters
 from triegp.engines import Engine
 from triegp.models.jobs import Stopwatch
 
 MEASURED_ROWS, MEASURED_COLUMNS = 4_000, 16
-SOLVE_UNITS = 500  # per row: a solve with a good preconditioner, one column, and the smooth part
-BLOCK_SECONDS = 5e-5  # per row of the calibration: its share of a block of nearby rows
-TAIL_ROWS = 22_000  # most rows of the calibration
+SHARES = (1.0, 0.5, 0.25, 0.125)
+PRODUCT = 0.025  # units of a multiplication in projections and regressions
+FAST_PRODUCT = 0.015  # the same in products of large matrices
+READ_VALUE = 0.17  # units of reading a value of a tall matrix
+SEARCH, PAIR, COLUMN = 4_000, 2.0, 0.8  # of a search, a kernel value of neighbours, and of a column
+STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
+COLUMNS = 3  # right-hand sides: the targets and probes
+CALIBRATION_SECONDS = 1e-4  # per row: its share of a block of nearby rows, and local noise
 LEAST_ROWS = 250  # fewest rows of a smaller solve
-LEAST_RANK = 32
 START_PARTS = (4, 8, 16, 32)  # a smaller solve has n divided by one of these rows
-SOLVE_SHARE, TAIL_SHARE = 0.4, 0.2  # largest shares of the time reserved for these
+SOLVE_SHARE, TAIL_SHARE = 0.5, 0.2  # largest shares of the time reserved for these
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a forest has to be conditioned on.
+
+    Attributes
+    ----------
+    n_rows, n_trees : int
+        Number of rows and of trees.
+    linear : bool
+        Whether there is a smooth part by inducing rows and neighbours.
+    unit : float
+        Seconds per row and column of a product with one tree.
+    """
+
+    n_rows: int
+    n_trees: int
+    linear: bool
+    unit: float
 
 
 @dataclass(frozen=True)
@@ -40,7 +66,7 @@ class Plan:
 def measure_unit(
     data: EncodedRows, parameters: Parameters, engine: Engine, watch: Stopwatch
 ) -> float:
-    """Seconds per row and column of a product with the trees, measured on at most 4,000 rows."""
+    """Seconds per row and column of a product with one tree, measured on at most 4,000 rows."""
     n = min(MEASURED_ROWS, data.rows.n_rows)
     codes = data.select(np.arange(n)).codes
     forest = build_forest(codes, parameters.orders(), engine)
@@ -48,38 +74,59 @@ def measure_unit(
     multiply(forest, columns[:, :1])
     began = watch.elapsed()
     engine.norms(multiply(forest, columns))
-    return (watch.elapsed() - began) / (n * MEASURED_COLUMNS)
+    return (watch.elapsed() - began) / (n * MEASURED_COLUMNS * len(codes))
 
 
-def plan_forest(left: float, unit: float, n_rows: int, calibrated: bool) -> Plan:
+def plan_forest(left: float, work: Work, calibrated: bool) -> Plan:
     """Divide the seconds left among training, the solve on all rows and the calibration.
 
-    The later stages get the time they need, but at most 40 % for the solve and 20 % for the
+    The later stages get the time they need, but at most 50 % for the solve and 20 % for the
     calibration. Training gets the rest.
     """
-    full = precondition_seconds(n_rows, rank_for(n_rows), unit) + n_rows * SOLVE_UNITS * unit
-    tails = min(n_rows, TAIL_ROWS) * BLOCK_SECONDS if calibrated else 0.0
-    return Plan(min(full, SOLVE_SHARE * left), min(tails, TAIL_SHARE * left))
+    rows = work.n_rows if work.n_rows < MANY_ROWS else SOME_ROWS
+    tails = rows * CALIBRATION_SECONDS if calibrated else 0.0
+    return Plan(
+        min(solve_seconds(work, 1.0), SOLVE_SHARE * left),
+        min(tails, TAIL_SHARE * left),
+    )
 
 
-def precondition_seconds(n_rows: int, rank: int, unit: float) -> float:
-    """Estimated time of making a preconditioner."""
-    return 1.2 * n_rows * (rank + BLOCK_ROWS) * unit
+def solve_seconds(work: Work, share: float) -> float:
+    """Estimated time of making smooth part and preconditioner, and of the solves."""
+    n, n_trees = work.n_rows, work.n_trees
+    steps = STEPS * float(share**-STEP_POWER)
+    if not work.linear:
+        rank = share * rank_for(n)
+        make = 1.2 * n_trees * (rank + BLOCK_ROWS)
+        step = n_trees + READ_VALUE * 2 * rank
+    else:
+        m_i, m_v = smooth_sizes(n, share)
+        columns, near = tree_columns(n, share), 1 + min(m_v, MOST_NEIGHBOURS)
+        q = m_i + columns
+        make = PRODUCT * 0.5 * m_i * (m_i + m_v * m_v) + SEARCH
+        make += PAIR * n_trees * 0.5 * near * near + COLUMN * n_trees * columns
+        make += PRODUCT * 0.5 * q * near * near + FAST_PRODUCT * q * q
+        step = n_trees + READ_VALUE * 2 * (m_i + q + m_v + near)
+    return n * work.unit * (make + COLUMNS * steps * step)
 
 
-def fitting_rank(left: float, n_rows: int, unit: float) -> int:
-    """Largest rank, of the usual one and its halves, that leaves time for the solve; or 0."""
-    rank = rank_for(n_rows)
-    while rank >= LEAST_RANK:
-        if precondition_seconds(n_rows, rank, unit) + n_rows * SOLVE_UNITS * unit <= left:
-            return rank
-        rank //= 2
-    return 0
+def fitting_share(left: float, work: Work) -> float:
+    """Largest of the shares for which there is time; 0 if there is for none.
+
+    Trees alone have no preconditioner with a share of 0. A smooth part then takes its smallest
+    sizes.
+    """
+    return next((share for share in SHARES if solve_seconds(work, share) <= left), 0.0)
 
 
-def start_rows(left: float, n_rows: int, unit: float) -> int:
+def start_rows(left: float, work: Work) -> int:
     """Number of rows of a smaller solve that starts the one on all rows, in a third of the time."""
-    options = [n_rows // parts for parts in START_PARTS if n_rows // parts >= LEAST_ROWS]
-    units = 1.2 * (START_RANK + BLOCK_ROWS) + SOLVE_UNITS
-    fits = (rows for rows in options if rows * units * unit <= left / 3)
-    return next(fits, options[-1] if options else 0)
+    n = work.n_rows
+    options = [n // parts for parts in START_PARTS if n // parts >= LEAST_ROWS]
+
+    def seconds(rows: int) -> float:
+        return solve_seconds(Work(rows, work.n_trees, work.linear, work.unit), START_SHARE)
+
+    return next(
+        (rows for rows in options if seconds(rows) <= left / 3), options[-1] if options else 0
+    )

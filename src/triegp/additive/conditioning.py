@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, build_forest
-from triegp.additive.model import TOLERANCE, ForestModel, precondition
+from triegp.additive.model import ForestModel, precondition, tolerance_for
 from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
@@ -42,8 +42,9 @@ class Limits:
     ----------
     watch : Stopwatch
         Ends the solve.
-    rank : int or None
-        Rank of the preconditioner; None is the usual one, 0 is no preconditioner.
+    share : float
+        Of the usual sizes of smooth part and preconditioner, from 0 to 1. With 0, trees alone have
+        no preconditioner, and a smooth part has its smallest sizes.
     start_rows : int
         If not 0, the solve starts from the solution on so many random rows. It then is at least as
         good as conditioning on these rows alone, however soon it ends.
@@ -52,7 +53,7 @@ class Limits:
     """
 
     watch: Stopwatch
-    rank: int | None = None
+    share: float = 1.0
     start_rows: int = 0
     tell: Callable[[str, float], None] | None = None
 
@@ -67,7 +68,10 @@ MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 60, 12
 PHI_FLOATS = 1 << 26  # largest n * inducing rows
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
-START_RANK = 100  # of the preconditioner of a smaller solve
+PROBE_ROWS = 200_000  # with more rows, the targets tell the factor of variances
+START_SHARE = 0.125  # of the usual sizes, in a smaller solve
+MANY_ROWS = 60_000  # from this many rows on, calibration learns from 20,000 of them
+SOME_ROWS = 20_000
 LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
 
 
@@ -122,7 +126,8 @@ def condition_forest(
     """
     codes, rows = data.codes, data.rows
     orders = parameters.orders()
-    smooth = make_smooth(data, parameters, seed, engine, solver, held)
+    share = 1.0 if limits is None else limits.share
+    smooth = make_smooth(data, parameters, seed, engine, solver, held, share)
     forest = build_forest(codes, orders, engine, smooth)
     noisy = replace(row_noise(rows, orders, parameters.noise), X=None)
     start, factor = None, 1.0
@@ -137,7 +142,7 @@ def condition_forest(
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     known: Known | None = None
-    if rows.n_rows > EXACT_ROWS:  # before the scale changes: the preconditioner still fits
+    if EXACT_ROWS < rows.n_rows <= PROBE_ROWS:  # before the scale changes: M still fits
         solve = solve_probe if solver is None else solve_units
         watch = None if limits is None else limits.watch
         known = solve(forest, lent, noisy, made, seed, watch)
@@ -150,6 +155,8 @@ def condition_forest(
         solution = replace(solution, x=solution.x / factor)
         known = None if known is None else known._replace(inverse=known.inverse / factor)
         made = None  # computed again when needed, as after loading: the same bits
+    if rows.n_rows > PROBE_ROWS:  # the targets are a draw of N(0, K + noise), too
+        known = Known(np.arange(rows.n_rows), np.square(solution.x)[:, None], True)
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     model = ForestModel(
         encoders=data.encoders,
@@ -203,28 +210,33 @@ def make_smooth(
     engine: Engine,
     solver: Engine | None,
     held: Ints | None = None,
+    share: float = 1.0,
 ) -> HostSmooth | None:
     """The smooth part over all rows, in the host's memory; None if there is none.
 
-    On the host: by inducing rows and neighbours, fewer for many rows. For a solver on a device:
-    exact, and from 200,000 rows on by inducing rows alone.
+    On the host: by inducing rows and neighbours, fewer for many rows or with a smaller share. For a
+    solver on a device: exact, and from 200,000 rows on by inducing rows alone.
     """
     kernel, n = parameters.smooth, data.rows.n_rows
     if kernel is None:
         return None
     if solver is not None and n <= DENSE_ROWS:
         return make_dense(kernel, data.inputs / kernel.lengthscale, keep=False)
-    n_inducing, n_neighbours = smooth_sizes(n)
+    n_inducing, n_neighbours = smooth_sizes(n, share)
     if solver is not None:
         n_neighbours = 0
     sizes = (n_inducing, n_neighbours, seed, threads_of(engine), held)
     return Linear(make_induced(kernel, data.inputs, *sizes))
 
 
-def smooth_sizes(n_rows: int) -> tuple[int, int]:
-    """Inducing rows and neighbours per row: 1,024 and 60, fewer from 65,000 rows on."""
+def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
+    """Inducing rows and neighbours per row: 1,024 and 60, fewer from 65,536 rows on; a share."""
     n_inducing = min(MOST_INDUCING, max(FEWEST_INDUCING, PHI_FLOATS // max(n_rows, 1)))
-    return n_inducing, max(FEWEST_NEIGHBOURS, MOST_NEIGHBOURS * n_inducing // MOST_INDUCING)
+    n_neighbours = max(FEWEST_NEIGHBOURS, MOST_NEIGHBOURS * n_inducing // MOST_INDUCING)
+    if share == 1.0:
+        return n_inducing, n_neighbours
+    fewer = max(FEWEST_INDUCING, round(share * n_inducing)), max(4, round(share * n_neighbours))
+    return fewer
 
 
 def _solve_fewer(
@@ -240,11 +252,11 @@ def _solve_fewer(
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(n, size=min(limits.start_rows, n), replace=False))
     fewer = data.select(some)
-    smooth = make_smooth(fewer, parameters, seed, engine, None)
+    smooth = make_smooth(fewer, parameters, seed, engine, None, None, START_SHARE)
     forest = build_forest(fewer.codes, parameters.orders(), engine, smooth)
     own = noisy.select(some)
     watch = limits.watch.within(limits.watch.left() / 2)
-    part = Limits(watch, START_RANK)
+    part = Limits(watch, START_SHARE)
     found = solve_targets(forest, own, seed, limits=part)[1]
     start: Floats = np.zeros(n)
     start[some] = found.x
@@ -263,16 +275,16 @@ def solve_targets(
     limits = limits or Limits(Stopwatch())
     variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
     made = None
-    if limits.rank != 0:
+    if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
-        made = precondition(forest, variance, seed, limits.watch, tell, limits.rank)
+        made = precondition(forest, variance, seed, limits.watch, tell, limits.share)
     found = solve_forest(
         forest,
         variance,
         rows.y,
         preconditioner=made,
         start=start,
-        tolerance=TOLERANCE,
+        tolerance=tolerance_for(rows),
         watch=limits.watch,
         tell=limits.part("solve"),
     )

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from triegp.additive.forest import Forest, build_forest
 from triegp.additive.start import EncodedRows, Parameters, row_noise
-from triegp.engines import Engine
-from triegp.smooth.kernel import kernel_gradient, kernel_matrix
+from triegp.engines import Engine, threads_of
+from triegp.engines import dense as dense_engine
+from triegp.smooth.kernel import kernel_gradient, kernel_pairs
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
@@ -51,12 +52,14 @@ class Gradient:
 class Matrix(NamedTuple):
     """A = K + noise of some rows, with what its gradient needs.
 
-    dense: float64 (n, n); forest: the trees; rows: with noise.
+    dense: float64 (n, n); forest: the trees; rows: with noise; pairs: of the smooth part, if any,
+    from `kernel_pairs`.
     """
 
     dense: Floats
     forest: Forest
     rows: Rows
+    pairs: tuple[Floats, Floats] | None
 
 
 def exact_gradient(
@@ -67,17 +70,16 @@ def exact_gradient(
     Raises numpy's LinAlgError if the matrix is not positive definite to rounding.
     """
     orders = parameters.orders()
-    dense, forest, noisy = make_matrix(data, parameters, engine)
+    dense, forest, noisy, pairs = make_matrix(data, parameters, engine)
     n, y = noisy.n_rows, noisy.y
     lower = _factor(dense)
-    inverse, info = lapack.dpotri(lower, lower=1)
+    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
+    alpha = cho_solve((lower, True), y, check_finite=False)
+    inverse, info = lapack.dpotri(lower, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the matrix has no inverse")
-    inverse = _mirror(inverse)
-    alpha = inverse @ y
-    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
     nll = 0.5 * (log_det + float(y @ alpha) + n * float(np.log(2.0 * np.pi))) + noisy.constant
-    by_entry = 0.5 * (inverse - alpha[:, None] * alpha)
+    by_entry = dense_engine.nll_entries(inverse, alpha, threads_of(engine))
     by_noise = float(noisy.noise_gradient(np.diag(by_entry)).sum())
     phi, log_scale = [], np.empty(len(orders))
     by_level = engine.level_traces(forest.trees, by_entry)
@@ -88,8 +90,8 @@ def exact_gradient(
         log_scale[t] = order.log_scale_gradient(by_total, by_noise)
     found = Gradient(tuple(phi), log_scale, by_noise)
     kernel = parameters.smooth
-    if kernel is not None:
-        by_length, by_scale = kernel_gradient(kernel, data.inputs / kernel.lengthscale, by_entry)
+    if kernel is not None and pairs is not None:
+        by_length, by_scale = kernel_gradient(pairs, data.inputs / kernel.lengthscale, by_entry)
         found = Gradient(tuple(phi), log_scale, by_noise, by_length, by_scale)
     return nll, found
 
@@ -102,7 +104,7 @@ def held_nll(
     Returns the log determinant part and the square part of twice the nll: with all variances times
     s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account.
     """
-    dense, _, noisy = make_matrix(data, parameters, engine)
+    dense, _, noisy, _ = make_matrix(data, parameters, engine)
     lower = _factor(dense)
     white = solve_triangular(lower, noisy.y, lower=True)[-n_held:]
     return 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum()), float(white @ white)
@@ -112,13 +114,14 @@ def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Ma
     """A = K + noise of the rows. O(n^2 (T + p))."""
     orders = parameters.orders()
     forest = build_forest(data.codes, orders, engine)
-    dense = engine.kernel_matrix(forest.trees)
+    dense, pairs = engine.kernel_matrix(forest.trees), None
     if parameters.smooth is not None:
         kernel = parameters.smooth
-        dense += kernel_matrix(kernel, data.inputs / kernel.lengthscale)
+        pairs = kernel_pairs(kernel, data.inputs / kernel.lengthscale, threads_of(engine))
+        dense += pairs[0]
     noisy = row_noise(data.rows, orders, parameters.noise)
     dense[np.diag_indices_from(dense)] += noisy.variance
-    return Matrix(dense, forest, noisy)
+    return Matrix(dense, forest, noisy, pairs)
 
 
 def _factor(dense: Floats) -> Floats:
@@ -126,10 +129,3 @@ def _factor(dense: Floats) -> Floats:
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite to rounding")
     return np.asarray(lower)
-
-
-def _mirror(lower: Floats) -> Floats:
-    """The symmetric matrix whose lower triangle is given."""
-    full = np.tril(lower)
-    full += np.tril(lower, -1).T
-    return full

@@ -33,7 +33,9 @@ RANK = 1_000
 BASIS_FLOATS = 1 << 26  # largest n * rank of a preconditioner
 TREE_COLUMNS, FEWEST_COLUMNS = 256, 32  # of the trees, in a preconditioner with neighbours
 COLUMN_FLOATS = 1 << 25  # largest n * columns of these, unless there are the fewest
-TOLERANCE = 1e-5  # relative residual of alpha
+TOLERANCE, LARGEST_TOLERANCE = 1e-5, 1e-2  # of the relative residual of alpha
+ACCURATE_ROWS = 20_000  # up to so many rows, the smallest tolerance costs little
+NOISE_SHARE = 0.05  # of the deviation of the noise: error of the mean that a solve may leave
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,24 +231,41 @@ def precondition(
     seed: int,
     watch: Stopwatch | None = None,
     tell: Tell | None = None,
-    rank: int | None = None,
+    share: float = 1.0,
 ) -> Preconditioner:
-    """Preconditioner of the rank that `rank_for` returns, or the given one.
+    """Preconditioner of the usual size, or of a share of it.
 
     With a smooth part in linear time it takes neighbours, otherwise random rows and blocks.
     """
     n, rng = forest.n_rows, np.random.default_rng(seed)
     if isinstance(forest.smooth, Linear):
-        columns = min(TREE_COLUMNS, max(FEWEST_COLUMNS, COLUMN_FLOATS // n))
-        columns = columns if rank is None else min(rank, columns)
+        columns = tree_columns(n, share)
         return precondition_neighbours(forest, forest.smooth.induced, variance, columns, rng, tell)
-    rank = rank_for(n) if rank is None else rank
+    rank = max(1, round(share * rank_for(n)))
     return make_preconditioner(forest, variance, rank, rng, watch, tell)
 
 
 def rank_for(n_rows: int) -> int:
     """Rank of a preconditioner: 1,000, less for many rows to bound its memory, at least 32."""
     return min(RANK, max(32, BASIS_FLOATS // n_rows))
+
+
+def tree_columns(n_rows: int, share: float = 1.0) -> int:
+    """Columns of the trees in a preconditioner with neighbours: 256, less for many rows."""
+    columns = min(TREE_COLUMNS, max(FEWEST_COLUMNS, COLUMN_FLOATS // n_rows))
+    return max(min(FEWEST_COLUMNS, columns), round(share * columns))
+
+
+def tolerance_for(rows: Rows) -> float:
+    """Relative residual at which the solve for alpha ends: 1e-5 up to 20,000 rows, at most 1e-2.
+
+    Its product with the root mean square of the targets, about 1, bounds the error of the mean at
+    training rows in root mean square. That is to be small beside the noise.
+    """
+    if rows.n_rows <= ACCURATE_ROWS:
+        return TOLERANCE
+    deviation = float(np.sqrt(np.min(rows.variance)))
+    return float(np.clip(NOISE_SHARE * deviation, TOLERANCE, LARGEST_TOLERANCE))
 
 
 def solve_rows(

@@ -3,8 +3,11 @@
 Phi comes from the inducing rows of the smooth part. With C = K_trees[:, J] for r random rows J and
 C[J] = L L', let Q = (Phi, C L^-T). Each row is regressed on its neighbours of the smooth part under
 what Q leaves of the whole kernel, noise included: K + noise - Q Q' ~ B^-1 D B^-T, with B unit lower
-triangular in the order of the smooth part. M = Q Q' + B^-1 D B^-T is inverted by Woodbury's
-formula: M^-1 = W - G G' with W = B' D^-1 B, G = W Q core^-T and core core' = I + Q' W Q.
+triangular in the order of the smooth part. With R = D^-1/2 B and V = R Q, M = R^-1 (I + V V') R^-T
+is inverted by Woodbury's formula: M^-1 = R' (I - V (core core')^-1 V') R, core core' = I + V' V.
+
+Q and V are stored in float32. Everything else follows from the rounded values in float64, so that M
+is positive definite and its inverse exact.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import cho_solve
 
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
@@ -23,21 +27,20 @@ from triegp.smooth.factor import (
     Factor,
     colour,
     in_order,
-    multiply,
     neighbour_rows,
     unwhiten,
-    weigh,
     whiten,
 )
 from triegp.smooth.induced import Induced
 from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 
 ROWS = 2_048  # rows of a triangular solve
 PAIR_FLOATS = 1 << 24  # kernel values between neighbours that are held at a time
 MOST_NEIGHBOURS = 16  # per row, the nearest of those of the smooth part
-PANEL = 64  # columns multiplied at a time
+PANEL, PANEL_FLOATS = 64, 1 << 23  # columns multiplied at a time: at most, and so many values
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +51,10 @@ class Neighbours:
     ----------
     factor : Factor
         B and D.
-    gain : float64 (n, q)
-        G.
+    basis : float32 (n, q)
+        V.
     core : float64 (q, q)
-        Lower Cholesky factor of I + Q' W Q.
+        Lower Cholesky factor of I + V' V.
     log_det : float
         log det M.
     n_threads : int
@@ -59,7 +62,7 @@ class Neighbours:
     """
 
     factor: Factor
-    gain: Floats
+    basis: Singles
     core: Floats
     log_det: float
     n_threads: int
@@ -76,16 +79,19 @@ class Neighbours:
 
     def apply(self, x: Floats) -> Floats:
         """M^-1 x for x (n, k). O(n (q + m_v) k). The result does not depend on the threads."""
-        out = weigh(self.factor, x)
-        out -= low_rank.multiply(self.gain, x, self.n_threads)
-        return out
+        z = whiten(self.factor, x)
+        z -= low_rank.multiply(self.basis, z, self.n_threads, self._divide)
+        return unwhiten(self.factor, z)
 
     def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
         """Samples of N(0, M), (n, n_samples). O(n (q + m_v) n_samples)."""
         normals = rng.standard_normal((self.core.shape[0], n_samples))
-        through: Floats = self.gain @ (self.core.T @ normals)  # W Q z
         scatter = rng.standard_normal((self.n_rows, n_samples))
-        return multiply(self.factor, through) + colour(self.factor, scatter)
+        return colour(self.factor, scatter + self.basis @ normals)
+
+    def _divide(self, x: Floats) -> Floats:
+        """(core core')^-1 x for x (q,) or (q, k)."""
+        return np.asarray(cho_solve((self.core, True), x, check_finite=False))
 
 
 def precondition_neighbours(
@@ -115,7 +121,7 @@ def precondition_neighbours(
 
     Notes
     -----
-    O(n (q^2 + q m_v^2 + m_v^2 T)) with q = m_i + r. It takes 8 n q bytes, and three times that
+    O(n (q^2 + q m_v^2 + m_v^2 T)) with q = m_i + r. It takes 4 n q bytes, and some more
     while it is computed.
     """
     engine, n = forest.engine, forest.n_rows
@@ -125,32 +131,24 @@ def precondition_neighbours(
     kernel = _kernel(forest)
     root = float(np.sqrt(kernel.scale / induced.kernel.scale))  # the kernel may be rescaled
     with one_blas_thread():
-        basis = np.hstack([root * induced.phi, _tree_basis(forest, min(n_columns, n), rng)])
+        m_i = induced.inducing.size
+        basis: Singles = np.empty((n, m_i + min(n_columns, n)), np.float32)
+        np.multiply(root, induced.phi, out=basis[:, :m_i], casting="same_kind")
+        basis[:, m_i:] = _tree_basis(forest, min(n_columns, n), rng)
         tell(0.3)
         factor = _regress(forest, induced, basis, variance)
         tell(0.6)
 
-        def replace_by(work: Callable[[Factor, Floats], Floats]) -> None:
-            """Replace the columns of the basis by work(factor, columns)."""
+        width = max(1, min(PANEL, PANEL_FLOATS // n))
 
-            def one(_: Engine, first: int) -> None:
-                some = slice(first, first + PANEL)
-                basis[:, some] = work(factor, basis[:, some])
+        def whiten_some(_: Engine, first: int) -> None:
+            some = slice(first, first + width)
+            basis[:, some] = whiten(factor, basis[:, some])
 
-            engine.each(one, range(0, basis.shape[1], PANEL))
-
-        replace_by(whiten)  # D^-1/2 B Q
+        engine.each(whiten_some, range(0, basis.shape[1], width))
         inner = low_rank.gram(basis, n_threads)
         inner[np.diag_indices_from(inner)] += 1.0
         core = engine.cholesky(inner)
-        replace_by(unwhiten)  # W Q
-        tell(0.8)
-
-        def divide(_: Engine, first: int) -> None:
-            some = slice(first, first + ROWS)
-            basis[some] = engine.solve_lower(core, basis[some].T).T
-
-        engine.each(divide, range(0, n, ROWS))
     tell(1.0)
     log_det = 2.0 * float(np.log(np.diag(core)).sum()) + float(np.log(factor.variances).sum())
     return Neighbours(factor, basis, core, log_det, n_threads)
@@ -178,7 +176,7 @@ def _tree_basis(forest: Forest, n_columns: int, rng: np.random.Generator) -> Flo
     return columns
 
 
-def _regress(forest: Forest, induced: Induced, basis: Floats, variance: Floats) -> Factor:
+def _regress(forest: Forest, induced: Induced, basis: Singles, variance: Floats) -> Factor:
     """B and D of what the basis leaves of the whole kernel, noise included."""
     n, kernel = forest.n_rows, _kernel(forest)
     neighbours = neighbour_rows(induced.factor, MOST_NEIGHBOURS)

@@ -18,7 +18,8 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 
 MAX_STEPS = 1_000
-N_PROBES = 4
+PROBES = 80_000  # probes times rows: one probe from 40,000 rows on, at most four
+MOST_PROBES = 4
 PROBE_TOLERANCE, WORST_PROBE = 1e-2, 0.1  # relative residuals: wanted, and largest of use
 UNIT_ROWS, UNIT_TOLERANCE = 64, 1e-4
 
@@ -38,7 +39,8 @@ def solve_probe(
     """
     rng = np.random.default_rng([seed, 1])
     variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
-    z = draw_prior(forest, N_PROBES, rng)
+    n_probes = max(1, min(MOST_PROBES, PROBES // rows.n_rows))
+    z = draw_prior(forest, n_probes, rng)
     z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
     ratio = float(variance.min()) / max(forest.prior_variance, 1e-300)
     tolerance = float(np.clip(np.sqrt(ratio), 1e-3, 1.0)) * PROBE_TOLERANCE

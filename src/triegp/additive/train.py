@@ -9,15 +9,24 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.budget import Plan, fitting_rank, measure_unit, plan_forest, start_rows
+from triegp.additive.budget import (
+    Plan,
+    Work,
+    fitting_share,
+    measure_unit,
+    plan_forest,
+    start_rows,
+)
 from triegp.additive.conditioning import (
+    MANY_ROWS,
+    SOME_ROWS,
     Limits,
     check_extremes,
     condition_forest,
     residuals_of,
 )
 from triegp.additive.fitted import FittedForest
-from triegp.additive.model import TOLERANCE, ForestModel, rank_for
+from triegp.additive.model import ForestModel, rank_for, tolerance_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
 from triegp.additive.start import (
@@ -41,6 +50,7 @@ from triegp.mixture.train import card_bytes, train_ensemble
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run
 from triegp.smooth.coordinates import coordinates_of, fit_coordinates
+from triegp.smooth.linear import Linear
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
 
@@ -50,11 +60,10 @@ Ints = npt.NDArray[np.int64]
 START_NOISE = 0.1  # relative to the variance of y, before the scale is found
 HELD_ROWS = 2_000  # at most; held out of training, calibration learns from them
 FEW_ROWS = 1_000  # below, no rows are held out: calibration learns from all rows
-MANY_ROWS = 60_000  # from this many rows on, calibration learns from 20,000 of them
-SOME_ROWS = 20_000
 TREE_ROWS = 1 << 23  # largest number of rows times trees, but at least 16 trees
 FEWEST_TREES = 16
 CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
+WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
 INIT_MEMBERS = 16  # single trees trained for init="trained"
@@ -134,10 +143,11 @@ def _train(
     mixed = run.rng.permutation(rows.n_rows)
     n_held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
     seen, held = mixed[: mixed.size - n_held], mixed[mixed.size - n_held :]
-    unit, plan = 0.0, Plan(0.0, 0.0)
+    linear = parameters.smooth is not None and engine.on_host
+    work, plan = Work(rows.n_rows, settings.n_trees, linear, 0.0), Plan(0.0, 0.0)
     if run.watch.limited:
-        unit = measure_unit(data, parameters, engine, run.watch)
-        plan = plan_forest(run.watch.left(), unit, rows.n_rows, settings.calibrated)
+        work = replace(work, unit=measure_unit(data, parameters, engine, run.watch))
+        plan = plan_forest(run.watch.left(), work, settings.calibrated)
     before = replace(run, watch=run.watch.before(plan.solve + plan.tails))
     learned = replace(data, rows=rows.for_training())
     stage = train_stage(learned, parameters, seen, held, settings, host, before)
@@ -147,11 +157,18 @@ def _train(
     parameters = _drop_smooth(stage, learned, seen, settings, host, run)
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
-    limits = _limits(run, rows.n_rows, unit, plan.tails)
+    limits = _limits(run, replace(work, linear=linear and parameters.smooth is not None), plan)
     model = condition_forest(data, parameters, settings, seed, host, solver, limits, held)
     model = replace(model, present=present)
-    if limits.watch.stop and model.residual > TOLERANCE:
-        run.leave_out(f"the last solve (relative residual {model.residual:.1g}, not {TOLERANCE:g})")
+    wanted = tolerance_for(model.rows)
+    if limits.watch.stop and model.residual > wanted:
+        run.leave_out(f"the last solve (relative residual {model.residual:.1g}, not {wanted:.1g})")
+    if limits.share < 1.0 and isinstance(model.smooth, Linear):
+        kept = model.smooth.induced
+        run.leave_out(
+            f"all but {kept.inducing.size} inducing rows and {kept.n_neighbours} neighbours of the "
+            "smooth part"
+        )
     run.raise_interrupt()
     residuals = None
     if settings.calibrated:
@@ -173,19 +190,19 @@ def _initial_run(run: Run, engine: Engine) -> Run:
     return replace(run, watch=watch, progress=tell, engine=device, left_out=[])
 
 
-def _limits(run: Run, n_rows: int, unit: float, later: float) -> Limits:
-    """Limits of the solve on all rows, which leaves `later` seconds for the tails."""
+def _limits(run: Run, work: Work, plan: Plan) -> Limits:
+    """Limits of the solve on all rows, which leaves time for the tails."""
 
     def tell(name: str, share: float) -> None:
         run.progress(name, int(100 * share), 100)
 
-    watch, left = run.last_watch, run.watch.left() - later
+    watch, left = run.last_watch, run.watch.left() - plan.tails
     if not watch.limited:
         return Limits(watch, tell=tell)
-    if later and left > 0:
+    if plan.tails and left > 0:
         watch = watch.within(left)
-    rank = fitting_rank(left, n_rows, unit)
-    return Limits(watch, rank, 0 if rank else start_rows(left, n_rows, unit), tell)
+    share = fitting_share(left, work)
+    return Limits(watch, share, 0 if share else start_rows(left, work), tell)
 
 
 def _start(
@@ -219,12 +236,13 @@ def _drop_smooth(
 
 
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
-    """Residuals for the calibration; None if there is no time for them.
+    """Residuals for the calibration; None if there is no time for them, or a bad solution.
 
     From 60,000 rows on, they are those of the rows of some blocks, 20,000 in all, and of the
     held-out rows.
     """
-    if run.watch.stop and not (run.watch.interrupted and run.keep):
+    late = run.watch.stop and not (run.watch.interrupted and run.keep)
+    if late or model.residual > WORST_RESIDUAL:
         run.leave_out(NO_CALIBRATION)
         return None
     n = model.rows.n_rows

@@ -44,7 +44,7 @@ COLUMNS = 16  # right-hand sides solved at a time
 DENSE_COLUMNS = 256  # the same by a dense factor
 EXACT_TOLERANCE = 1e-6  # of |r| / |b|, r = b - A x; the error of the variance is r' A^-1 r
 SAMPLE_TOLERANCE = 1e-2  # smaller if the noise is small: see `sample_tolerance`
-FACTOR_ROWS = 5_000  # rows from which the factor of variances is learned, and more
+FACTOR_ROWS = 20_000  # values, rows times probes, from which the factor is learned, and more
 
 
 def forest_variance(model: ForestModel, points: Points, kind: str) -> Floats:
@@ -95,8 +95,9 @@ def with_factor(model: ForestModel, known: Known) -> ForestModel:
     """The model with the factor of variances from nearby rows."""
     near = model.nearby
     some, inverse = known.rows, known.inverse
-    if some.size > FACTOR_ROWS:
-        some = some_blocks(model, FACTOR_ROWS, np.zeros(0, np.int64))
+    enough = FACTOR_ROWS // inverse[0].size
+    if some.size > enough:
+        some = some_blocks(model, enough, np.zeros(0, np.int64))
         inverse = inverse[some]  # all rows are known
     v = left_out_variance(near, some, n_threads=model.n_threads)
     factor = learn_factor(v, model.variance[some], inverse, drawn=known.drawn)

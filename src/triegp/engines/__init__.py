@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from triegp.engines.choice import choose, threads_of
 from triegp.engines.contract import Descent, Engine
-from triegp.engines.cpu import CpuEngine, cells, low_rank, nearby, nearest, paths, vecchia
+from triegp.engines.cpu import (
+    CpuEngine,
+    cells,
+    dense,
+    low_rank,
+    matern,
+    nearby,
+    nearest,
+    paths,
+    vecchia,
+)
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.sorting import pack_positions
 from triegp.engines.cpu.threads import available_cores
@@ -36,7 +46,9 @@ __all__ = [
     "available_cores",
     "cells",
     "choose",
+    "dense",
     "low_rank",
+    "matern",
     "nearby",
     "nearest",
     "one_blas_thread",

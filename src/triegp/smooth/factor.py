@@ -106,15 +106,6 @@ def multiply(factor: Factor, x: Any) -> Floats:
     return _scatter(factor, z, x)
 
 
-def weigh(factor: Factor, x: Any) -> Floats:
-    """B' D^-1 B x for x (n,) or (n, k): the inverse of `multiply`. O(n m_v k)."""
-    z = _gather(factor, x)
-    vecchia.multiply_lower(factor.neighbours, factor.weights, z)
-    z /= factor.variances[:, None]
-    vecchia.multiply_upper(factor.neighbours, factor.weights, z)
-    return _scatter(factor, z, x)
-
-
 def colour(factor: Factor, x: Any) -> Floats:
     """B^-1 D^1/2 x for x (n,) or (n, k): of covariance R if x is white. O(n m_v k)."""
     z = _gather(factor, x)

@@ -1,7 +1,7 @@
 """Kernels of the smooth part: stationary, with one lengthscale per feature.
 
 k(x, z) = scale * rho(r), with r^2 = sum_j ((x_j - z_j) / lengthscale_j)^2. The functions work on
-the arrays of any engine.
+the arrays of any engine, but for `kernel_pairs`, which is for the host.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.engines import matern
+
 Floats = npt.NDArray[np.float64]
 
 KERNELS = ("matern32", "matern52", "matern12", "rbf")
-TINY = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +61,6 @@ def correlate(name: str, square: Any) -> Any:
     return (1.0 + r + r * r / 3.0) * np.exp(-r)
 
 
-def correlation_slope(name: str, square: Any) -> Any:
-    """-rho'(r) / r for r^2, elementwise; for "matern12", which has none at 0, 0 there."""
-    if name == "rbf":
-        return np.exp(-0.5 * square)
-    r = np.sqrt(square)
-    if name == "matern12":
-        return np.where(r > 0, np.exp(-r) / np.maximum(r, TINY), 0.0)
-    if name == "matern32":
-        return 3.0 * np.exp(-np.sqrt(3.0) * r)
-    r *= np.sqrt(5.0)
-    return 5.0 / 3.0 * (1.0 + r) * np.exp(-r)
-
-
 def square_distances(U: Any, V: Any) -> Any:
     """|u_i - v_j|^2 of scaled inputs (n, d) and (m, d), (n, m)."""
     square = U @ (-2.0 * V.T)
@@ -89,15 +77,20 @@ def kernel_matrix(kernel: Kernel, U: Any, V: Any = None) -> Any:
     return kernel.scale * correlate(kernel.name, square)
 
 
-def kernel_gradient(kernel: Kernel, U: Any, by_entry: Any) -> tuple[Any, float]:
+def kernel_pairs(kernel: Kernel, U: Floats, n_threads: int) -> tuple[Floats, Floats]:
+    """K of scaled inputs U (n, d), and what `kernel_gradient` needs, both (n, n). O(n^2 d)."""
+    return matern.kernel_pairs(kernel.code, kernel.scale, U, n_threads)
+
+
+def kernel_gradient(
+    pairs: tuple[Floats, Floats], U: Floats, by_entry: Floats
+) -> tuple[Floats, float]:
     """Derivatives of sum_ij by_entry_ij K_ij by log lengthscales, (d,), and by log scale.
 
-    U: scaled inputs, (n, d); by_entry: (n, n), symmetric. d K_ij / d log l_k is
-    scale * slope_ij * (u_ik - u_jk)^2. O(n^2 d).
+    pairs: from `kernel_pairs`; U: scaled inputs, (n, d); by_entry: (n, n), symmetric.
+    d K_ij / d log l_k is scale * slope_ij * (u_ik - u_jk)^2, slope = -rho'(r) / r. O(n^2 d).
     """
-    square = square_distances(U, U)
-    np.fill_diagonal(square, 0.0)
-    by_scale = kernel.scale * float((by_entry * correlate(kernel.name, square)).sum())
-    slope = kernel.scale * by_entry * correlation_slope(kernel.name, square)
+    values, slopes = pairs
+    slope = by_entry * slopes
     by_length = 2.0 * (slope.sum(axis=1) @ (U * U) - np.einsum("id,id->d", U, slope @ U))
-    return by_length, by_scale
+    return by_length, float(np.vdot(by_entry, values))

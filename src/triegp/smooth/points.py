@@ -83,7 +83,8 @@ def read(induced: Induced, X_new: Any) -> InducedPoints:
     neighbours[live] = row_numbers(searched, nearest.nearest_rows(*args))
     same = first_equal(X_new)
     weights, variances = np.empty((m, k)), np.empty(m)
-    regress(induced, phi, scaled, np.arange(m), neighbours, weights, variances)
+    near = nearest.by_leaf(searched.index, scaled)  # neighbours are shared
+    regress(induced, phi, scaled, near, neighbours, weights, variances)
     return InducedPoints(phi, neighbours, weights, variances, same)
 
 

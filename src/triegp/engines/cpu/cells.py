@@ -13,6 +13,7 @@ from triegp.engines.records import Floats, Ids, Ints
 
 PROBES = 8  # groups of cells whose centres are compared with a query
 LLOYD_STEPS = 2
+LLOYD_ROWS = 8  # per cell, that a step of k-means takes
 CANDIDATES = 8  # rows compared with a centre, per member
 SMALLEST_SHARE = 8  # a cut leaves at least 1 / 8 of the rows on both sides, if any cut does
 
@@ -42,18 +43,23 @@ class Cells(NamedTuple):
 
 
 def make_cells(inputs: Floats, n_cells: int, n_threads: int) -> Cells:
-    """Cluster rows (n, d): cuts at medians, then two steps of k-means. O(n (log n + sqrt(c)) d)."""
+    """Cluster rows (n, d): cuts at medians, then two steps of k-means. O(n (log n + sqrt(c)) d).
+
+    k-means takes every s-th row of each cell, about 8 per cell, if there are more.
+    """
     n = inputs.shape[0]
     rows, starts = np.arange(n, dtype=np.int32), np.zeros(n_cells + 1, np.int64)
     split_rows(inputs, n_cells, rows, starts)
     # Costs per query: n_cells / size groups and PROBES * size centres.
     size = max(1, round(math.sqrt(n_cells / PROBES)))
     centres: Floats = np.zeros((n_cells, inputs.shape[1]))
-    for step in range(LLOYD_STEPS + 1):
-        cell_means(inputs, rows, starts, centres)
-        cells = Cells(centres, size, _group_means(centres, size), rows, starts)
-        if step < LLOYD_STEPS:
-            rows, starts = _by_cell(find_cells(cells, inputs, n_threads), n_cells)
+    cell_means(inputs, rows, starts, centres)
+    cells = Cells(centres, size, _group_means(centres, size), rows, starts)
+    some = np.ascontiguousarray(inputs[rows[:: max(1, n // (LLOYD_ROWS * n_cells))]])
+    for _ in range(LLOYD_STEPS):
+        own, first = _by_cell(find_cells(cells, some, n_threads), n_cells)
+        cell_means(some, own, first, centres)
+        cells = cells._replace(groups=_group_means(centres, size))
     rows, starts = _by_cell(find_cells(cells, inputs, n_threads), n_cells)
     return cells._replace(rows=rows, starts=starts)
 

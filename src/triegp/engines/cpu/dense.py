@@ -112,6 +112,29 @@ def add_by_depth(row_idx, lcp, entries, by_level):
         by_level[least] += 2.0 * total
 
 
+@jit
+def fill_entries(lower, alpha, first, last, out):
+    """Rows first to last of (A^-1 - a a') / 2, and their mirror images; lower: of A^-1."""
+    for i in range(first, last):
+        for j in range(i + 1):
+            value = 0.5 * (lower[i, j] - alpha[i] * alpha[j])
+            out[i, j] = value
+            out[j, i] = value
+
+
+def nll_entries(lower: Floats, alpha: Floats, n_threads: int) -> Floats:
+    """Derivatives of the nll by entries of A, (A^-1 - a a') / 2, (n, n); lower: of A^-1."""
+    n = alpha.size
+    out: Floats = np.empty((n, n))
+    lower = np.asarray(lower)
+
+    def fill(first: int) -> None:
+        fill_entries(lower, alpha, first, min(first + COLUMNS, n), out)
+
+    run_each(fill, range(0, n, COLUMNS), n_threads)
+    return out
+
+
 def kernel_matrix(trees: Sequence[Tree], n_threads: int) -> Floats:
     """K, summed over the trees, (n, n). O(n^2 T)."""
     groups = [trees[g::TREE_GROUPS] for g in range(min(TREE_GROUPS, len(trees)))]

@@ -119,7 +119,8 @@ def nearest_rows(
     out = np.empty((m, k), dtype=np.int32)
     if limits is None:
         limits = np.full(m, U.shape[0])
-    _search(index, U, query, np.arange(m), limits, n_candidates, out, n_threads)
+    queries = by_leaf(index, query)  # what they read is near, too
+    _search(index, U, query, queries, limits[queries], n_candidates, out, n_threads)
     return out
 
 
@@ -143,6 +144,14 @@ def earlier_rows(
         _search(index, prefix, prefix, queries, queries, n_candidates, out, n_threads)
         last = first
     return out
+
+
+def by_leaf(index: Index, query: Floats) -> Any:
+    """Numbers of the queries (m, d) by leaf of tree 0, int64 (m,): close ones follow each other."""
+    leaf = np.empty(query.shape[0], dtype=np.int32)
+    query = np.ascontiguousarray(query, dtype=np.float64)
+    find_leaves(index.directions[0], index.thresholds[0], query, leaf)
+    return np.argsort(leaf, kind="stable")
 
 
 def candidates_for(k: int) -> int:
@@ -282,6 +291,18 @@ def _square_distance(u, v):
         a += (u[j] - v[j]) * (u[j] - v[j])
         j += 1
     return (a + b) + (c + e)
+
+
+@jit
+def find_leaves(directions, thresholds, query, out):
+    """out[i] = leaf of query i in one tree."""
+    n_nodes = thresholds.size
+    for i in range(query.shape[0]):
+        node = 0
+        while node < n_nodes:
+            right = _project(directions[node], query[i]) >= thresholds[node]
+            node = 2 * node + 2 if right else 2 * node + 1
+        out[i] = node - n_nodes
 
 
 @jit

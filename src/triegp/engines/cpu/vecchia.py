@@ -73,9 +73,9 @@ def fill_phi(
 def fill_factor(
     code: int,
     scale: float,
-    phi: Floats,
+    phi: Any,
     U: Floats,
-    own_phi: Floats,
+    own_phi: Any,
     own_U: Floats,
     rows: Any,
     neighbours: Ints,
@@ -85,6 +85,8 @@ def fill_factor(
     added: Floats | None = None,
 ) -> None:
     """Write weights (m, m_v) and variances (m,) of the given rows of own_phi (m, m_i).
+
+    phi and own_phi may be float32; all is computed in float64.
 
     neighbours: int32 (m, m_v), rows of phi (n, m_i) and U (n, d), -1 from the first unused entry
     on. Their order in `rows` does not matter, but is faster if neighbours are shared. O(m_i m_v^2 +
@@ -235,7 +237,7 @@ def regress_rows(code, scale, phi, U, own_phi, own_U, rows, neighbours, added, w
             count += 1
         own = 0.0
         for k in range(m_i):
-            own += own_phi[i, k] * own_phi[i, k]
+            own += np.float64(own_phi[i, k]) * own_phi[i, k]
         left = scale - own
         if more:
             left += added[index, 0, 0]
