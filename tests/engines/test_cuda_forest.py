@@ -270,6 +270,7 @@ def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
     """Its smooth part is exact; from 200,000 rows on, it has inducing rows alone."""
     monkeypatch.setattr(model, "RANK", RANK)
     monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
+    monkeypatch.setattr(conditioning, "smooth_sizes", lambda n, share: (n, 0))  # exact on the CPU
     problem = problem_of(smooth=smooth)
     if smooth == "inducing":
         monkeypatch.setattr(conditioning, "DENSE_ROWS", 0)

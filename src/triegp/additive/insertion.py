@@ -17,13 +17,16 @@ from triegp.additive.points import Points, forest_mean, new_keys, read_points
 from triegp.additive.start import row_noise
 from triegp.additive.variance import Known, with_factor
 from triegp.encoding.grids import encode_grids
+from triegp.engines import Engine
 from triegp.tree.rows import Rows, join_rows
-from triegp.tree.trie import insert_rows
+from triegp.tree.trie import SortedKeys, Trie, insert_keys, insert_rows
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
 
 FEW_NEW = 32  # rows that are inserted one by one
+ZERO, ONE = np.zeros(1, np.int32), np.ones(1, np.int32)  # row number, and minus the lcp, of one row
 PENDING_SHARE = 0.02  # of the rows: with more rows since the last solve, it begins again
 
 
@@ -47,14 +50,14 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
             one = np.array([i])
             points = read_points(model, new.features[one])
             alpha, near = _correct(model, points, noisy.select(one))
-            model = _grow(model, new.features[one], noisy.select(one), points.inputs)
+            model = _grow(model, new.features[one], noisy.select(one), points)
             n_clustered = near.n_clustered
             model = replace(model, alpha=alpha, known_nearby=near, n_clustered=n_clustered)
         return replace(model, present=present, n_pending=pending)
     if n <= EXACT_ROWS < n + k:  # variances are no longer exact
         model = with_factor(model, Known(np.arange(n), model.exact_diagonal, False))
     points = read_points(model, new.features)
-    model = _grow(model, new.features, noisy, points.inputs)
+    model = _grow(model, new.features, noisy, points)
     start = np.append(model.alpha, np.zeros(k))
     made, solution = solve_targets(model.forest, model.rows, model.seed, start)
     return replace(
@@ -67,14 +70,26 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     )
 
 
-def _grow(model: ForestModel, X: Array, noisy: Rows, inputs: Floats) -> ForestModel:
-    """The model with more rows in its tries and its smooth part; alpha is that of before."""
-    engine = model.forest.engine
-    codes = encode_grids(model.encoders, X, engine)
-    grown = engine.each(
-        lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]),
-        range(len(codes)),
-    )
+def _grow(model: ForestModel, X: Array, noisy: Rows, points: Points) -> ForestModel:
+    """The model with more rows in its tries and its smooth part; alpha is that of before.
+
+    points: the rows X, read by the model.
+    """
+    engine, inputs, stacked = model.forest.engine, points.inputs, points.stacked
+    if stacked is not None and X.shape[0] == points.inner.size == 1:
+
+        def insert(_: Engine, t: int) -> tuple[Trie, Words]:
+            keys = model.keys[t]
+            new = SortedKeys(ZERO, -ONE, np.ascontiguousarray(stacked[:, : keys.shape[1], t]))
+            return insert_keys(model.forest.tries[t], keys, new)
+
+    else:
+        codes = encode_grids(model.encoders, X, engine)
+
+        def insert(_: Engine, t: int) -> tuple[Trie, Words]:
+            return insert_rows(model.forest.tries[t], model.keys[t], codes[t])
+
+    grown = engine.each(insert, range(len(model.orders)))
     smooth = None if model.smooth is None else model.smooth.extend(inputs)
     return replace(
         model,

@@ -114,7 +114,7 @@ class ForestModel:
         """Number of rows, those of weight 0 included."""
         return int(self.present.size)
 
-    @property
+    @cached_property
     def new_noise(self) -> float:
         """Variance of a new observation given f: noise and nuggets."""
         return self.noise + sum(order.nugget_variance for order in self.orders)
