@@ -18,6 +18,7 @@ from forest_problems import (
 from tolerances import CORRECTED, SOLVED, VALUE
 from triegp.additive import conditioning, insertion
 from triegp.additive.insertion import insert_into_forest
+from triegp.additive.model import tolerance_for
 from triegp.additive.variance import leave_out
 from triegp.tree.rows import Rows
 
@@ -170,3 +171,17 @@ def test_a_row_of_large_weight_pulls_the_mean_to_its_target():
     rows = Rows(np.array([3.0]), None, np.array([1e6]), problem.new[:1])
     grown = insert_into_forest(found, rows)
     assert mean_at(grown, problem.new[:1])[0] == pytest.approx(3.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("n_new", [1, 30])
+def test_rows_added_to_many_are_solved_for(n_new, monkeypatch):
+    """A tolerance for all rows together must not pass over the few that are new."""
+    monkeypatch.setattr(insertion, "FEW_NEW", 0)
+    problem = make_problem(n=600, precision=6)
+    found = problem.condition()
+    more = Rows(np.full(n_new, 2.0), None, None, problem.new[:n_new])
+    exact = insert_into_forest(found, more).alpha
+    monkeypatch.setattr("triegp.additive.model.ACCURATE_ROWS", 100)
+    assert tolerance_for(found.rows) > 1e-3
+    near = insert_into_forest(found, more).alpha
+    np.testing.assert_allclose(near[600:], exact[600:], rtol=0.1)

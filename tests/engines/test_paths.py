@@ -1,5 +1,7 @@
 """Few rows in many trees: the same bits as one call per tree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,4 +48,25 @@ def test_keys_of_different_lengths(monkeypatch):
     model = problem.condition()
     assert model.key_bits.n_words > 1
     few, many = both_ways(model, problem.new[:9], monkeypatch, new_keys)
+    np.testing.assert_array_equal(few, many)
+
+
+def test_means_of_keys_of_different_lengths(monkeypatch):
+    """Some trees read one word, others two."""
+    problem = make_problem(n=60, d=3, precision=30)
+    model = problem.condition()
+    short = make_problem(n=60, d=3, precision=20).condition()
+    mixed = replace(
+        model,
+        encoders=model.encoders[:2] + short.encoders[2:],
+        orders=model.orders[:2] + short.orders[2:],
+        forest=replace(
+            model.forest,
+            tries=model.forest.tries[:2] + short.forest.tries[2:],
+            levels=model.forest.levels[:2] + short.forest.levels[2:],
+        ),
+        keys=model.keys[:2] + short.keys[2:],
+    )
+    assert {part.shape[1] for part in mixed.keys} == {1, 2}
+    few, many = both_ways(mixed, problem.new[:9], monkeypatch, forest_mean)
     np.testing.assert_array_equal(few, many)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.evidence import EXACT_ROWS
-from triegp.additive.forest import Forest, build_forest
-from triegp.additive.model import ForestModel, precondition, tolerance_for
+from triegp.additive.forest import Forest, build_forest, multiply
+from triegp.additive.model import TOLERANCE, ForestModel, precondition, tolerance_for
 from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
@@ -65,10 +65,11 @@ class Limits:
 
 MOST_INDUCING, FEWEST_INDUCING = 1_024, 64
 MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 60, 12
+HURRIED_NEIGHBOURS = 4  # fewest under a time budget
 PHI_FLOATS = 1 << 26  # largest n * inducing rows
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
-PROBE_ROWS = 200_000  # with more rows, the targets tell the factor of variances
+START_GAIN = 1e-2  # a solve from a start reduces its residual at least by this factor
 START_SHARE = 0.125  # of the usual sizes, in a smaller solve
 MANY_ROWS = 60_000  # from this many rows on, calibration learns from 20,000 of them
 SOME_ROWS = 20_000
@@ -142,7 +143,7 @@ def condition_forest(
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     known: Known | None = None
-    if EXACT_ROWS < rows.n_rows <= PROBE_ROWS:  # before the scale changes: M still fits
+    if rows.n_rows > EXACT_ROWS:  # before the scale changes: the preconditioner still fits
         solve = solve_probe if solver is None else solve_units
         watch = None if limits is None else limits.watch
         known = solve(forest, lent, noisy, made, seed, watch)
@@ -155,8 +156,6 @@ def condition_forest(
         solution = replace(solution, x=solution.x / factor)
         known = None if known is None else known._replace(inverse=known.inverse / factor)
         made = None  # computed again when needed, as after loading: the same bits
-    if rows.n_rows > PROBE_ROWS:  # the targets are a draw of N(0, K + noise), too
-        known = Known(np.arange(rows.n_rows), np.square(solution.x)[:, None], True)
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     model = ForestModel(
         encoders=data.encoders,
@@ -222,7 +221,7 @@ def make_smooth(
         return None
     if solver is not None and n <= DENSE_ROWS:
         return make_dense(kernel, data.inputs / kernel.lengthscale, keep=False)
-    n_inducing, n_neighbours = smooth_sizes(n, share)
+    n_inducing, n_neighbours = smooth_sizes(n, share if solver is None else 1.0)
     if solver is not None:
         n_neighbours = 0
     sizes = (n_inducing, n_neighbours, seed, threads_of(engine), held)
@@ -235,8 +234,8 @@ def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
     n_neighbours = max(FEWEST_NEIGHBOURS, MOST_NEIGHBOURS * n_inducing // MOST_INDUCING)
     if share == 1.0:
         return n_inducing, n_neighbours
-    fewer = max(FEWEST_INDUCING, round(share * n_inducing)), max(4, round(share * n_neighbours))
-    return fewer
+    n_inducing = max(FEWEST_INDUCING, round(share * n_inducing))
+    return n_inducing, max(HURRIED_NEIGHBOURS, round(share * n_neighbours))
 
 
 def _solve_fewer(
@@ -278,13 +277,18 @@ def solve_targets(
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
         made = precondition(forest, variance, seed, limits.watch, tell, limits.share)
+    tolerance = tolerance_for(rows)
+    if start is not None:  # what it leaves may lie at a few rows alone
+        left = rows.y - multiply(forest, start[:, None], variance)[:, 0]
+        relative = float(np.linalg.norm(left)) / max(float(np.linalg.norm(rows.y)), 1e-300)
+        tolerance = min(tolerance, max(TOLERANCE, START_GAIN * relative))
     found = solve_forest(
         forest,
         variance,
         rows.y,
         preconditioner=made,
         start=start,
-        tolerance=tolerance_for(rows),
+        tolerance=tolerance,
         watch=limits.watch,
         tell=limits.part("solve"),
     )

@@ -35,7 +35,7 @@ TREE_COLUMNS, FEWEST_COLUMNS = 256, 32  # of the trees, in a preconditioner with
 COLUMN_FLOATS = 1 << 25  # largest n * columns of these, unless there are the fewest
 TOLERANCE, LARGEST_TOLERANCE = 1e-5, 1e-2  # of the relative residual of alpha
 ACCURATE_ROWS = 20_000  # up to so many rows, the smallest tolerance costs little
-NOISE_SHARE = 0.05  # of the deviation of the noise: error of the mean that a solve may leave
+NOISE_SHARE = 0.02  # of the deviation of the noise: error of the mean that a solve may leave
 
 
 @dataclass(frozen=True, eq=False)

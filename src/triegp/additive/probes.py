@@ -18,9 +18,10 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 
 MAX_STEPS = 1_000
-PROBES = 80_000  # probes times rows: one probe from 40,000 rows on, at most four
+PROBE_VALUES = 80_000  # probes times rows: four probes at most, one for more than 40,000 rows
 MOST_PROBES = 4
 PROBE_TOLERANCE, WORST_PROBE = 1e-2, 0.1  # relative residuals: wanted, and largest of use
+LARGE_ROWS, LARGE_TOLERANCE = 200_000, 5e-2  # with more rows, the tolerance is larger
 UNIT_ROWS, UNIT_TOLERANCE = 64, 1e-4
 
 
@@ -39,11 +40,12 @@ def solve_probe(
     """
     rng = np.random.default_rng([seed, 1])
     variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
-    n_probes = max(1, min(MOST_PROBES, PROBES // rows.n_rows))
+    n_probes = max(1, min(MOST_PROBES, PROBE_VALUES // rows.n_rows))
     z = draw_prior(forest, n_probes, rng)
     z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
     ratio = float(variance.min()) / max(forest.prior_variance, 1e-300)
-    tolerance = float(np.clip(np.sqrt(ratio), 1e-3, 1.0)) * PROBE_TOLERANCE
+    tolerance = PROBE_TOLERANCE if rows.n_rows <= LARGE_ROWS else LARGE_TOLERANCE
+    tolerance *= float(np.clip(np.sqrt(ratio), 1e-3, 1.0))
     found = _solve_more(lent, variance, z, made, tolerance, watch)
     return None if found is None else Known(np.arange(len(z)), np.square(found), True)
 

@@ -163,7 +163,7 @@ def _train(
     wanted = tolerance_for(model.rows)
     if limits.watch.stop and model.residual > wanted:
         run.leave_out(f"the last solve (relative residual {model.residual:.1g}, not {wanted:.1g})")
-    if limits.share < 1.0 and isinstance(model.smooth, Linear):
+    if limits.share < 1.0 and solver is None and isinstance(model.smooth, Linear):
         kept = model.smooth.induced
         run.leave_out(
             f"all but {kept.inducing.size} inducing rows and {kept.n_neighbours} neighbours of the "
@@ -242,7 +242,7 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
     held-out rows.
     """
     late = run.watch.stop and not (run.watch.interrupted and run.keep)
-    if late or model.residual > WORST_RESIDUAL:
+    if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
         run.leave_out(NO_CALIBRATION)
         return None
     n = model.rows.n_rows

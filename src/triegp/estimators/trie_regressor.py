@@ -179,7 +179,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     rest (cross-fitting). From 60,000 rows on, local noise is learned from 20,000 of the rows.
 
     The model is then conditioned on all rows, by conjugate gradients. They end at a relative
-    residual of 1e-5 up to 20,000 rows. Beyond, it is 5 % of the deviation of the noise relative to
+    residual of 1e-5 up to 20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
     mean square. One step takes O(n T) for the
     trees and O(n m) for m inducing rows. The preconditioner has the inducing rows, 256 columns of

@@ -74,6 +74,8 @@ def calibrated(base: PartFormat) -> PartFormat:
             _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features, inputs)
             for j, part in enumerate(stages)
         )
+        if inputs is not None and any(stage.repeats is None for stage in found):
+            raise ValueError(f"{prefix}.inputs need repeats of every target")
         border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
         return CalibratedModel(fitted, found, border, inputs)
 

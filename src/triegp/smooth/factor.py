@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int64]
 
-FIRST_ROWS = 1_024  # the first rows of an order stay as they were drawn
+FIRST_ROWS = 1_024  # a part of the order with fewer rows stays as it was drawn
 
 
 @dataclass(frozen=True, eq=False)

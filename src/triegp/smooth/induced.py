@@ -4,7 +4,8 @@ With m_i inducing rows U, L L' = K_UU and Phi = K_XU L^-T, (n, m_i), the kernel 
 
     K ~ Phi Phi' + B^-1 D B^-T.
 
-The second term is a factorisation of R = K - Phi Phi'. In a random order, each row is regressed on
+The second term is a factorisation of R = K - Phi Phi'. In an order that is random but for what
+`spread_order` sorts, each row is regressed on
 the m_v nearest earlier rows N, in inputs divided by their lengthscales: its weights are
 b_i = R_NN^-1 R_Ni and its variance d_i = R_ii - b_i' R_Ni. B = I - (weights) is unit lower
 triangular in that order. Rows that the inducing rows determine have no neighbours and are nobody's

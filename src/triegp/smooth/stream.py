@@ -35,7 +35,8 @@ def extend(induced: Induced, X_new: Any) -> Induced:
     """Append new rows (m, d), which come last in the order of the factorisation.
 
     If the factorisation of the old rows is at hand, it is kept. Then each new row costs
-    O(m_i^2 + m_i m_v^2 + m_v^3), as for `read`. `induced` remains as it is.
+    O(m_i^2 + m_i m_v^2 + m_v^3), as for `read`; places in the order take O(n). `induced` remains as
+    it is.
     """
     X_new = np.ascontiguousarray(X_new, dtype=np.float64)
     n, m = induced.n_rows, X_new.shape[0]
