@@ -130,8 +130,7 @@ def earlier_rows(
     """The k rows before row i nearest to it, for every row of U (n, d): int32 (n, k), padded by -1.
 
     The order of the rows should be random, or sorted within its halves. Rows n / 2^(j + 1) to
-    n / 2^j search the first n / 2^j
-    rows. Exact for the first max(n_candidates, 4 k) rows.
+    n / 2^j search the first n / 2^j rows. Exact for the first max(n_candidates, 4 k) rows.
     """
     n, n_candidates = U.shape[0], candidates_for(k) if n_candidates is None else n_candidates
     U = np.ascontiguousarray(U, dtype=np.float64)
