@@ -154,18 +154,19 @@ def _calibrate(fitted, members, new, latent, column):
     beyond = _beyond(fitted.border, new, column, mean.size)
     total = stage.scale * (np.diag(cov) + weight @ [part.noise for part in members])
     variances = np.outer(tails.factor**2, total)
+    observed = tails.weight @ (variances + np.outer(tails.offset**2, total))
     if latent:
         own = weight @ np.stack([np.diag(part.cov) - part.run for part in members])
         spread = weight @ (means - average) ** 2
         error = np.maximum(own - spread, own / 3)
-        error = np.minimum(error, tails.weight @ variances)
+        error = np.clip(error, observed / (fitted.n_rows + 1), observed)
         scale = np.sqrt(error / np.diag(cov))
         joint = cov * np.outer(scale, scale) + beyond
         return Hand(np.ones(1), mean[None], (error + np.diag(beyond))[None], mean, joint)
     joint = (tails.weight @ tails.factor) ** 2 * stage.scale * cov
-    np.fill_diagonal(joint, tails.weight @ variances)
+    np.fill_diagonal(joint, observed)
     variances = variances + np.diag(beyond)
-    means = np.tile(mean, (tails.factor.size, 1))
+    means = mean + np.outer(tails.offset, np.sqrt(total))
     return Hand(tails.weight, means, variances, mean, joint + beyond)
 
 

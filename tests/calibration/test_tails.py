@@ -6,6 +6,8 @@ from scipy.special import ndtri
 
 import oracle
 from tolerances import (
+    SKEW_PROBABILITY,
+    SKEW_QUANTILE,
     STATIONARY,
     TAIL_COPIES,
     TAIL_OF_FEW,
@@ -22,6 +24,7 @@ from triegp.calibration.tails import (
     GAUSSIAN,
     UNSEEN,
     first_moment,
+    learn_skew,
     learn_tails,
     log_densities,
     second_moment,
@@ -120,6 +123,40 @@ def test_weights_count_as_copies_in_the_tails():
         around_zero(copied).quantile(levels),
         rtol=TAIL_COPIES,
     )
+
+
+def skewed(n, seed=0):
+    """Residuals of mean 0 and variance 1 whose upper tail is the longer one."""
+    return np.random.default_rng(seed).gamma(1.5, 1.0, n) / np.sqrt(1.5) - np.sqrt(1.5)
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_skewed_residuals_get_skewed_tails(sign):
+    score, fresh = sign * skewed(3000), sign * skewed(3000, seed=1)
+    plain = learn_tails(score)
+    tails = learn_skew(plain, score)
+    assert log_densities(tails, fresh).mean() > log_densities(plain, fresh).mean() + 0.1
+    assert tails.weight @ tails.offset == pytest.approx(0.0, abs=1e-12)
+    assert tails.weight.sum() == pytest.approx(1.0)
+    mixture = around_zero(tails)
+    assert mixture.var()[0] == pytest.approx(second_moment(tails))
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    np.testing.assert_allclose(
+        mixture.quantile(levels)[0], np.quantile(score, levels), atol=SKEW_QUANTILE
+    )
+    inside = [mixture.cdf(one)[0] for one in (-1.0, 0.0, 1.0)]
+    np.testing.assert_allclose(
+        inside, [(fresh < one).mean() for one in (-1.0, 0.0, 1.0)], atol=SKEW_PROBABILITY
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 40, 400, 5000])
+@pytest.mark.parametrize("draw", ["standard_normal", "laplace"])
+def test_symmetric_residuals_keep_symmetric_tails(n, draw):
+    for seed in range(5):
+        score = getattr(np.random.default_rng(seed), draw)(size=n)
+        plain = learn_tails(score)
+        assert learn_skew(plain, score) is plain
 
 
 def test_too_few_residuals_leave_the_tails_gaussian():

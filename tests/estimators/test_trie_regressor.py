@@ -120,7 +120,7 @@ def test_variances_from_nearby_rows_follow_the_exact_ones():
 def test_samples_of_observations_have_the_covariance_that_is_said(fitted, monkeypatch):
     monkeypatch.setattr(spread, "COLUMNS", 1000)  # draws at a time
     X, _ = problem(3, seed=1)
-    tails = Tails(np.array([0.8, 0.2]), np.array([0.5, 2.5]))
+    tails = Tails(np.array([0.8, 0.2]), np.array([0.5, 2.5]), np.zeros(2))
     stage = Stage(1.7, tails, None, 0.0, np.zeros(120))
     heavy = CalibratedModel(fitted.forests_[0], (stage,))
     points = heavy.read(X, var=True)

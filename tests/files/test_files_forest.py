@@ -48,7 +48,7 @@ EDITS = {
     "one alpha": ("forest.0.alpha", lambda a: np.where(np.arange(a.size) == 0, 1.7e308, a)),
     "targets": ("forest.0.y", lambda a: a * 1e200),
     "levels": ("forest.0.1.remaining", lambda a: a * 1e300),
-    "factors of the tails": ("forest.0.stage.0.tails", lambda a: a * [[1.0], [1e200]]),
+    "factors of the tails": ("forest.0.stage.0.tails", lambda a: a * [[1.0], [1e200], [1.0]]),
     "scale": ("target_scale", lambda a: a * 0 + 1.7e308),
     "mean": ("target_mean", lambda a: a * 0 + 1.7e308),
 }

@@ -1,13 +1,15 @@
 """Files of an older format version load and predict what they did, or say what to do."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import triegp
-from model_files import refused, write_parts
+from model_files import assert_same, fit_heteroscedastic, refused, write_parts
 from tolerances import VALUE
+from triegp.files.container import read_file
 
 FOLDER = Path(__file__).parent / "version_1"  # written before `tolerance` was `tol`
 SECOND = Path(__file__).parent / "version_2"  # before calibration was a stage of its own
@@ -51,6 +53,20 @@ def test_a_file_of_version_2(tmp_path):
     np.testing.assert_array_equal(again.loo_predict(), model.loo_predict())
     more = [m.partial_fit(new[:2], [0.0, 1.0]).predict(new) for m in (model, again)]
     np.testing.assert_array_equal(*more)
+
+
+@pytest.mark.filterwarnings("ignore:.*outside the training box")
+def test_tails_of_version_4_are_symmetric(tmp_path):
+    model = fit_heteroscedastic()
+    (fitted,) = model._stream.fitted
+    (stage,) = fitted.stages
+    plain = replace(stage, tails=replace(stage.tails, offset=np.zeros(stage.tails.weight.size)))
+    model._stream = replace(model._stream, fitted=(replace(fitted, stages=(plain,)),))
+    model.save(tmp_path / "m")
+    header, arrays = read_file(tmp_path / "m")
+    (name,) = [name for name in arrays if name.endswith(".tails")]
+    old = write_parts(tmp_path / "o", {**header, "version": 4}, {**arrays, name: arrays[name][:2]})
+    assert_same(triegp.load(old), model)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

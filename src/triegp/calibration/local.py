@@ -23,7 +23,7 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 
 FEWEST_ROWS = 400  # with fewer rows there is no local noise
-MOST_ROWS = 20_000  # rows that the mixture is trained on
+MOST_ROWS = 100_000  # rows that the mixture is trained on
 SMALLEST_SQUARE = 1e-3  # of a standardised residual: the logarithm of smaller ones says little
 SETTINGS = replace(
     PRESETS["default"],

@@ -121,7 +121,7 @@ class CalibratedModel:
         mean, total = self._mean(points, column, raw.mean()), raw.var()
         if not var and latent:
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        if not var:  # the mean of the same components, to the same bits
+        if not var:  # the mean of the same components
             return _spread(stage, mean, np.zeros(mean.size), points.repeated)
         total = self._factor(points, column, mean, total) * total
         if latent:
@@ -142,7 +142,7 @@ class CalibratedModel:
         scale = self._scale(points, column, mean, raw, latent=latent)
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
-        if not latent:  # each observation has its own tail factor
+        if not latent:  # each observation has its own component of the tails
             first, second = _moments(self.stages[column], points.repeated)
             cov *= first[:, None] * first
             np.fill_diagonal(cov, second * np.square(scale) * total)
@@ -159,7 +159,7 @@ class CalibratedModel:
         *,
         latent: bool,
     ) -> Floats:
-        """Joint samples, (m, n_samples); each observation draws its own tail factor."""
+        """Joint samples, (m, n_samples); each observation draws its own component of the tails."""
         raw = self.base.predict(points.base, column, var=True, latent=False)
         mean = self._mean(points, column, raw.mean())
         scale = self._scale(points, column, mean, raw.var(), latent=latent)[:, None]
@@ -167,9 +167,11 @@ class CalibratedModel:
         draws -= raw.mean()[:, None]
         draws *= scale
         if not latent:
+            sd = scale * np.sqrt(raw.var())[:, None]
             for tails, rows in _classes(self.stages[column], points.repeated):
                 size = (rows.size, n_samples)
-                draws[rows] *= rng.choice(tails.factor, size=size, p=tails.weight)
+                chosen = rng.choice(tails.weight.size, size=size, p=tails.weight)
+                draws[rows] = tails.factor[chosen] * draws[rows] + tails.offset[chosen] * sd[rows]
         beyond = find_beyond(self.border, points.X, column)
         widen_samples(draws, beyond, self._prior(column, latent=latent), rng)
         return np.asarray(mean[:, None] + draws)
@@ -434,7 +436,7 @@ def _spread(
 
 
 def _moments(stage: Stage, repeated: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Mean and mean square of the tail factor at each row, (m,) each."""
+    """Mean tail factor, and variance over the predicted one, at each row, (m,) each."""
     first, second = np.empty((2, repeated.size))
     for tails, rows in _classes(stage, repeated):
         first[rows], second[rows] = first_moment(tails), second_moment(tails)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
-from triegp.calibration.tails import GAUSSIAN, Tails, learn_tails, log_densities
+from triegp.calibration.tails import GAUSSIAN, Tails, learn_skew, learn_tails, log_densities
 from triegp.calibration.trend import Trend
 from triegp.models.interface import Residuals
 from triegp.models.repeats import NO_OTHERS, Others
@@ -107,7 +107,9 @@ def learn_repeats(stage: Stage, residuals: Residuals, others: Others) -> tuple[S
     shift = np.log(
         residuals.var * repeat_factors(plain, logs, residuals.mean, residuals.var, others)
     )
-    scale, tails, density = _judge(residuals.y - residuals.mean, shift, residuals.weight)
+    error = residuals.y - residuals.mean
+    scale, tails, density = _judge(error, shift, residuals.weight)
+    tails = learn_skew(tails, error * np.exp(-0.5 * (shift + np.log(scale))), residuals.weight)
     return replace(stage, repeats=replace(plain, scale=scale, tails=tails)), density
 
 
@@ -199,8 +201,7 @@ def learn_stage(
             )
     spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
     scale = _scale(spread, weight)
-    tails = learn_tails(spread / np.sqrt(scale), weight) if spread.size > 1 else GAUSSIAN
-    return Stage(scale, tails, found, slope, logs)
+    return Stage(scale, _tails(spread / np.sqrt(scale), weight), found, slope, logs)
 
 
 def learn_again(stage: Stage, residuals: Residuals) -> Stage:
@@ -213,7 +214,14 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
     weight = None if residuals.weight is None else residuals.weight[use]
     spread = score * np.exp(-0.5 * stage.slope * stage.logs[rows[use]])
     scale = _scale(spread, weight)
-    return replace(stage, scale=scale, tails=learn_tails(spread / np.sqrt(scale), weight))
+    return replace(stage, scale=scale, tails=_tails(spread / np.sqrt(scale), weight))
+
+
+def _tails(score: Floats, weight: Floats | None) -> Tails:
+    """Tails of standardised residuals, skewed if that predicts them better."""
+    if score.size < 2:
+        return GAUSSIAN
+    return learn_skew(learn_tails(score, weight), score, weight)
 
 
 def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:

@@ -1,9 +1,11 @@
 """Tails of a predictive distribution, learned by leave-one-out.
 
 A Gaussian process with one noise variance assumes Gaussian residuals. Real residuals often have
-heavier tails and a sharper peak. The predictive distribution is therefore a mixture of Gaussians
-with the same mean. Their standard deviations are the predicted one times fixed factors. The mixture
-weights maximise the leave-one-out density, which is a concave problem.
+heavier tails and a sharper peak, and one tail is often longer than the other. The predictive
+distribution is therefore a mixture of Gaussians. Their standard deviations are the predicted one
+times fixed factors. Their means are the predicted mean, or, if residuals are skewed, one deviation
+of the component below or above it. The mixture weights maximise the leave-one-out density, which is
+a concave problem. The mean of the mixture is the predicted one.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ Floats = npt.NDArray[np.float64]
 FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation: 1/32 to 128
 UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the factors, up to scale
 CALIBRATION_ROWS = 20_000  # at most
+OFFSETS = (-1.0, 1.0)  # of a skewed component's mean, in deviations of the component
+LEAST_GAIN = 3.0  # nats in all, of residuals that were not learned from, for skewed tails
 
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """A scale mixture of Gaussians.
+    """A mixture of Gaussians of mean 0.
 
     Attributes
     ----------
@@ -34,17 +38,20 @@ class Tails:
         Weights of the components, sum 1.
     factor : float64 (J,)
         Standard deviation of each component, relative to the predicted one.
+    offset : float64 (J,)
+        Mean of each component, in predicted deviations; weight @ offset is 0.
     """
 
     weight: Floats
     factor: Floats
+    offset: Floats
 
 
-GAUSSIAN = Tails(np.ones(1), np.ones(1))
+GAUSSIAN = Tails(np.ones(1), np.ones(1), np.zeros(1))
 
 
 def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
-    """Mixture weights that maximise the density of leave-one-out residuals.
+    """Symmetric tails that maximise the density of leave-one-out residuals.
 
     Parameters
     ----------
@@ -62,31 +69,90 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
     if score.size < 2:
         return GAUSSIAN
     count = np.ones(score.size) if row_weight is None else row_weight
-    total = float(count.sum())
-    some = np.linspace(0, score.size - 1, min(score.size, CALIBRATION_ROWS)).astype(np.int64)
-    z = np.abs(score[some]) / FACTORS[:, None]
+    some = _some(score.size)
+    return _most_likely(score[some], count[some], float(count.sum()), FACTORS, 0.0 * FACTORS)
+
+
+def learn_skew(tails: Tails, score: Floats, row_weight: Floats | None = None) -> Tails:
+    """Skewed tails, if they predict residuals better than the symmetric `tails` do.
+
+    Each half of the residuals is predicted by tails learned from the other half. Skewed tails are
+    kept if they gain more than 3 nats in all. Only factors in use, and those next to them, get
+    components of other means.
+
+    tails, score, row_weight: result and parameters of `learn_tails`.
+    """
+    count = np.ones(score.size) if row_weight is None else row_weight
+    some = _some(score.size)
+    total, score, count = float(count.sum()), score[some], count[some]
+    near = _used_factors(tails)
+    factor = np.append(FACTORS, np.tile(near, len(OFFSETS)))
+    offset = np.append(0.0 * FACTORS, np.outer(OFFSETS, near))
+    gain = 0.0
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        other = slice(1 - (half.start or 0), None, 2)
+        if count[other].sum() < 2:
+            return tails
+        own = (score[other], count[other], float(count[other].sum()))
+        skewed = _most_likely(*own, factor, offset)
+        plain = _most_likely(*own, FACTORS, 0.0 * FACTORS)
+        better = log_densities(skewed, score[half]) - log_densities(plain, score[half])
+        gain += float(count[half] @ better)
+    if not gain > LEAST_GAIN:
+        return tails
+    return _most_likely(score, count, total, factor, offset)
+
+
+def _some(n: int) -> npt.NDArray[np.int64]:
+    """At most 20,000 of n rows, evenly spaced."""
+    return np.linspace(0, n - 1, min(n, CALIBRATION_ROWS)).astype(np.int64)
+
+
+def _used_factors(tails: Tails) -> Floats:
+    """Factors with more weight than the pseudo-observation gives, and those next to them."""
+    used = tails.weight > 2.0 * tails.weight[FACTORS >= 1.0].min() * UNSEEN / UNSEEN[-1]
+    wide = used.copy()
+    wide[1:] |= used[:-1]
+    wide[:-1] |= used[1:]
+    return np.asarray(FACTORS[wide])
+
+
+def _most_likely(
+    score: Floats, count: Floats, total: float, factor: Floats, offset: Floats
+) -> Tails:
+    """The weights of highest density, with the pseudo-observation; the mean is then moved to 0.
+
+    total: number of residuals that the pseudo-observation is weighed against.
+    """
+    found = stack(_each_density(factor, offset, score), count)
+    unseen = np.zeros(factor.size)
+    unseen[: FACTORS.size] = UNSEEN / UNSEEN.sum()
+    weight = (total * found + unseen) / (total + 1.0)
+    return Tails(weight, factor, offset - weight @ offset)
+
+
+def _each_density(factor: Floats, offset: Floats, score: Floats) -> Floats:
+    """Log density of each component at each residual, (J, n)."""
     with np.errstate(over="ignore"):
-        log_density = -0.5 * (LOG_2PI + np.square(z)) - np.log(FACTORS)[:, None]
-    found = stack(log_density, count[some])
-    weight = (total * found + UNSEEN / UNSEEN.sum()) / (total + 1.0)
-    return Tails(weight, FACTORS)
+        square = np.square((score - offset[:, None]) / factor[:, None])
+        return np.asarray(-0.5 * (LOG_2PI + square) - np.log(factor)[:, None])
 
 
 def log_densities(tails: Tails, score: Floats) -> Floats:
     """Log density of standardised residuals, (n,)."""
     used = tails.weight > 0
-    factor = tails.factor[used][:, None]
-    with np.errstate(over="ignore"):
-        each = -0.5 * (LOG_2PI + np.square(score / factor)) - np.log(factor)
+    each = _each_density(tails.factor[used], tails.offset[used], score)
     return np.asarray(logsumexp(each + np.log(tails.weight[used])[:, None], axis=0))
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:
     """Predictive distribution with these tails around mean (m,), for predicted variance (m,)."""
     used = tails.weight > 0
-    factor = np.square(tails.factor[used])[:, None]
+    factor, offset = tails.factor[used][:, None], tails.offset[used][:, None]
     means = np.broadcast_to(mean, (factor.size, mean.size))
-    return PredictiveDistribution(tails.weight[used], means, factor * var)
+    if offset.any():
+        means = means + offset * np.sqrt(var)
+    return PredictiveDistribution(tails.weight[used], means, np.square(factor) * var)
 
 
 def spread_classes(
@@ -103,8 +169,8 @@ def spread_classes(
 
 
 def second_moment(tails: Tails) -> float:
-    """Weighted mean of the squared factors."""
-    return float(tails.weight @ np.square(tails.factor))
+    """Variance of the mixture, in predicted variances."""
+    return float(tails.weight @ (np.square(tails.factor) + np.square(tails.offset)))
 
 
 def first_moment(tails: Tails) -> float:

@@ -85,13 +85,12 @@ def calibrated(base: PartFormat) -> PartFormat:
 def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
     facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
     arrays: Arrays = {
-        f"{prefix}.tails": np.stack([stage.tails.weight, stage.tails.factor]),
+        f"{prefix}.tails": _pack_tails(stage.tails),
         f"{prefix}.logs": stage.logs,
     }
     if stage.repeats is not None:
         facts["repeats"] = stage.repeats.scale
-        own_tails = stage.repeats.tails
-        arrays[f"{prefix}.repeats"] = np.stack([own_tails.weight, own_tails.factor])
+        arrays[f"{prefix}.repeats"] = _pack_tails(stage.repeats.tails)
         facts["repeats_slope"], facts["repeats_trust"] = stage.repeats.slope, stage.repeats.trust
         seen = stage.repeats.seen
         arrays[f"{prefix}.seen"] = np.stack([seen.mean, seen.weight, seen.count, seen.spread])
@@ -194,17 +193,30 @@ def _check_scale(value: Any) -> float:
     return scale
 
 
+def _pack_tails(tails: Tails) -> npt.NDArray[np.float64]:
+    return np.stack([tails.weight, tails.factor, tails.offset])
+
+
 def _unpack_tails(arrays: Arrays, name: str) -> Tails:
-    tails = check_array(arrays, name, np.float64, (2, None))
+    """Tails; before format version 5 they are symmetric."""
+    tails = check_array(arrays, name, np.float64, (None, None))
+    if len(tails) == 2:
+        tails = np.vstack([tails, np.zeros(tails.shape[1])])
+    if len(tails) != 3:
+        raise ValueError(f"{name} must have 2 or 3 rows, got {len(tails)}")
+    weight, factor, offset = tails
     if (
-        tails.min() < 0
-        or abs(tails[0].sum() - 1.0) > 1e-6
-        or not 0 < tails[1].min() <= tails[1].max() <= LARGEST_FACTOR
+        weight.min() < 0
+        or abs(weight.sum() - 1.0) > 1e-6
+        or not 0 < factor.min() <= factor.max() <= LARGEST_FACTOR
+        or np.abs(offset).max() > LARGEST_FACTOR
+        or abs(weight @ offset) > 1e-6
     ):
         raise ValueError(
-            f"{name} must be weights that sum to 1 and factors in (0, {LARGEST_FACTOR:g}]"
+            f"{name} must be weights that sum to 1, factors in (0, {LARGEST_FACTOR:g}] and offsets "
+            "of mean 0"
         )
-    return Tails(tails[0], tails[1])
+    return Tails(weight, factor, offset)
 
 
 def _unpack_local(

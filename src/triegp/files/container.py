@@ -30,8 +30,9 @@ else:
     import fcntl
 
 FORMAT = "triegp"
-# 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
-VERSION = 4
+# 4: before skewed tails; 3: before the smooth part; 2: before calibration as a stage;
+# 1: before `tol`, `init`, `n_iter`
+VERSION = 5
 LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -33,9 +33,10 @@ class PredictiveDistribution:
     """K Gaussians at each of m rows, independent of those at other rows.
 
     Returned by `predict_distribution` of an estimator. A calibrated model gives one component per
-    tail factor, at most 25, all with the same mean. If repeated measurements have tails of their
-    own, there are components for both, and weights differ between rows. With latent=True there is
-    one component. A mixture that is not calibrated gives one component per member.
+    tail factor, at most 25 with the same mean, and up to 50 with other means if residuals are
+    skewed. If repeated measurements have tails of their own, there are components for both, and
+    weights differ between rows. With latent=True there is one component. A mixture that is not
+    calibrated gives one component per member.
 
     Attributes
     ----------
