@@ -80,7 +80,7 @@ def machine(more=()):
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
-        "gpu": _gpu() if "torch" in more else None,
+        "gpu": _gpu(more),
         "python": platform.python_version(),
         **{name: _version(name.replace("_", "-")) for name in packages},
     }
@@ -93,8 +93,14 @@ def _version(package):
         return None
 
 
-def _gpu():
-    torch = sys.modules.get("torch")
+def _gpu(modules):
+    """Name of the GPU that a method with these modules has used; None if there is none."""
+    if "numba_cuda" in modules:
+        from numba import cuda
+
+        name = cuda.get_current_device().name if cuda.is_available() else None
+        return name.decode() if isinstance(name, bytes) else name
+    torch = sys.modules.get("torch") if "torch" in modules else None
     if torch is None or not torch.cuda.is_available():
         return None
     return torch.cuda.get_device_name(0)

@@ -56,11 +56,14 @@ def suffix(parameters):
     return "".join(f"-{name[0]}{value}" for name, value in parameters.items())
 
 
-def fit_flagship(task):
-    from triegp import TrieGPRegressor
+def fit_flagship(**parameters):
+    def fit(task):
+        from triegp import TrieGPRegressor
 
-    model = TrieGPRegressor(random_state=task.seed, keep_rows=False)
-    return _predictor(model.fit(task.X, task.y))
+        model = TrieGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
+        return _predictor(model.fit(task.X, task.y))
+
+    return fit
 
 
 def _fitted(task, parameters):
@@ -93,7 +96,15 @@ RAISED = {"etopo20": 16, "blogfeedback": 4}  # after ECDF; most distinct rows ha
 
 METHODS = (
     Method("triegp", (), fit_with(), "`BinaryTreeGPRegressor()`", True),
-    Method("triegp-flagship", (), fit_flagship, "`TrieGPRegressor()`", True, MOST_ROWS),
+    Method("triegp-flagship", (), fit_flagship(), "`TrieGPRegressor()`", True, MOST_ROWS),
+    Method(
+        "triegp-flagship-cuda",
+        ("numba_cuda",),
+        fit_flagship(engine="cuda"),
+        '`TrieGPRegressor(engine="cuda")`: the smooth part is exact; predicts on the CPU',
+        True,
+        MOST_ROWS,
+    ),
     *_paper_methods(),
     *(method for p in PRECISIONS for method in _paper_methods(precision=p)),
     *_paper_methods(scaling="ecdf"),

@@ -14,6 +14,7 @@ from forest_problems import (
     variance_at,
 )
 from tolerances import SINGLE, SOLVED, USUAL_SOLVE
+from triegp.additive import singles as singles_module
 from triegp.additive import train as train_module
 from triegp.additive.conditioning import smooth_sizes
 from triegp.additive.model import tolerance_for
@@ -37,7 +38,7 @@ def train(problem, rows=None, n_threads=2, **settings):
 @pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize("init", ["even", "random", "trained"])
 def test_a_trained_model_predicts_what_its_kernel_says(init, smooth, monkeypatch):
-    monkeypatch.setattr(train_module, "INIT_MEMBERS", 3)
+    monkeypatch.setattr(singles_module, "N_SINGLES", 3)
     problem = make_problem(n=99)
     trained = train(problem, init=init, smooth=smooth)
     found = trained.fitted.model
@@ -102,8 +103,7 @@ def test_residuals_of_many_rows_are_those_of_fewer(monkeypatch):
     weight = np.append(np.zeros(4), np.ones(296))
     rows = Rows(problem.rows.y[:, None], None, weight, problem.X)
     every = train(problem, rows)
-    monkeypatch.setattr(train_module, "MANY_ROWS", 200)
-    monkeypatch.setattr(train_module, "SOME_ROWS", 150)
+    monkeypatch.setattr(train_module, "MANY_ROWS", 150)
     some = train(problem, rows)
     np.testing.assert_array_equal(every.fitted.model.alpha, some.fitted.model.alpha)
     (all_left,), (left,) = every.residuals, some.residuals

@@ -185,7 +185,7 @@ def test_cuda_that_is_not_there_fits_nothing(model, monkeypatch):
 @pytest.mark.parametrize("init", [None, "even", "trained"])
 def test_the_chosen_engine_trains_and_the_cpu_predicts(card, monkeypatch, init):
     """With the CPU's own work under another name: the same fit to the last bit."""
-    monkeypatch.setattr("triegp.additive.train.INIT_MEMBERS", 2)
+    monkeypatch.setattr("triegp.additive.singles.N_SINGLES", 2)
     rng = np.random.default_rng(0)
     X = rng.random((80, 2))
     y = np.sin(5 * X[:, 0]) + 0.1 * rng.standard_normal(80)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triegp.additive.conditioning import MANY_ROWS, SOME_ROWS, START_SHARE, smooth_sizes
+from triegp.additive.conditioning import MANY_ROWS, START_SHARE, smooth_sizes
 from triegp.additive.forest import build_forest, multiply
 from triegp.additive.model import rank_for, tree_columns
 from triegp.additive.neighbours import MOST_NEIGHBOURS
@@ -83,7 +83,7 @@ def plan_forest(left: float, work: Work, calibrated: bool) -> Plan:
     The later stages get the time they need, but at most 50 % for the solve and 20 % for the
     calibration. Training gets the rest.
     """
-    rows = work.n_rows if work.n_rows < MANY_ROWS else SOME_ROWS
+    rows = min(work.n_rows, MANY_ROWS)
     tails = rows * CALIBRATION_SECONDS if calibrated else 0.0
     return Plan(
         min(solve_seconds(work, 1.0), SOLVE_SHARE * left),

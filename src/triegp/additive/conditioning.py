@@ -71,8 +71,7 @@ DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the ker
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 START_GAIN = 1e-2  # a solve from a start reduces its residual at least by this factor
 START_SHARE = 0.125  # of the usual sizes, in a smaller solve
-MANY_ROWS = 60_000  # from this many rows on, calibration learns from 20,000 of them
-SOME_ROWS = 20_000
+MANY_ROWS = 100_000  # if there are more, calibration learns from so many of them
 LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
 
 

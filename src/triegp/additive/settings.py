@@ -9,7 +9,7 @@ from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.scaling import SCALINGS
 from triegp.smooth.kernel import KERNELS
 
-INITS = ("even", "random", "trained")
+INITS = ("auto", "even", "random", "trained")
 VARIANCES = ("nearby", "exact")
 
 
@@ -28,7 +28,7 @@ class Settings:
     n_trees: int = 64
     smooth: Any = "auto"
     kernel: str = "matern32"
-    init: str = "even"
+    init: str = "auto"
     slope: float = 1.5
     scaling: str = "both"
     precision: Any = 8

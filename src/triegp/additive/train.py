@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,6 @@ from triegp.additive.budget import (
 )
 from triegp.additive.conditioning import (
     MANY_ROWS,
-    SOME_ROWS,
     Limits,
     check_extremes,
     condition_forest,
@@ -29,6 +27,13 @@ from triegp.additive.fitted import FittedForest
 from triegp.additive.model import ForestModel, rank_for, tolerance_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
+from triegp.additive.singles import (
+    better_orders,
+    condition_some,
+    single_settings,
+    take_orders,
+    train_singles,
+)
 from triegp.additive.start import (
     EncodedRows,
     Parameters,
@@ -44,14 +49,11 @@ from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.members import Ensemble
-from triegp.mixture.settings import Settings as MixtureSettings
-from triegp.mixture.settings import settings_of
-from triegp.mixture.train import card_bytes, train_ensemble
+from triegp.mixture.train import card_bytes
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run
 from triegp.smooth.coordinates import coordinates_of, fit_coordinates
 from triegp.smooth.linear import Linear
-from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
@@ -66,7 +68,7 @@ CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
-INIT_MEMBERS = 16  # single trees trained for init="trained"
+AUTO_ROWS = 100_000  # from this many rows on, init="auto" tries the orders of single trees
 LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 
 
@@ -98,17 +100,11 @@ def train_forest(
     settings = replace(settings, n_trees=n_trees_for(settings.n_trees, rows.n_rows))
     work = rows.n_rows * settings.n_trees * SOLVED_COLUMNS
     room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows)
-    single: MixtureSettings = settings_of("default", {"n_members": INIT_MEMBERS})
     if settings.init == "trained":
-        room = max(room, card_bytes(encoders, single, rows.n_rows, 1))
+        room = max(room, card_bytes(encoders, single_settings(), rows.n_rows, 1))
     engine = choose(run.engine, work, run.n_threads, room)
-    trained: list[tuple[BitEncoder, BitOrder]] = []
     with one_blas_thread():
-        if settings.init == "trained":
-            alone = replace(rows, y=rows.y[:, None])
-            found = train_ensemble(encoders, alone, single, _initial_run(run, engine)).fitted
-            trained = [(one.encoder, one.order) for one in cast(Ensemble, found).members]
-        return _train(encoders, rows, settings, run, engine, trained)
+        return _train(encoders, rows, settings, run, engine)
 
 
 def n_trees_for(n_trees: int, n_rows: int) -> int:
@@ -129,12 +125,14 @@ def _train(
     settings: Settings,
     run: Run,
     engine: Engine,
-    trained: Sequence[tuple[BitEncoder, BitOrder]],
 ) -> Trained:
     host = CpuEngine(n_threads=run.n_threads)
     present = np.ones(rows.n_rows, bool) if rows.weight is None else rows.weight > 0
     rows = rows.select(np.flatnonzero(present))
-    grids, parameters = _start(encoders, settings, run.rng, trained)
+    singles = None
+    if settings.init == "trained":
+        singles = train_singles(encoders, rows, run, engine)
+    grids, parameters = _start(encoders, settings, run.rng, singles)
     coordinates = fit_coordinates(rows.features)
     inputs = coordinates_of(coordinates, rows.features)
     parameters = replace(parameters, smooth=start_smooth(settings, inputs.shape[1]))
@@ -149,14 +147,24 @@ def _train(
         work = replace(work, unit=measure_unit(data, parameters, engine, run.watch))
         plan = plan_forest(run.watch.left(), work, settings.calibrated)
     before = replace(run, watch=run.watch.before(plan.solve + plan.tails))
-    learned = replace(data, rows=rows.for_training())
-    stage = train_stage(learned, parameters, seen, held, settings, host, before)
-    if stage.stopped:
-        run.leave_out(f"{settings.max_iter - stage.n_steps} of {settings.max_iter} training steps")
-    run.raise_interrupt()
-    parameters = _drop_smooth(stage, learned, seen, settings, host, run)
+    stage, learned = _learn(data, parameters, seen, held, settings, host, run, before)
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
+    if (
+        settings.init == "auto"
+        and rows.n_rows >= AUTO_ROWS
+        and not (run.watch.limited or run.watch.stop)
+    ):
+        watch = Limits(run.watch)
+        forest = condition_some(data, learned, settings, seed, host, seen, watch)
+        orders = better_orders(forest, encoders, grids, rows, seen, held, run, host, engine)
+        run.raise_interrupt()
+        if orders is not None:
+            grids, phi = orders
+            data = replace(data, encoders=grids, codes=encode_grids(grids, rows.features, host))
+            start = replace(parameters, phi=phi)
+            stage, learned = _learn(data, start, seen, held, settings, host, run, before)
+    parameters = learned
     limits = _limits(run, replace(work, linear=linear and parameters.smooth is not None), plan)
     model = condition_forest(data, parameters, settings, seed, host, solver, limits, held)
     model = replace(model, present=present)
@@ -179,17 +187,6 @@ def _train(
     return Trained(fitted, stage.stopped, stage.n_steps, found)
 
 
-def _initial_run(run: Run, engine: Engine) -> Run:
-    """For the single trees of init="trained": at most a third of the time."""
-    watch = run.watch.within(run.watch.left() / 3) if run.watch.limited else run.watch
-
-    def tell(stage: str, done: int, total: int) -> None:
-        run.progress(f"initial {stage}", done, total)
-
-    device = "cpu" if engine.on_host else "cuda"
-    return replace(run, watch=watch, progress=tell, engine=device, left_out=[])
-
-
 def _limits(run: Run, work: Work, plan: Plan) -> Limits:
     """Limits of the solve on all rows, which leaves time for the tails."""
 
@@ -209,18 +206,37 @@ def _start(
     encoders: Sequence[BitEncoder],
     settings: Settings,
     rng: np.random.Generator,
-    trained: Sequence[tuple[BitEncoder, BitOrder]],
+    singles: Ensemble | None,
 ) -> tuple[tuple[BitEncoder, ...], Parameters]:
     """Draw the grids and the initial parameters of the trees."""
     grids = draw_grids(encoders, settings.n_trees, rng)
-    if settings.init == "trained":
-        grids, phi = _from_trained(encoders, grids, trained)
+    if singles is not None:
+        grids, phi = take_orders(singles, encoders, grids)
     elif settings.init == "random":
         phi = tuple(start_random(grid, rng) for grid in grids)
     else:
         phi = tuple(start_even(grid, settings.slope, rng) for grid in grids)
     even = np.full(settings.n_trees, -np.log(settings.n_trees))
     return grids, Parameters(phi, even, float(np.log(START_NOISE)))
+
+
+def _learn(
+    data: EncodedRows,
+    parameters: Parameters,
+    seen: Ints,
+    held: Ints,
+    settings: Settings,
+    engine: Engine,
+    run: Run,
+    before: Run,
+) -> tuple[Stage, Parameters]:
+    """Train from initial parameters; `before`: the run with the time that training may take."""
+    learned = replace(data, rows=data.rows.for_training())
+    stage = train_stage(learned, parameters, seen, held, settings, engine, before)
+    if stage.stopped:
+        run.leave_out(f"{settings.max_iter - stage.n_steps} of {settings.max_iter} training steps")
+    run.raise_interrupt()
+    return stage, _drop_smooth(stage, learned, seen, settings, engine, run)
 
 
 def _drop_smooth(
@@ -238,8 +254,8 @@ def _drop_smooth(
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
     """Residuals for the calibration; None if there is no time for them, or a bad solution.
 
-    From 60,000 rows on, they are those of the rows of some blocks, 20,000 in all, and of the
-    held-out rows.
+    If there are more than 100,000 rows, they are those of the rows of some blocks, 100,000 in all,
+    and of the held-out rows.
     """
     late = run.watch.stop and not (run.watch.interrupted and run.keep)
     if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
@@ -248,20 +264,5 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
     n = model.rows.n_rows
     fresh = np.zeros(n, bool)
     fresh[held] = True
-    rows = None if n < MANY_ROWS else some_blocks(model, SOME_ROWS, held)
+    rows = None if n <= MANY_ROWS else some_blocks(model, MANY_ROWS, held)
     return residuals_of(model, fresh, rows)
-
-
-def _from_trained(
-    encoders: Sequence[BitEncoder],
-    grids: Sequence[BitEncoder],
-    trained: Sequence[tuple[BitEncoder, BitOrder]],
-) -> tuple[tuple[BitEncoder, ...], tuple[Floats, ...]]:
-    """Grids and phi from trained single trees, assigned in turn, with the shifts of `grids`."""
-    by_scaling = {encoder.scaling: encoder for encoder in encoders}
-    chosen, phi = [], []
-    for t, grid in enumerate(grids):
-        own, order = trained[t % len(trained)]
-        chosen.append(by_scaling[own.scaling].with_shift(grid.shift_))
-        phi.append(order.phi)
-    return tuple(chosen), tuple(phi)

@@ -51,12 +51,14 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         likelihood of training rows by less than 0.001 per row.
     kernel : {"matern32", "matern52", "matern12", "rbf"}, default="matern32"
         Kernel of the smooth part, with one lengthscale per input.
-    init : {"even", "random", "trained"}, default="even"
+    init : {"auto", "even", "random", "trained"}, default="auto"
         Initial bit orders. "even": bits sorted by the width of their cells, features in a random
         order per tree. "random": features shuffled again at each depth. "trained": the orders of 16
-        single trees that are trained first, each used on several grids.
+        single trees that are trained first, each used on several grids. "auto": "even"; from
+        100,000 rows on and without a time budget, "trained" if single trees predict held-out rows
+        better, given 16,384 rows.
     slope : float, default=1.5
-        For init="even": initial exponent with which the remaining variance falls with the width of
+        For even orders: initial exponent with which the remaining variance falls with the width of
         the cells. Training changes it.
     scaling : {"minmax", "ecdf", "both"}, default="both"
         How features are mapped onto [0, 1] for the trees, as in `BitEncoder`; "both" alternates
@@ -98,7 +100,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         training steps, fewer inducing rows and neighbours of the smooth part, local noise or the
         whole calibration is left out, and last the solve ends at a larger residual. A
         ConvergenceWarning says what was left out. With 30,000 rows on two cores, budgets of 5, 10,
-        15 and 25 seconds took 4, 12, 16 and 24; without a budget the fit took 38.
+        15 and 25 seconds took 4, 10, 15 and 19; without a budget the fit took 24.
     on_interrupt : {"raise", "keep"}, default="raise"
         Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
         "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
@@ -176,17 +178,16 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
     that predict these rows best are kept, and calibration learns scale and tails from them. With
     fewer rows, models are trained on three quarters of the rows and calibration learns from the
-    rest (cross-fitting). From 60,000 rows on, local noise is learned from 20,000 of the rows.
+    rest (cross-fitting). Local noise is learned from at most 100,000 of the rows.
 
     The model is then conditioned on all rows, by conjugate gradients. They end at a relative
     residual of 1e-5 up to 20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
-    mean square. One step takes O(n T) for the
-    trees and O(n m) for m inducing rows. The preconditioner has the inducing rows, 256 columns of
-    the trees (fewer from 131,072 rows on: 34 million / n, at least 32), and regressions of each row
-    on its 16 nearest neighbours under what these leave of kernel and noise. Without a smooth part,
-    and on a CUDA device, it has 1,000 random rows (67 million / n from 67,000 rows on, at least 32)
-    and blocks of 64 rows.
+    mean square. One step takes O(n T) for the trees and O(n m) for m inducing rows. The
+    preconditioner has the inducing rows, 256 columns of the trees (fewer from 131,072 rows on: 34
+    million / n, at least 32), and regressions of each row on its 16 nearest neighbours under what
+    these leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
+    random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
 
     Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; after a
     fit on a device with at most 200,000 rows, O(n) for the smooth part. Up to 2,000 rows variances
@@ -218,7 +219,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         n_trees: int = 64,
         smooth: Any = "auto",
         kernel: str = "matern32",
-        init: str = "even",
+        init: str = "auto",
         slope: float = 1.5,
         scaling: str = "both",
         precision: Any = 8,
