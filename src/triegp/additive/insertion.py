@@ -84,7 +84,7 @@ def _grow(model: ForestModel, X: Array, noisy: Rows, points: Points) -> ForestMo
             return insert_keys(model.forest.tries[t], keys, new)
 
     else:
-        codes = encode_grids(model.encoders, X, engine)
+        codes = encode_grids(model.grids, X, engine)
 
         def insert(_: Engine, t: int) -> tuple[Trie, Words]:
             return insert_rows(model.forest.tries[t], model.keys[t], codes[t])

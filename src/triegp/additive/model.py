@@ -18,6 +18,7 @@ from triegp.additive.preconditioner import Preconditioner, make_preconditioner
 from triegp.additive.solve import Solution, Tell, solve_forest
 from triegp.additive.start import features_of
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.grids import Grids, prepare_grids
 from triegp.engines import Engine, one_blas_thread, paths, threads_of
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.coordinates import Coordinates
@@ -140,6 +141,11 @@ class ForestModel:
             return alone.path_sums(trie.links, self.forest.levels[t], trie.sort(self.alpha))
 
         return self.forest.engine.each(walk, range(len(self.orders)))
+
+    @cached_property
+    def grids(self) -> Grids:
+        """The encoders, prepared for new rows."""
+        return prepare_grids(self.encoders)
 
     @cached_property
     def key_bits(self) -> paths.Keys:

@@ -79,7 +79,7 @@ class Points:
 def read_points(model: ForestModel, X: Array, *, sort: bool = False) -> Points:
     """Encode new rows for all trees in one pass; sort them if `sort`. O(m T (q + log m))."""
     engine = _engine_for(model, X.shape[0])
-    codes = encode_grids(model.encoders, X, engine)
+    codes = encode_grids(model.grids, X, engine)
     unrelated = codes[0].unrelated  # the box is the same for all trees
     inner = np.arange(X.shape[0])
     if unrelated is not None and unrelated.any():

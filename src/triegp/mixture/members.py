@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.grids import encode_grids
+from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution
@@ -93,10 +94,15 @@ class Ensemble:
         """Whether the function goes on outside the training box: never, it ends at the border."""
         return False
 
+    @cached_property
+    def grids(self) -> Grids:
+        """The members' encoders, prepared for new rows."""
+        return prepare_grids([member.encoder for member in self.members])
+
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
         engine = self.members[0].posteriors[0].trie.engine
-        return encode_grids([member.encoder for member in self.members], X, engine)
+        return encode_grids(self.grids, X, engine)
 
     def predict(
         self, points: list[Codes], column: int, *, var: bool, latent: bool
