@@ -33,7 +33,7 @@ def least(metric):
 
 def sections():
     """The page, section by section, as lines."""
-    peers = ("triegp", "triegp-flagship", "paper-bte", "paper-bt", *plan.PEERS)
+    peers = ("triegp", "triegp-flagship", plan.ON_DEVICE, "paper-bte", "paper-bt", *plan.PEERS)
     cells = [c for d in SEVEN for c in read("test", d, "triegp")]
     where = cells[0]["machine"] if cells else machine()
     gpus = {c["machine"].get("gpu") for d in SEVEN for m in peers for c in read("test", d, m)}

@@ -99,7 +99,7 @@ METHODS = (
     Method("triegp-flagship", (), fit_flagship(), "`TrieGPRegressor()`", True, MOST_ROWS),
     Method(
         "triegp-flagship-cuda",
-        ("numba_cuda",),
+        ("numba_cuda", "cupy"),
         fit_flagship(engine="cuda"),
         '`TrieGPRegressor(engine="cuda")`: the smooth part is exact; predicts on the CPU',
         True,

@@ -6,7 +6,7 @@ import pytest
 from triegp import TrieGPRegressor
 from triegp.additive import singles as singles_module
 from triegp.additive import train as train_module
-from triegp.additive.singles import N_SINGLES, squared_error, take_orders
+from triegp.additive.singles import squared_error, take_orders
 from triegp.encoding.encoder import BitEncoder
 from triegp.mixture.settings import settings_of
 from triegp.mixture.train import train_ensemble
@@ -86,10 +86,10 @@ def test_an_interrupt_leaves_even_orders(few, monkeypatch):
     """Ctrl-C while the single trees are trained: the forest is finished as it is."""
     real, calls = singles_module.train_singles, []
 
-    def interrupted(encoders, rows, run, engine):
+    def interrupted(encoders, rows, run, engine, name):
         calls.append(rows.n_rows)
         run.watch.interrupt()
-        return real(encoders, rows, run, engine)
+        return real(encoders, rows, run, engine, name)
 
     monkeypatch.setattr(singles_module, "train_singles", interrupted)
     X, y = table()
@@ -101,21 +101,64 @@ def test_an_interrupt_leaves_even_orders(few, monkeypatch):
         fit(X, y, on_interrupt="raise")
 
 
+def test_an_interrupt_of_the_second_training_keeps_the_first(few, monkeypatch):
+    real, calls = train_module.train_stage, []
+
+    def interrupted(data, parameters, seen, held, settings, engine, run):
+        calls.append(1)
+        if len(calls) == 2:
+            run.watch.interrupt()
+        return real(data, parameters, seen, held, settings, engine, run)
+
+    monkeypatch.setattr(train_module, "train_stage", interrupted)
+    X, y = table()
+    with pytest.warns(UserWarning, match="orders of single trees"):
+        model = fit(X, y, on_interrupt="keep")
+    assert len(calls) == 2
+    assert first_features(model) < 0.5
+    assert model.n_iter_ == 5
+    assert model.n_evaluations_ > 5  # those of the single trees count
+
+
+def test_progress_has_a_name_for_every_part(few, monkeypatch):
+    monkeypatch.setattr(singles_module, "ORDER_ROWS", 2_500)
+    told = {}
+    monkeypatch.setattr(
+        "triegp.estimators.base.progress_bars",
+        lambda verbose: lambda stage, done, total: told.setdefault(stage, []).append(done),
+    )
+    fit(*table())
+    assert {"steps", "steps again"} <= told.keys()
+    assert {name.split()[0] for name in told} >= {"compared", "initial"}
+    for done in told.values():
+        assert done == sorted(done)  # no part is told twice
+
+
+def singles_of(X, y, encoders):
+    rows, run = Rows(y[:, None], X=X), Run(np.random.default_rng(0), 1, Stopwatch())
+    settings = settings_of("default", {"n_members": 3, "max_iter": 3})
+    return train_ensemble(encoders, rows, settings, run)
+
+
 def test_orders_keep_the_shifts_of_the_grids():
     X, y = table(300)
     encoders = [BitEncoder(precision=4, scaling=scaling).fit(X) for scaling in ("minmax", "ecdf")]
-    rows, run = Rows(y[:, None], X=X), Run(np.random.default_rng(0), 1, Stopwatch())
-    settings = settings_of("default", {"n_members": 3, "max_iter": 3})
-    singles = train_ensemble(encoders, rows, settings, run).fitted
+    trained = singles_of(X, y, encoders)
+    members = trained.fitted.members
     grids = [encoders[0].with_shift(np.full(8, shift)) for shift in (0.1, 0.2, 0.3, 0.4)]
-    found, phi = take_orders(singles, encoders, grids)
-    for t, grid in enumerate(found):
-        own = singles.members[t % len(singles.members)]
+    found = take_orders(trained, encoders, grids)
+    assert found.n_evaluations == trained.n_evaluations > 0
+    for t, grid in enumerate(found.grids):
+        own = members[t % len(members)]
         np.testing.assert_array_equal(grid.shift_, grids[t].shift_)
         assert grid.scaling == own.encoder.scaling
-        np.testing.assert_array_equal(phi[t], own.order.phi)
-    rows = Rows(y, X=X, weight=np.arange(300.0))
+        np.testing.assert_array_equal(found.phi[t], own.order.phi)
+
+
+def test_the_squared_error_is_weighted():
+    X, y = table(300)
+    singles = singles_of(X, y, [BitEncoder(precision=4).fit(X)]).fitted
+    weight = np.arange(300.0)
     mean = singles.predict(singles.read(X, var=False), 0, var=False, latent=True).mean()
-    expected = np.sum(rows.weight * (y - mean) ** 2) / rows.weight.sum()
-    assert squared_error(singles, rows) == pytest.approx(expected)
-    assert N_SINGLES == 16
+    expected = np.sum(weight * (y - mean) ** 2) / weight.sum()
+    assert squared_error(singles, Rows(y, X=X, weight=weight)) == pytest.approx(expected)

@@ -9,7 +9,7 @@ from tolerances import ROUNDING, SAMPLED, SOLVED, USUAL_SOLVE, VALUE
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.local import predict_local
 from triegp.calibration.model import CalibratedModel, base_of
-from triegp.calibration.tails import Tails, first_moment, second_moment
+from triegp.calibration.tails import Tails, first_moment, offset_variance, second_moment
 from triegp.tree.rows import Rows
 
 
@@ -88,7 +88,7 @@ def test_the_covariance_has_the_predicted_variances(fitted, latent):
         return
     # Tail factors are independent, and so is the noise.
     tails = fitted.stages[0].tails
-    share = first_moment(tails) ** 2 / second_moment(tails)
+    share = first_moment(tails) ** 2 / (second_moment(tails) + offset_variance(tails))
     noise = np.sqrt(1 + fitted.noise(0) / np.diag(own))
     expected *= share / np.outer(noise, noise)
     np.testing.assert_allclose(correlation[off], expected[off], **SOLVED)
@@ -113,7 +113,8 @@ def test_leave_one_out_uses_what_was_learned_without_the_row(fitted):
     np.testing.assert_allclose(
         found.mean(), with_line(stage, raw.mean(), stage.trend.left), **VALUE
     )
-    np.testing.assert_allclose(found.var(), second_moment(stage.tails) * total, **VALUE)
+    moment = second_moment(stage.tails) + offset_variance(stage.tails)
+    np.testing.assert_allclose(found.var(), moment * total, **VALUE)
 
 
 def test_rows_that_are_added_have_local_noise(fitted):

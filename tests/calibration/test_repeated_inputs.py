@@ -15,6 +15,7 @@ from triegp.calibration.tails import (
     Tails,
     learn_tails,
     log_densities,
+    offset_variance,
     second_moment,
     spread_classes,
     spread_out,
@@ -220,7 +221,7 @@ def test_training_inputs_have_the_tails_of_repeats(fitted, model):
     assert stage.trend is None
     np.testing.assert_allclose(found.mean(), own.mean(), **VALUE)
     own_var = 0.37 * noise_at(model._stream.observations.y[:, 0], own.mean(), raw.copy(), 0.4)
-    narrow = second_moment(NARROW) * own_var
+    narrow = (second_moment(NARROW) + offset_variance(NARROW)) * own_var
     np.testing.assert_allclose(found.var(), np.where(again, narrow, stage.scale * raw), **VALUE)
     mean = fitted.predict(points, 0, var=False, latent=False).mean()
     np.testing.assert_allclose(mean, found.mean(), rtol=ROUNDING)
@@ -249,8 +250,12 @@ def test_leave_one_out_of_repeated_observations_uses_their_tails(fitted, model):
     several = np.bincount(repeated()[2])[repeated()[2]] > 1
     others = find_others(observations, 0)
     factor = repeat_factors(stage.repeats, np.zeros(120), own.mean(), raw, others)
-    narrow = second_moment(stage.repeats.tails) * factor * raw
-    wide = second_moment(stage.tails) * stage.scale * raw
+    moments = [
+        second_moment(tails) + offset_variance(tails)
+        for tails in (stage.repeats.tails, stage.tails)
+    ]
+    narrow = moments[0] * factor * raw
+    wide = moments[1] * stage.scale * raw
     np.testing.assert_allclose(found, np.where(several, narrow, wide), **VALUE)
     np.testing.assert_allclose(told.mean(), own.mean(), **VALUE)
 

@@ -27,6 +27,7 @@ from triegp.calibration.tails import (
     learn_skew,
     learn_tails,
     log_densities,
+    offset_variance,
     second_moment,
     spread_out,
 )
@@ -139,7 +140,7 @@ def test_skewed_residuals_get_skewed_tails(sign):
     assert tails.weight @ tails.offset == pytest.approx(0.0, abs=1e-12)
     assert tails.weight.sum() == pytest.approx(1.0)
     mixture = around_zero(tails)
-    assert mixture.var()[0] == pytest.approx(second_moment(tails))
+    assert mixture.var()[0] == pytest.approx(second_moment(tails) + offset_variance(tails))
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     np.testing.assert_allclose(
         mixture.quantile(levels)[0], np.quantile(score, levels), atol=SKEW_QUANTILE
@@ -157,6 +158,23 @@ def test_symmetric_residuals_keep_symmetric_tails(n, draw):
         score = getattr(np.random.default_rng(seed), draw)(size=n)
         plain = learn_tails(score)
         assert learn_skew(plain, score) is plain
+
+
+@pytest.mark.parametrize("n", [60, 500, 3000])
+def test_skew_depends_neither_on_the_order_nor_on_copies(n):
+    rng = np.random.default_rng(0)
+    score, counts = skewed(n), rng.integers(1, 3, n)
+    weight, copied = counts.astype(float), np.repeat(score, counts)
+    weighted = learn_skew(learn_tails(score, weight), score, weight)
+    for other in (copied, rng.permutation(copied)):
+        found = learn_skew(learn_tails(other), other)
+        assert found.offset.size == weighted.offset.size
+        levels = [0.05, 0.25, 0.75, 0.95]
+        np.testing.assert_allclose(
+            around_zero(found).quantile(levels),
+            around_zero(weighted).quantile(levels),
+            rtol=TAIL_COPIES,
+        )
 
 
 def test_too_few_residuals_leave_the_tails_gaussian():

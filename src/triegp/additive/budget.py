@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triegp.additive.conditioning import MANY_ROWS, START_SHARE, smooth_sizes
+from triegp.additive.conditioning import START_SHARE, smooth_sizes
 from triegp.additive.forest import build_forest, multiply
 from triegp.additive.model import rank_for, tree_columns
 from triegp.additive.neighbours import MOST_NEIGHBOURS
@@ -30,6 +30,7 @@ SEARCH, PAIR, COLUMN = 4_000, 2.0, 0.8  # of a search, a kernel value of neighbo
 STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
 COLUMNS = 3  # right-hand sides: the targets and probes
 CALIBRATION_SECONDS = 1e-4  # per row: its share of a block of nearby rows, and local noise
+SOME_ROWS, MANY_ROWS = 20_000, 100_000  # that calibration learns from, if there are so many
 LEAST_ROWS = 250  # fewest rows of a smaller solve
 START_PARTS = (4, 8, 16, 32)  # a smaller solve has n divided by one of these rows
 SOLVE_SHARE, TAIL_SHARE = 0.5, 0.2  # largest shares of the time reserved for these
@@ -83,12 +84,17 @@ def plan_forest(left: float, work: Work, calibrated: bool) -> Plan:
     The later stages get the time they need, but at most 50 % for the solve and 20 % for the
     calibration. Training gets the rest.
     """
-    rows = min(work.n_rows, MANY_ROWS)
+    rows = min(work.n_rows, calibration_rows(TAIL_SHARE * left))
     tails = rows * CALIBRATION_SECONDS if calibrated else 0.0
     return Plan(
         min(solve_seconds(work, 1.0), SOLVE_SHARE * left),
         min(tails, TAIL_SHARE * left),
     )
+
+
+def calibration_rows(left: float) -> int:
+    """Rows that calibration learns from in so many seconds: 20,000 to 100,000."""
+    return int(np.clip(left / CALIBRATION_SECONDS, SOME_ROWS, MANY_ROWS))
 
 
 def solve_seconds(work: Work, share: float) -> float:

@@ -71,7 +71,6 @@ DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the ker
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 START_GAIN = 1e-2  # a solve from a start reduces its residual at least by this factor
 START_SHARE = 0.125  # of the usual sizes, in a smaller solve
-MANY_ROWS = 100_000  # if there are more, calibration learns from so many of them
 LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
 
 
@@ -101,6 +100,8 @@ def condition_forest(
     solver: Engine | None = None,
     limits: Limits | None = None,
     held: Ints | None = None,
+    *,
+    means: bool = False,
 ) -> ForestModel:
     """Condition trees and smooth part on all rows, at the scale of highest likelihood.
 
@@ -123,6 +124,8 @@ def condition_forest(
     held : int64, optional
         Rows held out of training. They come last in the order of the smooth part, so that without
         themselves they are predicted as new rows are.
+    means : bool, default=False
+        Whether only means are asked of the model: the factor of variances stays 1.
     """
     codes, rows = data.codes, data.rows
     orders = parameters.orders()
@@ -142,7 +145,9 @@ def condition_forest(
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     known: Known | None = None
-    if rows.n_rows > EXACT_ROWS:  # before the scale changes: the preconditioner still fits
+    if (
+        rows.n_rows > EXACT_ROWS and not means
+    ):  # before the scale changes: the preconditioner still fits
         solve = solve_probe if solver is None else solve_units
         watch = None if limits is None else limits.watch
         known = solve(forest, lent, noisy, made, seed, watch)
@@ -175,7 +180,7 @@ def condition_forest(
     )
     if known is not None:
         return with_factor(model, known)
-    if rows.n_rows > EXACT_ROWS and not (limits is not None and limits.watch.stop):
+    if rows.n_rows > EXACT_ROWS and not means and not (limits is not None and limits.watch.stop):
         warnings.warn(
             "the solves for the factor of nearby variances did not converge: deviations may be too "
             'large, variance="exact" is not affected',

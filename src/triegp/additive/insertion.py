@@ -26,7 +26,6 @@ Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 FEW_NEW = 32  # rows that are inserted one by one
-ZERO, ONE = np.zeros(1, np.int32), np.ones(1, np.int32)  # row number, and minus the lcp, of one row
 PENDING_SHARE = 0.02  # of the rows: with more rows since the last solve, it begins again
 
 
@@ -75,21 +74,7 @@ def _grow(model: ForestModel, X: Array, noisy: Rows, points: Points) -> ForestMo
 
     points: the rows X, read by the model.
     """
-    engine, inputs, stacked = model.forest.engine, points.inputs, points.stacked
-    if stacked is not None and X.shape[0] == points.inner.size == 1:
-
-        def insert(_: Engine, t: int) -> tuple[Trie, Words]:
-            keys = model.keys[t]
-            new = SortedKeys(ZERO, -ONE, np.ascontiguousarray(stacked[:, : keys.shape[1], t]))
-            return insert_keys(model.forest.tries[t], keys, new)
-
-    else:
-        codes = encode_grids(model.grids, X, engine)
-
-        def insert(_: Engine, t: int) -> tuple[Trie, Words]:
-            return insert_rows(model.forest.tries[t], model.keys[t], codes[t])
-
-    grown = engine.each(insert, range(len(model.orders)))
+    grown, inputs = _grow_tries(model, X, points), points.inputs
     smooth = None if model.smooth is None else model.smooth.extend(inputs)
     return replace(
         model,
@@ -101,6 +86,24 @@ def _grow(model: ForestModel, X: Array, noisy: Rows, points: Points) -> ForestMo
         known_nearby=None,
         known_preconditioner=None,
     )
+
+
+def _grow_tries(model: ForestModel, X: Array, points: Points) -> list[tuple[Trie, Words]]:
+    """Each trie and its keys with more rows; a single row inside the box is not encoded again."""
+    engine, trees = model.forest.engine, range(len(model.orders))
+    if points.stacked is None or not X.shape[0] == points.inner.size == 1:
+        codes = encode_grids(model.grids, X, engine)
+        return engine.each(
+            lambda _, t: insert_rows(model.forest.tries[t], model.keys[t], codes[t]), trees
+        )
+    stacked, first, no_lcp = points.stacked, np.zeros(1, np.int32), np.full(1, -1, np.int32)
+
+    def insert(_: Engine, t: int) -> tuple[Trie, Words]:
+        keys = np.ascontiguousarray(stacked[:, : model.keys[t].shape[1], t])
+        new = SortedKeys(first, no_lcp, keys)
+        return insert_keys(model.forest.tries[t], model.keys[t], new)
+
+    return engine.each(insert, trees)
 
 
 def _correct(model: ForestModel, points: Points, row: Rows) -> tuple[Floats, Nearby]:

@@ -8,7 +8,7 @@ that are trained one by one on many rows find it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -24,13 +24,14 @@ from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import Settings as MixtureSettings
 from triegp.mixture.settings import settings_of
 from triegp.mixture.train import train_ensemble
-from triegp.models.interface import Fitted
+from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+NO_ORDERS = "the orders of single trees"
 N_SINGLES = 16
 COMPARED_ROWS = 16_384  # that both models have when they are compared
 ORDER_ROWS = 1 << 20  # rows that orders are learned from, at most
@@ -42,30 +43,55 @@ def single_settings() -> MixtureSettings:
     return found
 
 
-def train_singles(encoders: Sequence[BitEncoder], rows: Rows, run: Run, engine: Engine) -> Ensemble:
-    """Train 16 single trees on rows of one target, in at most a third of the time left."""
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """Bit orders of single trees, for the trees of a forest.
+
+    Attributes
+    ----------
+    grids : tuple of BitEncoder
+        One per tree of the forest.
+    phi : tuple of float64 (q,)
+        Order and weights of each tree.
+    n_evaluations : int
+        Evaluations of the likelihood's gradient that they took.
+    """
+
+    grids: tuple[BitEncoder, ...]
+    phi: tuple[Floats, ...]
+    n_evaluations: int
+
+
+def train_singles(
+    encoders: Sequence[BitEncoder], rows: Rows, run: Run, engine: Engine, name: str = "initial"
+) -> Trained:
+    """Train 16 single trees on rows of one target, in at most a third of the time left.
+
+    name: of the stage, for the progress.
+    """
     watch = run.watch.within(run.watch.left() / 3) if run.watch.limited else run.watch
 
     def tell(stage: str, done: int, total: int) -> None:
-        run.progress(f"initial {stage}", done, total)
+        run.progress(f"{name} {stage}", done, total)
 
     device = "cpu" if engine.on_host else "cuda"
     own = replace(run, watch=watch, progress=tell, engine=device, left_out=[])
     alone = replace(rows, y=rows.y[:, None])
-    return cast(Ensemble, train_ensemble(encoders, alone, single_settings(), own).fitted)
+    return train_ensemble(encoders, alone, single_settings(), own)
 
 
 def take_orders(
-    singles: Ensemble, encoders: Sequence[BitEncoder], grids: Sequence[BitEncoder]
-) -> tuple[tuple[BitEncoder, ...], tuple[Floats, ...]]:
-    """Grids and phi from the single trees, assigned in turn, with the shifts of `grids`."""
+    trained: Trained, encoders: Sequence[BitEncoder], grids: Sequence[BitEncoder]
+) -> Orders:
+    """Grids and phi from single trees, assigned in turn, with the shifts of `grids`."""
+    members = cast(Ensemble, trained.fitted).members
     by_scaling = {encoder.scaling: encoder for encoder in encoders}
     chosen, phi = [], []
     for t, grid in enumerate(grids):
-        own = singles.members[t % len(singles.members)]
+        own = members[t % len(members)]
         chosen.append(by_scaling[own.encoder.scaling].with_shift(grid.shift_))
         phi.append(own.order.phi)
-    return tuple(chosen), tuple(phi)
+    return Orders(tuple(chosen), tuple(phi), trained.n_evaluations)
 
 
 def condition_some(
@@ -77,9 +103,9 @@ def condition_some(
     seen: Ints,
     limits: Limits,
 ) -> FittedForest:
-    """The forest conditioned on the first 16,384 of the rows `seen`; see `condition_forest`."""
+    """The forest conditioned on the first 16,384 of the rows `seen`, for its means alone."""
     some = data.select(np.sort(seen[:COMPARED_ROWS]))
-    model = condition_forest(some, parameters, settings, seed, host, limits=limits)
+    model = condition_forest(some, parameters, settings, seed, host, limits=limits, means=True)
     return FittedForest(model, (), 0, diverged=False)
 
 
@@ -93,12 +119,12 @@ def better_orders(
     run: Run,
     host: Engine,
     engine: Engine,
-) -> tuple[tuple[BitEncoder, ...], tuple[Floats, ...]] | None:
-    """Grids and phi of single trees, if these predict better than the forest; otherwise None.
+) -> Orders | None:
+    """Orders of single trees, if these predict better than the forest; otherwise None.
 
-    They are compared by their squared errors at the held-out rows, given the same 16,384 rows. If
-    they are better, orders are learned from all rows `seen`, at most a million. None if Ctrl-C
-    stops this.
+    Single trees are trained on the 16,384 rows that the forest is conditioned on, and compared with
+    it by the squared error at the held-out rows. If they are better, single trees are trained again
+    on all rows `seen`, at most a million. None if Ctrl-C stops this.
 
     Parameters
     ----------
@@ -115,15 +141,17 @@ def better_orders(
     host, engine : Engine
         The comparison is made on the host; orders are learned on the engine.
     """
-    unseen, wanted = rows.select(held), squared_error(forest, rows.select(held))
-    for n_rows, where in ((COMPARED_ROWS, host), (ORDER_ROWS, engine)):
-        singles = train_singles(encoders, rows.select(np.sort(seen[:n_rows])), run, where)
-        if run.watch.stop:
-            run.leave_out("the orders of single trees")
+    few, unseen = rows.select(np.sort(seen[:COMPARED_ROWS])), rows.select(held)
+    trained = train_singles(encoders, few, run, host, "compared")
+    if not run.watch.stop:
+        if squared_error(trained.fitted, unseen) >= squared_error(forest, unseen):
             return None
-        if squared_error(singles, unseen) >= wanted:
-            return None
-    return take_orders(singles, encoders, grids)
+        many = rows.select(np.sort(seen[:ORDER_ROWS]))
+        trained = train_singles(encoders, many, run, engine)
+    if run.watch.stop:
+        run.leave_out(NO_ORDERS)
+        return None
+    return take_orders(trained, encoders, grids)
 
 
 def squared_error(fitted: Fitted, rows: Rows) -> float:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from triegp.additive.budget import (
     Plan,
     Work,
+    calibration_rows,
     fitting_share,
     measure_unit,
     plan_forest,
     start_rows,
 )
 from triegp.additive.conditioning import (
-    MANY_ROWS,
     Limits,
     check_extremes,
     condition_forest,
@@ -28,6 +28,7 @@ from triegp.additive.model import ForestModel, rank_for, tolerance_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
 from triegp.additive.singles import (
+    NO_ORDERS,
     better_orders,
     condition_some,
     single_settings,
@@ -48,7 +49,6 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
-from triegp.mixture.members import Ensemble
 from triegp.mixture.train import card_bytes
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run
@@ -100,7 +100,7 @@ def train_forest(
     settings = replace(settings, n_trees=n_trees_for(settings.n_trees, rows.n_rows))
     work = rows.n_rows * settings.n_trees * SOLVED_COLUMNS
     room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows)
-    if settings.init == "trained":
+    if settings.init == "trained" or _asks_singles(settings, rows.n_rows):
         room = max(room, card_bytes(encoders, single_settings(), rows.n_rows, 1))
     engine = choose(run.engine, work, run.n_threads, room)
     with one_blas_thread():
@@ -132,6 +132,7 @@ def _train(
     singles = None
     if settings.init == "trained":
         singles = train_singles(encoders, rows, run, engine)
+    n_evaluations = 0 if singles is None else singles.n_evaluations
     grids, parameters = _start(encoders, settings, run.rng, singles)
     coordinates = fit_coordinates(rows.features)
     inputs = coordinates_of(coordinates, rows.features)
@@ -147,24 +148,27 @@ def _train(
         work = replace(work, unit=measure_unit(data, parameters, engine, run.watch))
         plan = plan_forest(run.watch.left(), work, settings.calibrated)
     before = replace(run, watch=run.watch.before(plan.solve + plan.tails))
-    stage, learned = _learn(data, parameters, seen, held, settings, host, run, before)
+    stage, found = _learn(data, parameters, seen, held, settings, host, run, before)
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
-    if (
-        settings.init == "auto"
-        and rows.n_rows >= AUTO_ROWS
-        and not (run.watch.limited or run.watch.stop)
-    ):
-        watch = Limits(run.watch)
-        forest = condition_some(data, learned, settings, seed, host, seen, watch)
+    n_evaluations += stage.n_steps
+    if _asks_singles(settings, rows.n_rows) and not (run.watch.limited or run.watch.stop):
+        forest = condition_some(data, found, settings, seed, host, seen, Limits(run.watch))
         orders = better_orders(forest, encoders, grids, rows, seen, held, run, host, engine)
         run.raise_interrupt()
         if orders is not None:
-            grids, phi = orders
-            data = replace(data, encoders=grids, codes=encode_grids(grids, rows.features, host))
-            start = replace(parameters, phi=phi)
-            stage, learned = _learn(data, start, seen, held, settings, host, run, before)
-    parameters = learned
+            codes = encode_grids(orders.grids, rows.features, host)
+            others = replace(data, encoders=orders.grids, codes=codes)
+            start, again = replace(parameters, phi=orders.phi), _renamed(before)
+            second, better = _learn(others, start, seen, held, settings, host, run, again)
+            n_evaluations += orders.n_evaluations + second.n_steps
+            if second.stopped:
+                run.leave_out(NO_ORDERS)
+            elif not second.diverged:
+                data, stage, found = others, second, better
+    parameters = found
+    if stage.stopped:
+        run.leave_out(f"{settings.max_iter - stage.n_steps} of {settings.max_iter} training steps")
     limits = _limits(run, replace(work, linear=linear and parameters.smooth is not None), plan)
     model = condition_forest(data, parameters, settings, seed, host, solver, limits, held)
     model = replace(model, present=present)
@@ -183,8 +187,22 @@ def _train(
         residuals = _leave_out(model, held, run)
     run.progress("fits", 1, 1)
     fitted = FittedForest(model, stage.nll_per_row, stage.n_steps, stage.diverged)
-    found = None if residuals is None else (residuals,)
-    return Trained(fitted, stage.stopped, stage.n_steps, found)
+    left = None if residuals is None else (residuals,)
+    return Trained(fitted, stage.stopped, n_evaluations, left)
+
+
+def _asks_singles(settings: Settings, n_rows: int) -> bool:
+    """Whether single trees are trained to see if their orders are better."""
+    return settings.init == "auto" and n_rows >= AUTO_ROWS
+
+
+def _renamed(run: Run) -> Run:
+    """The run with another name for the steps of training, which are taken again."""
+
+    def tell(stage: str, done: int, total: int) -> None:
+        run.progress(f"{stage} again", done, total)
+
+    return replace(run, progress=tell)
 
 
 def _limits(run: Run, work: Work, plan: Plan) -> Limits:
@@ -206,12 +224,13 @@ def _start(
     encoders: Sequence[BitEncoder],
     settings: Settings,
     rng: np.random.Generator,
-    singles: Ensemble | None,
+    singles: Trained | None,
 ) -> tuple[tuple[BitEncoder, ...], Parameters]:
     """Draw the grids and the initial parameters of the trees."""
     grids = draw_grids(encoders, settings.n_trees, rng)
     if singles is not None:
-        grids, phi = take_orders(singles, encoders, grids)
+        orders = take_orders(singles, encoders, grids)
+        grids, phi = orders.grids, orders.phi
     elif settings.init == "random":
         phi = tuple(start_random(grid, rng) for grid in grids)
     else:
@@ -233,8 +252,6 @@ def _learn(
     """Train from initial parameters; `before`: the run with the time that training may take."""
     learned = replace(data, rows=data.rows.for_training())
     stage = train_stage(learned, parameters, seen, held, settings, engine, before)
-    if stage.stopped:
-        run.leave_out(f"{settings.max_iter - stage.n_steps} of {settings.max_iter} training steps")
     run.raise_interrupt()
     return stage, _drop_smooth(stage, learned, seen, settings, engine, run)
 
@@ -254,15 +271,15 @@ def _drop_smooth(
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
     """Residuals for the calibration; None if there is no time for them, or a bad solution.
 
-    If there are more than 100,000 rows, they are those of the rows of some blocks, 100,000 in all,
-    and of the held-out rows.
+    If there are more than 100,000 rows, or less time, they are those of the rows of some blocks and
+    of the held-out rows.
     """
     late = run.watch.stop and not (run.watch.interrupted and run.keep)
     if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
         run.leave_out(NO_CALIBRATION)
         return None
-    n = model.rows.n_rows
+    n, most = model.rows.n_rows, calibration_rows(run.watch.left())
     fresh = np.zeros(n, bool)
     fresh[held] = True
-    rows = None if n <= MANY_ROWS else some_blocks(model, MANY_ROWS, held)
+    rows = None if n <= most else some_blocks(model, most, held)
     return residuals_of(model, fresh, rows)

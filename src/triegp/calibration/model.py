@@ -20,6 +20,7 @@ from triegp.calibration.stage import Stage, learn_again, learn_repeats, repeat_f
 from triegp.calibration.tails import (
     Tails,
     first_moment,
+    offset_variance,
     second_moment,
     spread_classes,
     spread_out,
@@ -143,9 +144,9 @@ class CalibratedModel:
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
         if not latent:  # each observation has its own component of the tails
-            first, second = _moments(self.stages[column], points.repeated)
+            first, second, apart = _moments(self.stages[column], points.repeated)
             cov *= first[:, None] * first
-            np.fill_diagonal(cov, second * np.square(scale) * total)
+            np.fill_diagonal(cov, np.square(scale) * (second * total + apart * raw))
         beyond = find_beyond(self.border, points.X, column)
         widen_covariance(cov, beyond, self._prior(column, latent=latent))
         return mean, cov
@@ -334,7 +335,8 @@ class CalibratedModel:
         total: calibrated variance of an observation, tails not included.
         """
         raw = self.base.predict(points.base, column, var=True, latent=True).var()
-        total = _moments(self.stages[column], points.repeated)[1] * total
+        _, second, apart = _moments(self.stages[column], points.repeated)
+        total = (second + apart) * total
         return np.clip(raw, total / (self.n_rows + 1.0), total)
 
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
@@ -435,9 +437,10 @@ def _spread(
     return spread_classes((stage.tails, stage.repeats.tails), mean, var, repeated)
 
 
-def _moments(stage: Stage, repeated: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Mean tail factor, and variance over the predicted one, at each row, (m,) each."""
-    first, second = np.empty((2, repeated.size))
+def _moments(stage: Stage, repeated: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Mean and mean square of the tail factor, and variance of the offset, at each row, (m,)."""
+    first, second, apart = np.empty((3, repeated.size))
     for tails, rows in _classes(stage, repeated):
         first[rows], second[rows] = first_moment(tails), second_moment(tails)
-    return first, second
+        apart[rows] = offset_variance(tails)
+    return first, second, apart

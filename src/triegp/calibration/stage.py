@@ -108,8 +108,7 @@ def learn_repeats(stage: Stage, residuals: Residuals, others: Others) -> tuple[S
         residuals.var * repeat_factors(plain, logs, residuals.mean, residuals.var, others)
     )
     error = residuals.y - residuals.mean
-    scale, tails, density = _judge(error, shift, residuals.weight)
-    tails = learn_skew(tails, error * np.exp(-0.5 * (shift + np.log(scale))), residuals.weight)
+    scale, tails, density = _judge(error, shift, residuals.weight, skewed=True)
     return replace(stage, repeats=replace(plain, scale=scale, tails=tails)), density
 
 
@@ -148,12 +147,20 @@ def _choose_trust(residuals: Residuals, logs: Floats, others: Others) -> tuple[f
     return (slope, trust) if (best - plain) * some.size > LEAST_GAIN else (0.0, 0.0)
 
 
-def _judge(error: Floats, shift: Floats, weight: Floats | None) -> tuple[float, Tails, float]:
-    """Scale and tails of residuals whose log variances are known up to a factor; mean density."""
+def _judge(
+    error: Floats, shift: Floats, weight: Floats | None, *, skewed: bool = False
+) -> tuple[float, Tails, float]:
+    """Scale and tails of residuals whose log variances are known up to a factor; mean density.
+
+    skewed: whether tails may be skewed, which takes longer.
+    """
     spread = error * np.exp(-0.5 * shift)
     scale = _scale(spread, weight)
-    tails = learn_tails(spread / np.sqrt(scale), weight)
-    density = log_densities(tails, spread / np.sqrt(scale)) - 0.5 * (shift + np.log(scale))
+    score = spread / np.sqrt(scale)
+    tails = learn_tails(score, weight)
+    if skewed:
+        tails = learn_skew(tails, score, weight)
+    density = log_densities(tails, score) - 0.5 * (shift + np.log(scale))
     return scale, tails, float(np.average(density, weights=weight))
 
 

@@ -5,7 +5,8 @@ heavier tails and a sharper peak, and one tail is often longer than the other. T
 distribution is therefore a mixture of Gaussians. Their standard deviations are the predicted one
 times fixed factors. Their means are the predicted mean, or, if residuals are skewed, one deviation
 of the component below or above it. The mixture weights maximise the leave-one-out density, which is
-a concave problem. The mean of the mixture is the predicted one.
+a concave problem. All components are then moved together, so that the mean of the mixture is the
+predicted one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviatio
 UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the factors, up to scale
 CALIBRATION_ROWS = 20_000  # at most
 OFFSETS = (-1.0, 1.0)  # of a skewed component's mean, in deviations of the component
-LEAST_GAIN = 3.0  # nats in all, of residuals that were not learned from, for skewed tails
+LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for skewed tails
+LEAST_WEIGHT = 1e-6  # of a component that counts as a parameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,33 +76,27 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
 
 
 def learn_skew(tails: Tails, score: Floats, row_weight: Floats | None = None) -> Tails:
-    """Skewed tails, if they predict residuals better than the symmetric `tails` do.
+    """Skewed tails, if they describe residuals better than the symmetric `tails` do.
 
-    Each half of the residuals is predicted by tails learned from the other half. Skewed tails are
-    kept if they gain more than 3 nats in all. Only factors in use, and those next to them, get
-    components of other means.
+    Only factors in use, and those next to them, get components of other means. Skewed tails are
+    kept if they gain more than 3 nats in all, and log(n) / 2 nats for each component of another
+    mean that gets weight, as the Bayesian information criterion has it.
 
     tails, score, row_weight: result and parameters of `learn_tails`.
     """
+    if score.size < 2:
+        return tails
     count = np.ones(score.size) if row_weight is None else row_weight
     some = _some(score.size)
     total, score, count = float(count.sum()), score[some], count[some]
     near = _used_factors(tails)
     factor = np.append(FACTORS, np.tile(near, len(OFFSETS)))
     offset = np.append(0.0 * FACTORS, np.outer(OFFSETS, near))
-    gain = 0.0
-    for half in (slice(0, None, 2), slice(1, None, 2)):
-        other = slice(1 - (half.start or 0), None, 2)
-        if count[other].sum() < 2:
-            return tails
-        own = (score[other], count[other], float(count[other].sum()))
-        skewed = _most_likely(*own, factor, offset)
-        plain = _most_likely(*own, FACTORS, 0.0 * FACTORS)
-        better = log_densities(skewed, score[half]) - log_densities(plain, score[half])
-        gain += float(count[half] @ better)
-    if not gain > LEAST_GAIN:
-        return tails
-    return _most_likely(score, count, total, factor, offset)
+    skewed = _most_likely(score, count, total, factor, offset)
+    better = log_densities(skewed, score) - log_densities(tails, score)
+    n_more = int((skewed.weight[FACTORS.size :] > LEAST_WEIGHT).sum())
+    gain = total * float(np.average(better, weights=count))
+    return skewed if gain > LEAST_GAIN + 0.5 * n_more * np.log(total) else tails
 
 
 def _some(n: int) -> npt.NDArray[np.int64]:
@@ -169,8 +165,13 @@ def spread_classes(
 
 
 def second_moment(tails: Tails) -> float:
-    """Variance of the mixture, in predicted variances."""
-    return float(tails.weight @ (np.square(tails.factor) + np.square(tails.offset)))
+    """Weighted mean of the squared factors."""
+    return float(tails.weight @ np.square(tails.factor))
+
+
+def offset_variance(tails: Tails) -> float:
+    """Variance of the components' means, in predicted variances."""
+    return float(tails.weight @ np.square(tails.offset))
 
 
 def first_moment(tails: Tails) -> float:

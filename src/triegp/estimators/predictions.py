@@ -185,8 +185,8 @@ class Predictor:
         Returns
         -------
         float64 (m, n_samples) or (m, n_targets, n_samples)
-            Each sample is one function, evaluated at all rows. Noise and tail factors are drawn
-            independently for each row.
+            Each sample is one function, evaluated at all rows. Noise and components of the tails
+            are drawn independently for each row.
         """
         data = self._read_new_rows(X)
         n_samples = whole_number("n_samples", n_samples)
