@@ -153,8 +153,17 @@ def _train(
     solver = None if engine.on_host else engine
     n_evaluations += stage.n_steps
     if _asks_singles(settings, rows.n_rows) and not (run.watch.limited or run.watch.stop):
-        forest = condition_some(data, found, settings, seed, host, seen, Limits(run.watch))
-        orders = better_orders(forest, encoders, grids, rows, seen, held, run, host, engine)
+        orders = better_orders(
+            condition_some(data, found, settings, seed, host, seen, Limits(run.watch)),
+            encoders,
+            grids,
+            rows,
+            seen,
+            held,
+            run,
+            host,
+            engine,
+        )
         run.raise_interrupt()
         if orders is not None:
             codes = encode_grids(orders.grids, rows.features, host)
