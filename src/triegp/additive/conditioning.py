@@ -145,9 +145,8 @@ def condition_forest(
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
     known: Known | None = None
-    if (
-        rows.n_rows > EXACT_ROWS and not means
-    ):  # before the scale changes: the preconditioner still fits
+    estimated = rows.n_rows > EXACT_ROWS and not means
+    if estimated:  # before the scale changes: the preconditioner still fits
         solve = solve_probe if solver is None else solve_units
         watch = None if limits is None else limits.watch
         known = solve(forest, lent, noisy, made, seed, watch)
@@ -180,7 +179,7 @@ def condition_forest(
     )
     if known is not None:
         return with_factor(model, known)
-    if rows.n_rows > EXACT_ROWS and not means and not (limits is not None and limits.watch.stop):
+    if estimated and not (limits is not None and limits.watch.stop):
         warnings.warn(
             "the solves for the factor of nearby variances did not converge: deviations may be too "
             'large, variance="exact" is not affected',

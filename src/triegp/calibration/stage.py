@@ -157,9 +157,7 @@ def _judge(
     spread = error * np.exp(-0.5 * shift)
     scale = _scale(spread, weight)
     score = spread / np.sqrt(scale)
-    tails = learn_tails(score, weight)
-    if skewed:
-        tails = learn_skew(tails, score, weight)
+    tails = _tails(score, weight) if skewed else learn_tails(score, weight)
     density = log_densities(tails, score) - 0.5 * (shift + np.log(scale))
     return scale, tails, float(np.average(density, weights=weight))
 
@@ -225,9 +223,7 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
 
 
 def _tails(score: Floats, weight: Floats | None) -> Tails:
-    """Tails of standardised residuals, skewed if that predicts them better."""
-    if score.size < 2:
-        return GAUSSIAN
+    """Tails of standardised residuals, skewed if that describes them better."""
     return learn_skew(learn_tails(score, weight), score, weight)
 
 
