@@ -64,7 +64,7 @@ class Limits:
 
 
 MOST_INDUCING, FEWEST_INDUCING = 1_024, 64
-MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 60, 12
+MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 72, 12
 HURRIED_NEIGHBOURS = 4  # fewest under a time budget
 PHI_FLOATS = 1 << 26  # largest n * inducing rows
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
@@ -232,7 +232,7 @@ def make_smooth(
 
 
 def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
-    """Inducing rows and neighbours per row: 1,024 and 60, fewer from 65,536 rows on; a share."""
+    """Inducing rows and neighbours per row: 1,024 and 72, fewer from 65,536 rows on; a share."""
     n_inducing = min(MOST_INDUCING, max(FEWEST_INDUCING, PHI_FLOATS // max(n_rows, 1)))
     n_neighbours = max(FEWEST_NEIGHBOURS, MOST_NEIGHBOURS * n_inducing // MOST_INDUCING)
     if share == 1.0:

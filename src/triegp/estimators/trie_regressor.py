@@ -170,7 +170,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Inputs of the smooth part are the features, standardised, and also their ranks where these
-    differ from the values. It is computed by inducing rows plus nearest neighbours: 1,024 and 60 up
+    differ from the values. It is computed by inducing rows plus nearest neighbours: 1,024 and 72 up
     to 65,536 rows, then 67 million / n inducing rows, at least 64, and neighbours in proportion, at
     least 12. On a CUDA device it is exact up to 200,000 rows, and by inducing rows alone beyond.
 
