@@ -143,15 +143,16 @@ class Induced:
     @cached_property
     def factor(self) -> Factor:
         """The factorisation of R. O(n (m_i m_v^2 + m_v^3))."""
-        searched, k = self.searched, self.n_neighbours
-        found = nearest.earlier_rows(searched.scaled, k, self.seed, self.n_threads)
+        k, rows = self.n_neighbours, np.arange(self.n_rows)
         neighbours = np.full((self.n_rows, k), -1, dtype=np.int32)
-        neighbours[:, :1] = copied_neighbours(self.copied, is_left(self.kernel, self.phi))
-        neighbours[searched.rows] = row_numbers(searched, found)
+        if k:
+            searched = self.searched
+            found = nearest.earlier_rows(searched.scaled, k, self.seed, self.n_threads)
+            neighbours[:, :1] = copied_neighbours(self.copied, is_left(self.kernel, self.phi))
+            neighbours[searched.rows] = row_numbers(searched, found)
+            live = searched.rows[searched.index.rows[0]]  # rows that share neighbours come together
+            rows = np.concatenate([live, np.setdiff1d(rows, live, assume_unique=True)])
         weights, variances = np.empty((self.n_rows, k)), np.empty(self.n_rows)
-        live = searched.rows[searched.index.rows[0]]  # rows that share neighbours one after another
-        others = np.setdiff1d(np.arange(self.n_rows), live, assume_unique=True)
-        rows = np.concatenate([live, others])
         regress(self, self.phi, self.scaled, rows, neighbours, weights, variances)
         return in_order(self.order, neighbours, weights, variances)
 
