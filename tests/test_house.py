@@ -37,7 +37,7 @@ def test_every_parameter_shows_its_default(estimator):
     for name, parameter in signature.items():
         default = parameter.default
         if default is not None:
-            shown = repr(default).replace("'", '"')
+            shown = repr(default).replace("'", '"').replace("_", "")
             assert f"default={shown}" in text[name].replace("_", ""), name
 
 

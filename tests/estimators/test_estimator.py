@@ -150,7 +150,7 @@ class ConstantRegressor(TreeGPRegressor):
             raise ValueError(f"n_steps must be 1 or more, got {self.n_steps}")
         return {"n_steps": self.n_steps}
 
-    def _encoders(self, rows, settings):
+    def _encoders(self, rows, settings, layout):
         options = {"scaling": "minmax", "precision": 4, "outside": self.outside}
         return fit_encoders(rows.features, rows.weight, **options)
 

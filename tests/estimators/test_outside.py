@@ -156,9 +156,9 @@ def test_rows_outside_are_marked():
     model = BinaryTreeGPRegressor(**QUICK[0][1]).fit(X, y)
     new = np.array([[0.5, 0.5], [0.5, 1.5], [-3.0, 0.5], X[3], X.max(axis=0)])
     np.testing.assert_array_equal(model.outside_box(new), [False, True, True, False, False])
-    for bad in (np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"finite|NaN|inf"):
-            model.outside_box([[0.5, bad]])
+    assert model.outside_box([[0.5, np.nan]]).all()  # training has no gaps
+    with pytest.raises(ValueError, match=r"finite"):
+        model.outside_box([[0.5, np.inf]])
 
 
 @quickly

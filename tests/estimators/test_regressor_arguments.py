@@ -110,6 +110,7 @@ def test_nothing_is_predicted_before_a_fit():
 
 BAD_PARAMETERS = [
     ("preset", "best"),
+    ("categorical_features", "all"),
     ("n_members", 0),
     ("n_members", 2.5),
     ("n_members", True),

@@ -286,24 +286,20 @@ def test_a_bool_target_is_zero_and_one():
     np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("bad", ["red", None, 1 + 2j, pd.Timestamp("2020-01-01")])
+@pytest.mark.parametrize("bad", ["red", 1 + 2j, pd.Timestamp("2020-01-01"), {}])
 def test_cells_that_are_no_numbers_are_named(bad):
     X, y = problem()
     rows = X.astype(object)
     rows[3, 1] = bad
     model = BinaryTreeGPRegressor(**QUICK)
-    with pytest.raises(
-        (ValueError, TypeError), match=r"X must (hold real numbers|be finite)|omplex"
-    ):
+    with pytest.raises((ValueError, TypeError), match=r"X must hold .* column 1|omplex"):
         model.fit(rows, y)
     model.fit(X, y)
-    with pytest.raises(
-        (ValueError, TypeError), match=r"X must (hold real numbers|be finite)|omplex"
-    ):
+    with pytest.raises((ValueError, TypeError), match=r"X must hold real numbers.* column 1"):
         model.predict(rows)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
 def test_what_is_not_finite_is_refused_by_place(bad):
     X, y = problem()
     holes = X.copy()

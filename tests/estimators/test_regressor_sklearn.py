@@ -117,11 +117,15 @@ def test_a_table_gives_names_and_the_same_numbers(frame):
     ):
         np.testing.assert_array_equal(ours, theirs)
     swapped = frame({name: table[name] for name in names[::-1]})
-    for call in (model.predict, model.sample_y, model.predict_interval):
-        with pytest.raises(ValueError, match="feature names"):
-            call(swapped)
-    with pytest.raises(ValueError, match="feature names"):
-        model.partial_fit(swapped, target)
+    for name in ("predict", "sample_y", "predict_interval"):
+        call = getattr(model, name)
+        np.testing.assert_array_equal(call(swapped), call(table))
+    more = frame({name: table[name] for name in names} | {"depth": X[:, 0]})
+    for other, said in ((more, "'depth'"), (swapped[names[:2]], "'height'")):
+        with pytest.raises(ValueError, match=f"(?s)feature names.*{said}"):
+            model.predict(other)
+        with pytest.raises(ValueError, match=f"(?s)feature names.*{said}"):
+            model.partial_fit(other, target)
 
 
 def test_names_of_a_table_survive_partial_fit_and_refresh():

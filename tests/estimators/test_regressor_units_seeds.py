@@ -101,7 +101,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
     X, y = make_data()
     model = BinaryTreeGPRegressor(**QUICK).fit(X, y)
     before = model.predict(X, return_std=True)
-    for bad in ((X[:, :1], y[:3]), (np.full_like(X, np.nan), y), (X, np.full(40, np.inf))):
+    for bad in ((X[:, :1], y[:3]), (np.full_like(X, np.inf), y), (X, np.full(40, np.inf))):
         with pytest.raises(ValueError, match=r"rows|finite"):
             model.fit(*bad)
     with pytest.raises(ValueError, match="known_noise"):

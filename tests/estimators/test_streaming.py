@@ -274,7 +274,7 @@ def test_the_batch_is_the_models_own(model):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"X": np.full((2, 3), np.nan)}, "NaN"),
+        ({"X": np.full((2, 3), np.inf)}, "finite"),
         ({"X": np.ones((2, 2))}, "features"),
         ({"y": np.array([0.0, np.inf])}, "finite"),
         ({"y": np.array([0.0, 1e200])}, "y must be at most"),

@@ -184,7 +184,7 @@ ARRAY_EDITS = {
     "a mean that is not finite": ("target_mean", at(0, np.inf)),
     "means of fewer targets": ("target_mean", lambda a: a[:1]),
     "fewer training rows": ("rows.X", lambda a: a[:-1]),
-    "training rows not finite": ("rows.X", at((0, 0), np.nan)),
+    "training rows not finite": ("rows.X", at((0, 0), np.inf)),
     "training rows of text": ("rows.X", lambda a: a.astype(np.int8)),
     "fewer training targets": ("rows.targets", lambda a: a[:-1]),
     "fewer training weights": ("rows.weight", lambda a: a[:-1]),

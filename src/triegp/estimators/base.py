@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.model import CalibratedModel, base_of
@@ -26,7 +26,8 @@ from triegp.calibration.train import train_calibrated
 from triegp.checks import refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.reading import check_finite, real_array
+from triegp.encoding.layout import Layout, fit_layout, refuse_infinite
+from triegp.encoding.tables import Columns, read_table
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -111,7 +112,7 @@ class TreeGPRegressor(
     `_format`, its part of the file format; and three methods, which `fit` calls in this order:
 
     * `_settings()` returns its other parameters, checked, as one record;
-    * `_encoders(rows, settings)` returns fitted encoders, without shift;
+    * `_encoders(rows, settings, layout)` returns fitted encoders, without shift;
     * `_train(encoders, rows, settings, run)` returns one model for all targets of the rows.
 
     Attributes
@@ -128,6 +129,7 @@ class TreeGPRegressor(
     n_evaluations_: int
     weights: str
     refit: Any
+    categorical_features: Any = "from_dtype"
     _format: ClassVar[PartFormat]
     _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
     _by_folds: ClassVar[bool]  # whether variances of few rows come from the models of the folds
@@ -137,7 +139,7 @@ class TreeGPRegressor(
         """Parameters other than the common ones, checked."""
 
     @abstractmethod
-    def _encoders(self, rows: Rows, settings: Any) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Any, layout: Layout) -> tuple[BitEncoder, ...]:
         """Fitted encoders, without shift."""
 
     @abstractmethod
@@ -163,7 +165,8 @@ class TreeGPRegressor(
         Parameters
         ----------
         X : array-like (n_rows, n_features)
-            Finite numbers.
+            A data frame or an array: numbers, categories, strings, dates, durations. NaN and None
+            are missing values (`docs/tables.md`).
         y : array-like (n_rows,) or (n_rows, n_targets)
             Finite numbers.
         sample_weight : array-like (n_rows,), optional
@@ -186,7 +189,11 @@ class TreeGPRegressor(
         if y is None:
             name = type(self).__name__
             raise ValueError(f"This {name} requires y to be passed, but the target y is None")
-        return self._fit(*map(to_host, (X, y, sample_weight, known_noise)))
+        X, y, sample_weight, known_noise = map(to_host, (X, y, sample_weight, known_noise))
+        check_common(self.get_params(deep=False))
+        self._settings()
+        data, columns = read_table(X, self, categorical=self.categorical_features)
+        return self._fit_read(data, columns, y, sample_weight, known_noise)
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
@@ -209,16 +216,19 @@ class TreeGPRegressor(
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
-        data = self._read_features(X)
+        data, columns = self._read_features(X)
         targets = self._read_targets(y, data.shape[0])
         extras = map(to_host, (sample_weight, known_noise))
         batch = copy_rows(read_rows(data, targets, *extras, all_zero=True))
         stream = self._stream
-        check_batch(batch, stream.fitted, stream.encoders, stream.mean, stream.scale)
+        parts = (stream.encoders, stream.layout, stream.mean, stream.scale)
+        check_batch(batch, stream.fitted, *parts)
         with self._lock:
             queued = queue_rows(self._stream, batch, refit=self.refit == "auto")
-            self._stream = queued.stream
+            self._stream = replace(queued.stream, columns=columns)
         self._tell_stream(queued)
+        if self._stream.plan.fit_at and not columns.plain:
+            self._inserted()  # a fit may change the layout, by which the plan judges later rows
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -241,8 +251,8 @@ class TreeGPRegressor(
             )
         rows = self.rows_
         y = rows.y[:, 0] if self.one_dimensional_ else rows.y
-        names = getattr(self, "feature_names_in_", None)
-        return self._fit(rows.X, y, rows.weight, rows.known_noise, names)
+        columns = self._stream.columns
+        return self._fit_read(rows.features, columns, y, rows.weight, rows.known_noise)
 
     def save(self, path: str | Path, *, training_data: bool = False) -> None:
         """Write the fitted model to a file, completely or not at all; `triegp.load` reads it.
@@ -272,6 +282,9 @@ class TreeGPRegressor(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
         tags.target_tags.single_output = True
         tags.target_tags.multi_output = True
         return tags
@@ -328,7 +341,6 @@ class TreeGPRegressor(
     def _state(self) -> ModelState:
         """State of a fitted model, without its parameters; inserts waiting rows first."""
         stream = self._inserted()
-        names = getattr(self, "feature_names_in_", None)
         return ModelState(
             encoders=stream.encoders,
             target_mean=stream.mean,
@@ -336,7 +348,8 @@ class TreeGPRegressor(
             one_dimensional=self.one_dimensional_,
             stopped_early=bool(self.stopped_early_),
             n_evaluations=int(self.n_evaluations_),
-            feature_names=None if names is None else [str(name) for name in names],
+            columns=stream.columns,
+            layout=stream.layout,
             fitted=stream.fitted,
             kept=stream.kept,
             observations=stream.observations,
@@ -347,10 +360,10 @@ class TreeGPRegressor(
     def _restore(self, state: ModelState) -> None:
         """Set all fitted attributes."""
         self.one_dimensional_ = state.one_dimensional
-        self.n_features_in_ = state.encoders[0].n_features_in_
+        self.n_features_in_ = state.layout.n_columns
         self.__dict__.pop("feature_names_in_", None)
-        if state.feature_names is not None:
-            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        if state.columns.names is not None:
+            self.feature_names_in_ = np.array(state.columns.names, dtype=object)
         self._told = set()
         self._lock = threading.Lock()
         _fitted[id(self)] = self
@@ -369,6 +382,8 @@ class TreeGPRegressor(
             plan=plan,
             seeds=state.seeds,
             kept=state.kept,
+            columns=state.columns,
+            layout=state.layout,
             observations=state.observations,
             waiting=waiting,
         )
@@ -376,9 +391,12 @@ class TreeGPRegressor(
     def _refit(self) -> None:
         stream = self._stream
         rows, rest = rows_to_fit(stream)
-        names = getattr(self, "feature_names_in_", None)
-        state, told = self._fit_rows(rows, self.one_dimensional_, names, stream.seeds)
-        self._adopt(state, replace(stream.plan, n_model=state.plan.n_model, fit_at=0), rest)
+        columns = stream.columns
+        state, told = self._fit_rows(rows, self.one_dimensional_, columns, stream.seeds)
+        plan = replace(stream.plan, n_model=state.plan.n_model, fit_at=0)
+        if not state.layout.plain:  # boxes are those of the working columns
+            plan = replace(state.plan, n_rows=plan.n_rows, n_aside=plan.n_aside)
+        self._adopt(state, plan, rest)
         _tell(told)
 
     def _tell_stream(self, queued: Queued) -> None:
@@ -388,43 +406,39 @@ class TreeGPRegressor(
                 self._told.add(name)
                 warnings.warn(text, UserWarning, stacklevel=3)
 
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, known_noise: Any, feature_names: Any = None
+    def _fit_read(
+        self, data: npt.NDArray[Any], columns: Columns, y: Any, weight: Any, known_noise: Any
     ) -> Self:
-        """Train; fitted attributes are set only at the end.
-
-        feature_names: names of the columns, if X has lost them; by default those of X.
-        """
-        check_common(self.get_params(deep=False))
-        self._settings()
-        data = real_array(X, self)
-        if feature_names is None:
-            feature_names = _feature_names(X)
-        check_finite(data, feature_names)
-        rows = read_rows(data, y, sample_weight, known_noise)
-        state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, feature_names, None)
+        """Train on a table as `read_table` returns it; fitted attributes are set at the end."""
+        refuse_infinite(data, columns.names)
+        rows = read_rows(data, y, weight, known_noise)
+        state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, columns, None)
         self._restore(state)
         _tell(told)
         return self
 
     def _fit_rows(
-        self, rows: Rows, one_dimensional: bool, feature_names: Any, seeds: tuple[Seed, ...] | None
+        self, rows: Rows, one_dimensional: bool, columns: Columns, seeds: tuple[Seed, ...] | None
     ) -> tuple[ModelState, list[Warning]]:
         """Train on checked rows; return the fitted state and what to warn about.
 
-        seeds: where random numbers come from; by default `random_state`.
+        rows: with the columns of the table. seeds: where random numbers come from; by default
+        `random_state`.
         """
         began = time.monotonic()
         settings = self._settings()
         mean, scale = location_and_scale(rows.y, rows.weight)
+        kept = copy_rows(rows) if self.keep_rows else None
+        layout, working = fit_layout(rows.features, columns, rows.y, rows.weight)
+        rows = replace(rows, X=working)
         folded = fold_rows(rows, self.weights, scale)
         distinct = folded.rows
-        encoders = self._encoders(distinct, settings)
-        for encoder in encoders if feature_names is not None else ():
-            encoder.feature_names_in_ = feature_names
+        encoders = self._encoders(distinct, settings, layout)
+        names = layout.names(columns.names)
+        for encoder in encoders if names is not None else ():
+            encoder.feature_names_in_ = np.array(names, dtype=object)
         if distinct.scatter is None:  # otherwise it is in the units of all rows
             mean, scale = location_and_scale(distinct.y, distinct.weight)
-        kept = copy_rows(rows) if self.keep_rows else None
         observations = folded.observations((rows.y - mean) / scale)
         parameters = self.get_params(deep=False)
         groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
@@ -442,7 +456,8 @@ class TreeGPRegressor(
             one_dimensional=one_dimensional,
             stopped_early=stopped,
             n_evaluations=sum(part.n_evaluations for part in trained),
-            feature_names=None if feature_names is None else list(feature_names),
+            columns=columns,
+            layout=layout,
             fitted=tuple(part.fitted for part in trained),
             kept=kept,
             observations=observations,
@@ -602,10 +617,3 @@ def _is_constant(target: Target) -> bool:
     """Whether the target was constant when the model was fitted."""
     y, _ = target.fitted.observed(target.column)
     return bool(np.nanmax(np.abs(y)) < 0.5)  # other targets have a standard deviation of 1
-
-
-def _feature_names(X: Any) -> Any:
-    """Names of the columns of X by the rules of scikit-learn, or None."""
-    reader = BitEncoder()
-    validate_data(reader, X, reset=True, skip_check_array=True)
-    return getattr(reader, "feature_names_in_", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ from triegp.additive.forest import forest_level_products
 from triegp.additive.model import ForestModel
 from triegp.additive.start import depths_of, features_of
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.layout import Layout
+from triegp.estimators.streaming import Stream
 from triegp.mixture.members import Ensemble, Member
 from triegp.tree.operators import factorize_rows, level_products, product, solve
 from triegp.tree.order import BitOrder
@@ -48,22 +50,41 @@ class Importances:
 
 
 class ImportancesMixin:
-    """Public attributes of importances; subclasses implement `_importances`, one per target."""
+    """Public attributes of importances; subclasses implement `_importances`, one per target.
+
+    Shares of working columns are added up to those of the columns of the table.
+    """
 
     one_dimensional_: bool
+    _stream: Stream
     _importances: Callable[[], list[Importances]]
     _shape: Callable[[Sequence[Floats]], Floats]
 
     @property
     def feature_importances_(self) -> Floats:
         """Share of explained variance per feature, (n_features,) or (n_features, n_targets)."""
-        return self._shape([part.explained for part in self._importances()])
+        return self._shape([part.explained for part in self._by_column()])
 
     @property
     def importances_(self) -> Importances | list[Importances]:
         """Shares of prior and explained variance, by feature and by bit; a list if y was 2-d."""
-        parts = self._importances()
+        parts = self._by_column()
         return parts[0] if self.one_dimensional_ else parts
+
+    def _by_column(self) -> list[Importances]:
+        parts, layout = self._importances(), self._stream.layout
+        return parts if layout.plain else [_sum_columns(part, layout) for part in parts]
+
+
+def _sum_columns(part: Importances, layout: Layout) -> Importances:
+    """Importances by column of the table, from those of the working columns."""
+
+    def add_up(values: Floats) -> Floats:
+        out = np.zeros((layout.n_columns, *values.shape[1:]))
+        np.add.at(out, layout.source, values)
+        return out
+
+    return Importances(**{own.name: add_up(getattr(part, own.name)) for own in fields(part)})
 
 
 def importances(ensemble: Ensemble, target: int) -> Importances:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.layout import Layout, working_precision
 from triegp.estimators.base import TreeGPRegressor, count_of, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
@@ -53,6 +54,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     shift : bool, optional
         Whether each member has its own, randomly shifted grid: True by default, False with the
         paper's presets.
+    categorical_features : "from_dtype" or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers: names, indices, or one bool per
+        column. Strings and columns of a categorical dtype always are (`docs/tables.md`).
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
         Treatment of rows outside the training box, the range of each feature. "widen": the mean of
         the nearest row of the box; the deviation grows with the distance from the border, by
@@ -183,6 +187,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         scaling: str | None = None,
         precision: Any = None,
         shift: bool | None = None,
+        categorical_features: Any = "from_dtype",
         outside: str = "widen",
         nugget: str | None = None,
         noise: float | None = None,
@@ -209,6 +214,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.scaling = scaling
         self.precision = precision
         self.shift = shift
+        self.categorical_features = categorical_features
         self.outside = outside
         self.nugget = nugget
         self.noise = noise
@@ -264,12 +270,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     def _settings(self) -> Settings:
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
-    def _encoders(self, rows: Rows, settings: Settings) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
         encoders = fit_encoders(
             rows.features,
             rows.weight,
             scaling=settings.scaling,
-            precision=settings.precision,
+            precision=working_precision(layout, settings.precision),
             outside=self.outside,
             margin=settings.box_margin,
         )

@@ -17,11 +17,13 @@ from triegp.calibration.model import CalibratedModel
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, to_host
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.reading import real_array
+from triegp.encoding.layout import refuse_infinite
+from triegp.encoding.tables import Columns, is_named_frame, read_table
 from triegp.estimators import units
 from triegp.estimators.inputs import check_targets
+from triegp.estimators.new_rows import NewRows, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
-from triegp.estimators.streaming import Stream, insert_waiting
+from triegp.estimators.streaming import Stream, insert_waiting, split_unseen
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -163,7 +165,7 @@ class Predictor:
     def log_density(self, X: Any, y: Any) -> Any:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X."""
         data = self._read_new_rows(X)
-        targets = self._read_targets(y, data.shape[0])
+        targets = self._read_targets(y, data.n_rows)
         return like(self._shape(units.predict_log_density(self._targets(), data, targets)), X)
 
     def sample_y(
@@ -215,10 +217,13 @@ class Predictor:
     def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
         """Whether each row lies outside the training box, (m,).
 
-        The box is the range of each feature over the rows that the model was last fitted to.
+        The box is the range of each feature over the rows that the model was last fitted to. Rows
+        with gaps or categories that these rows do not have are outside, too.
         """
-        data = self._read_features(X)
-        return mark_outside(self._inserted().encoders[0], data)
+        data, _ = self._read_features(X)
+        stream = self._inserted()
+        working, unseen = split_unseen(stream.layout, data)
+        return mark_outside(stream.encoders[0], working) | unseen
 
     @property
     def encoders_(self) -> tuple[BitEncoder, ...]:
@@ -255,13 +260,19 @@ class Predictor:
 
     # Internal
 
-    def _read_features(self, X: Any) -> npt.NDArray[Any]:
-        """New rows as an array on the host; checks names and number of columns."""
+    def _read_features(self, X: Any) -> tuple[npt.NDArray[Any], Columns]:
+        """New rows as an array on the host, and the columns with categories that are new.
+
+        Checks names and number of columns. Columns of a frame are found by name.
+        """
         check_is_fitted(self)
         X = to_host(X)
-        data = real_array(X, self)
-        validate_data(self, X, reset=False, skip_check_array=True)
-        return data
+        known = self._stream.columns
+        data, columns = read_table(X, self, known)
+        if known.names is None or not is_named_frame(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        refuse_infinite(data, known.names)
+        return data, columns
 
     def _read_targets(self, y: Any, n_rows: int) -> Floats:
         """Targets of new rows, (n_rows, n_targets)."""
@@ -273,18 +284,25 @@ class Predictor:
             )
         return targets
 
-    def _read_new_rows(self, X: Any) -> npt.NDArray[Any]:
+    def _read_new_rows(self, X: Any) -> NewRows:
         """New rows to predict; warns, once per fitted model, if many or far ones lie outside."""
-        data = self._read_features(X)
-        if self.outside != "widen" or "outside" in self._told:
-            return data
+        data, _ = self._read_features(X)
         stream = self._inserted()
-        found = find_outside(stream.encoders[0], data)
+        rows = lay_out(stream.layout, data)
+        if self.outside == "error" and rows.unseen is not None:
+            raise ValueError(
+                "X must have gaps and categories only where training has, row "
+                f"{int(np.argmax(rows.unseen))} has others"
+            )
+        if self.outside != "widen" or "outside" in self._told:
+            return rows
+        found = find_outside(stream.encoders[0], rows.seen)
         if is_unusual(found, stream.n_rows, data.shape[1]):
             self._told.add("outside")
+            found = found._replace(columns=np.unique(stream.layout.source[found.columns]))
             said = describe(found, getattr(self, "feature_names_in_", None))
             warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=3)
-        return data
+        return rows
 
     def _inserted(self) -> Stream:
         """The stream after inserting all waiting rows; fits anew first if a fit is due."""

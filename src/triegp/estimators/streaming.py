@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.model import CalibratedModel
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.layout import N_VARIANTS, Layout, fill_unseen, find_unseen, work_out
+from triegp.encoding.tables import Columns
 from triegp.estimators.inputs import standardise
 from triegp.estimators.outside import mark_outside
 from triegp.files.state import Plan, Seed
@@ -27,6 +29,7 @@ from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows, join_rows
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 MAX_BATCHES = 256  # waiting batches beyond this number are joined into one
@@ -61,6 +64,11 @@ class Stream:
     observations : Observations or None
         These rows as they were passed, if several may share a row of the models or some were set
         aside; None if they are the rows of the models.
+    columns : Columns
+        How the columns of X are read; categories that were added since the fit come last.
+    layout : Layout
+        How they become working columns, which the models read. Rows with values that the layout
+        has not seen are set aside, as rows outside the box.
     waiting : tuple of Rows
         Batches that are checked but not inserted yet, as they were passed.
     """
@@ -72,6 +80,8 @@ class Stream:
     plan: Plan
     seeds: tuple[Seed, ...] | None
     kept: Rows | None
+    columns: Columns
+    layout: Layout
     observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
 
@@ -92,8 +102,25 @@ class Queued(NamedTuple):
     overdue: bool
 
 
+def split_unseen(layout: Layout, data: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Working columns of rows, and which rows have unseen values, (k,).
+
+    Those rows have another value in place of each unseen one.
+    """
+    unseen = find_unseen(layout, data)
+    if unseen is None:
+        return work_out(layout, data), np.zeros(data.shape[0], bool)
+    rows = np.asarray(unseen.any(axis=1))
+    data = data.astype(np.float64)
+    data[rows] = fill_unseen(layout, data[rows], unseen[rows])[::N_VARIANTS]
+    return work_out(layout, data), rows
+
+
 def new_plan(rows: Rows, n_model: int) -> Plan:
-    """The plan after a fit to these rows, with n_model rows of the models."""
+    """The plan after a fit to these rows, with n_model rows of the models.
+
+    rows: with working columns.
+    """
     used = rows if rows.weight is None else rows.select(rows.weight > 0)
     low, high = used.features.min(axis=0), used.features.max(axis=0)
     level = used.y[0]
@@ -122,15 +149,15 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
     if len(waiting) > MAX_BATCHES:
         waiting = (join_rows(waiting),)
     plan = stream.plan
-    X = batch.features
+    X, unseen = split_unseen(stream.layout, batch.features)
     counts = np.ones(batch.n_rows, bool) if batch.weight is None else batch.weight > 0
-    outside = ((plan.low > X) | (plan.high < X)).any(axis=1) & counts
+    outside = (((plan.low > X) | (plan.high < X)).any(axis=1) | unseen) & counts
     used = batch.select(counts)
     if used.n_rows:
         plan = replace(
             plan,
-            lowest=np.minimum(plan.lowest, used.features.min(axis=0)),
-            highest=np.maximum(plan.highest, used.features.max(axis=0)),
+            lowest=np.minimum(plan.lowest, X[counts].min(axis=0)),
+            highest=np.maximum(plan.highest, X[counts].max(axis=0)),
             varied=plan.varied | _varies(used, plan.level),
         )
     n_aside = int(outside.sum())
@@ -203,8 +230,9 @@ def stream_warnings(queued: Queued, *, refits: bool) -> list[tuple[str, str]]:
     if queued.n_aside and not (is_kept and refits):
         later = "refresh() uses them" if is_kept else "fit with keep_rows=True to use them"
         text = (
-            f"{queued.n_aside:,} added rows lie outside the training box and are set aside, as all "
-            f"such rows that follow: {later}"
+            f"{queued.n_aside:,} added rows lie outside the training box, or have gaps or "
+            "categories that training has not seen. They are set aside, as all such rows that "
+            f"follow: {later}"
         )
         told.append(("aside", text))
     return told
@@ -223,6 +251,7 @@ def check_batch(
     batch: Rows,
     fitted: Sequence[Fitted],
     encoders: Sequence[BitEncoder],
+    layout: Layout,
     mean: Floats,
     scale: Floats,
 ) -> None:
@@ -230,6 +259,7 @@ def check_batch(
 
     mean, scale: float64 (n_targets,), how targets are standardised.
     """
+    batch = replace(batch, X=split_unseen(layout, batch.features)[0])
     outside = encoders[0].find_outside(batch.features)  # the box is the same for all encoders
     if outside.any():
         raise ValueError(
@@ -243,8 +273,9 @@ def check_batch(
 def _insert(stream: Stream, batch: Rows) -> Stream:
     """Insert rows; those outside the box are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
-    outside = mark_outside(stream.encoders[0], batch.features)
-    rows = standardise(batch, stream.mean, stream.scale)
+    working, unseen = split_unseen(stream.layout, batch.features)
+    outside = mark_outside(stream.encoders[0], working) | unseen
+    rows = standardise(replace(batch, X=working), stream.mean, stream.scale)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
     if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
@@ -297,9 +328,11 @@ def _added_features(stream: Stream) -> npt.NDArray[np.floating] | None:
     """Features of the rows of the models that were added since the fit, None if not kept."""
     if stream.kept is None:
         return None
-    if stream.observations is None:
-        return stream.kept.features[stream.plan.n_model :]
-    return stream.kept.features[stream.observations.index >= stream.plan.n_model]
+    first = stream.plan.n_model
+    added: Any = slice(first, None)
+    if stream.observations is not None:
+        added = stream.observations.index >= first
+    return split_unseen(stream.layout, stream.kept.features[added])[0]
 
 
 def _added_repeats(stream: Stream) -> npt.NDArray[np.bool_] | None:

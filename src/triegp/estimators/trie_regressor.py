@@ -17,6 +17,7 @@ from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of, with_base
 from triegp.checks import boolean, one_of
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.layout import Layout, working_precision
 from triegp.estimators.base import TreeGPRegressor, count_of, loadable
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
@@ -81,6 +82,9 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     local_noise : bool, default=True
         Whether calibrated models learn noise by region, if there are at least 400 rows. Scale and
         tails are learned in any case. smooth=False, local_noise=False is a plain sum of trees.
+    categorical_features : "from_dtype" or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers: names, indices, or one bool per
+        column. Strings and columns of a categorical dtype always are (`docs/tables.md`).
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
         Treatment of rows outside the training box, the range of each feature. "widen": the smooth
         part goes on, and deviations grow with the distance. Without a smooth part: the mean of the
@@ -227,6 +231,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         variance: str = "nearby",
         calibrated: bool = True,
         local_noise: bool = True,
+        categorical_features: Any = "from_dtype",
         outside: str = "widen",
         weights: str = "frequency",
         time_budget: float | None = None,
@@ -249,6 +254,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.variance = variance
         self.calibrated = calibrated
         self.local_noise = local_noise
+        self.categorical_features = categorical_features
         self.outside = outside
         self.weights = weights
         self.time_budget = time_budget
@@ -317,12 +323,12 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
             return fitted
         return with_base(fitted, replace(base, variance=self.variance))
 
-    def _encoders(self, rows: Rows, settings: Settings) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
         return fit_encoders(
             rows.features,
             rows.weight,
             scaling=settings.scaling,
-            precision=settings.precision,
+            precision=working_precision(layout, settings.precision),
             outside=self.outside,
         )
 

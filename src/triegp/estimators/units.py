@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.layout import N_VARIANTS
+from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures
 from triegp.models.distribution import PredictiveDistribution, log_density, quantiles
 from triegp.models.interface import Array, Fitted
 from triegp.models.repeats import Observations
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 BLOCK_ROWS = 1 << 16  # rows predicted at a time
 
 
@@ -47,74 +50,91 @@ class Target:
         return self.observations.y[:, self.column], weight
 
 
-def predict_mean(targets: Sequence[Target], X: Array, *, latent: bool) -> list[Floats]:
+def predict_mean(targets: Sequence[Target], X: NewRows, *, latent: bool) -> list[Floats]:
     """Mean of each target, (m,); variances are not computed."""
 
-    def mean(target: Target, points: Any, _: slice) -> Floats:
-        return target.fitted.predict(points, target.column, var=False, latent=latent).mean()
+    def mean(target: Target, points: Any, _: Ints, copies: int) -> Floats:
+        found = target.fitted.predict(points, target.column, var=False, latent=latent)
+        return average_variants(found, copies).mean()
 
     found = _over_blocks(targets, X, mean, var=False)
-    pairs = zip(targets, found, strict=True)
-    return [target.mean + target.scale * np.concatenate(parts) for target, parts in pairs]
+    return [target.mean + target.scale * part for target, part in zip(targets, found, strict=True)]
 
 
 def predict_moments(
-    targets: Sequence[Target], X: Array, *, latent: bool
+    targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[tuple[Floats, Floats]]:
     """Mean and standard deviation of each target, (m,) each."""
 
-    def moments(target: Target, points: Any, _: slice) -> tuple[Floats, Floats]:
-        return _moments(target, _predict(target, points, latent))
+    def moments(target: Target, points: Any, _: Ints, copies: int) -> Floats:
+        return np.stack(_moments(target, _predict(target, points, latent, copies)), axis=1)
 
-    found = []
-    for parts in _over_blocks(targets, X, moments):
-        mean, std = (np.concatenate(column) for column in zip(*parts, strict=True))
-        found.append((mean, std))
-    return found
+    return [(part[:, 0].copy(), part[:, 1].copy()) for part in _over_blocks(targets, X, moments)]
 
 
 def predict_covariance(
-    targets: Sequence[Target], X: Array, *, latent: bool
+    targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[tuple[Floats, Floats]]:
-    """Mean (m,) and covariance (m, m) of each target."""
+    """Mean (m,) and covariance (m, m) of each target.
+
+    Rows with unseen values: the average over their variants, plus the variance of their means.
+    """
+    n_variants = 1 if X.unseen is None else N_VARIANTS
+    means: list[list[Floats]] = [[] for _ in targets]
+    covariances: list[Any] = [0.0 for _ in targets]
+    for v in range(n_variants):
+        points = _read(targets, X.at_variant(v), var=True)
+        for t, (target, own) in enumerate(zip(targets, points, strict=True)):
+            mean, cov = target.fitted.predict_covariance(own, target.column, latent=latent)
+            means[t].append(mean)
+            covariances[t] = covariances[t] + cov / n_variants if n_variants > 1 else cov
     found = []
-    for target, points in zip(targets, _read(targets, X, var=True), strict=True):
-        mean, cov = target.fitted.predict_covariance(points, target.column, latent=latent)
+    for target, mine, cov in zip(targets, means, covariances, strict=True):
+        mean = np.mean(mine, axis=0) if n_variants > 1 else mine[0]
+        if n_variants > 1:
+            cov[np.diag_indices_from(cov)] += np.var(mine, axis=0)
         found.append((target.mean + target.scale * mean, squared_scale(target) * cov))
     return found
 
 
 def predict_quantiles(
-    targets: Sequence[Target], X: Array, q: Floats, *, latent: bool
+    targets: Sequence[Target], X: NewRows, q: Floats, *, latent: bool
 ) -> list[Floats]:
     """Quantiles of each target, (m, len(q))."""
 
-    def find(target: Target, points: Any, _: slice) -> Floats:
-        return quantiles(_predict(target, points, latent), q)
+    def find(target: Target, points: Any, _: Ints, copies: int) -> Floats:
+        return quantiles(_predict(target, points, latent, copies), q)
 
-    pairs = zip(targets, _over_blocks(targets, X, find), strict=True)
-    return [target.mean + target.scale * np.concatenate(parts) for target, parts in pairs]
+    found = _over_blocks(targets, X, find)
+    return [target.mean + target.scale * part for target, part in zip(targets, found, strict=True)]
 
 
-def predict_log_density(targets: Sequence[Target], X: Array, y: Floats) -> list[Floats]:
+def predict_log_density(targets: Sequence[Target], X: NewRows, y: Floats) -> list[Floats]:
     """Log density of new observations y (m, n_targets) of each target, (m,)."""
     column = {id(target): j for j, target in enumerate(targets)}
 
-    def density(target: Target, points: Any, rows: slice) -> Floats:
+    def density(target: Target, points: Any, rows: Ints, copies: int) -> Floats:
         with np.errstate(over="ignore"):  # very far away: the log density is -inf
             standard = (y[rows, column[id(target)]] - target.mean) / target.scale
-        return _log_density(target, _predict(target, points, False), standard)
+        return _log_density(target, _predict(target, points, False, copies), standard)
 
-    return [np.concatenate(parts) for parts in _over_blocks(targets, X, density)]
+    return _over_blocks(targets, X, density)
 
 
 def predict_distribution(
-    targets: Sequence[Target], X: Array, *, latent: bool
+    targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[PredictiveDistribution]:
     """The distribution of each target, in the units of y."""
     out = []
-    for target, points in zip(targets, _read(targets, X, var=True), strict=True):
-        found = _predict(target, points, latent)
+    seen = _read(targets, X.seen, var=True) if X.seen.shape[0] or X.unseen is None else None
+    variants = None if X.unseen is None else _read(targets, X.variants, var=True)
+    for t, target in enumerate(targets):
+        parts = [
+            _predict(target, points[t], latent, copies)
+            for copies, points in ((1, seen), (N_VARIANTS, variants))
+            if points is not None
+        ]
+        found = parts[0] if len(parts) == 1 else join_mixtures(X, *parts)
         means = target.mean + target.scale * found.means
         variances = squared_scale(target) * found.variances
         out.append(PredictiveDistribution(found.weights, means, variances))
@@ -122,9 +142,29 @@ def predict_distribution(
 
 
 def sample(
-    targets: Sequence[Target], X: Array, n_samples: int, rng: np.random.Generator, *, latent: bool
+    targets: Sequence[Target],
+    X: NewRows,
+    n_samples: int,
+    rng: np.random.Generator,
+    *,
+    latent: bool,
 ) -> list[Floats]:
-    """Joint samples of each target, (m, n_samples)."""
+    """Joint samples of each target, (m, n_samples); each sample is at one variant of every row."""
+    if X.unseen is None:
+        return _sample(targets, X.seen, n_samples, rng, latent)
+    chosen = rng.integers(N_VARIANTS, size=n_samples)
+    out = [np.empty((X.n_rows, n_samples)) for _ in targets]
+    for v in np.unique(chosen).tolist():
+        mine = np.flatnonzero(chosen == v)
+        drawn = _sample(targets, X.at_variant(v), mine.size, rng, latent)
+        for all_samples, some in zip(out, drawn, strict=True):
+            all_samples[:, mine] = some
+    return out
+
+
+def _sample(
+    targets: Sequence[Target], X: Array, n_samples: int, rng: np.random.Generator, latent: bool
+) -> list[Floats]:
     out = []
     for target, points in zip(targets, _read(targets, X, var=True), strict=True):
         drawn = target.fitted.sample(points, target.column, n_samples, rng, latent=latent)
@@ -173,26 +213,36 @@ def _read(targets: Sequence[Target], X: Array, *, var: bool) -> list[Any]:
 
 def _over_blocks(
     targets: Sequence[Target],
-    X: Array,
-    work: Callable[[Target, Any, slice], Any],
+    X: NewRows,
+    work: Callable[[Target, Any, Ints, int], Floats],
     *,
     var: bool = True,
-) -> list[list[Any]]:
-    """work(target, points, rows) for blocks of rows: by target, then by block.
+) -> list[Floats]:
+    """work(target, points, rows, copies) for blocks of rows, joined: one array (m, ...) per target.
 
-    Blocks bound the memory by O(K) per row of a block.
+    rows are the numbers of the rows of a block, and copies the number of variants of each. Blocks
+    bound the memory by O(K) per row of a block.
     """
-    found: list[list[Any]] = [[] for _ in targets]
-    for start in range(0, max(X.shape[0], 1), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        points = _read(targets, X[rows], var=var)
-        for parts, target, own in zip(found, targets, points, strict=True):
-            parts.append(work(target, own, rows))
-    return found
+    found: list[list[Floats]] = [[] for _ in targets]
+    places = []
+    for copies, data in ((1, X.seen), (N_VARIANTS, X.variants)):
+        numbers = X.places(copies)
+        for start in range(0, data.shape[0], BLOCK_ROWS):
+            points = _read(targets, data[start : start + BLOCK_ROWS], var=var)
+            rows = numbers[start // copies : (start + BLOCK_ROWS) // copies]
+            places.append(rows)
+            for parts, target, own in zip(found, targets, points, strict=True):
+                parts.append(work(target, own, rows, copies))
+    joined = [np.concatenate(parts) for parts in found]
+    if X.unseen is None:
+        return joined
+    back = np.argsort(np.concatenate(places))
+    return [values[back] for values in joined]
 
 
-def _predict(target: Target, points: Any, latent: bool) -> PredictiveDistribution:
-    return target.fitted.predict(points, target.column, var=True, latent=latent)
+def _predict(target: Target, points: Any, latent: bool, copies: int) -> PredictiveDistribution:
+    found = target.fitted.predict(points, target.column, var=True, latent=latent)
+    return average_variants(found, copies)
 
 
 def _moments(target: Target, mixture: PredictiveDistribution) -> tuple[Floats, Floats]:

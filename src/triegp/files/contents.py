@@ -27,10 +27,12 @@ def check_array(
     dtype: npt.DTypeLike,
     shape: tuple[int | None, ...],
     least: int = 1,
+    *,
+    missing: bool = False,
 ) -> npt.NDArray[Any]:
     """Return arrays[name]; raises ValueError for a wrong dtype or shape, or if it is not finite.
 
-    None in shape stands for any length of at least `least`.
+    None in shape stands for any length of at least `least`. missing: whether NaN is allowed.
     """
     array = arrays[name]
     fits = array.ndim == len(shape) and all(
@@ -41,8 +43,10 @@ def check_array(
         raise ValueError(
             f"{name} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} {array.shape}"
         )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    if array.dtype.kind == "f":
+        bad = np.isinf(array) if missing else ~np.isfinite(array)
+        if bad.any():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
 
 
@@ -157,7 +161,7 @@ def check_mixing(weight: Floats, tempering: Floats) -> None:
 def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:
     """Raise ValueError for invalid training rows, which `refresh` uses."""
     kind = np.float32 if arrays["rows.X"].dtype == np.float32 else np.float64
-    check_array(arrays, "rows.X", kind, (n_rows, n_features))
+    check_array(arrays, "rows.X", kind, (n_rows, n_features), missing=True)
     check_array(arrays, "rows.targets", np.float64, (n_rows, n_targets))
     for name in ("rows.weight", "rows.known_noise"):
         if name in arrays and check_array(arrays, name, np.float64, (n_rows,)).min() < 0:

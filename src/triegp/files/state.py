@@ -12,8 +12,11 @@ import numpy.typing as npt
 from triegp.checks import one_of, positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
+from triegp.encoding.layout import Layout
 from triegp.encoding.scaling import N_STEPS, SCALINGS
+from triegp.encoding.tables import Columns
 from triegp.files.contents import check_array, check_training_rows
+from triegp.files.tables import pack_table, unpack_table
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
 from triegp.tree.rows import Rows
@@ -116,8 +119,10 @@ class ModelState:
         Whether the time budget or Ctrl-C ended training.
     n_evaluations : int
         Evaluations of the likelihood with gradient.
-    feature_names : list of str or None
-        Names of the columns of X.
+    columns : Columns
+        How the columns of X are read.
+    layout : Layout
+        How they become working columns, which the encoders read.
     fitted : tuple of Fitted
         One for all targets, or one for each.
     kept : Rows or None
@@ -137,7 +142,8 @@ class ModelState:
     one_dimensional: bool
     stopped_early: bool
     n_evaluations: int
-    feature_names: list[str] | None
+    columns: Columns
+    layout: Layout
     fitted: tuple[Fitted, ...]
     kept: Rows | None
     observations: Observations | None
@@ -153,7 +159,7 @@ def pack_model(
         "one_dimensional": state.one_dimensional,
         "stopped_early": state.stopped_early,
         "n_evaluations": state.n_evaluations,
-        "feature_names": state.feature_names,
+        "feature_names": None if state.columns.names is None else list(state.columns.names),
         "scalings": [encoder.scaling for encoder in state.encoders],
         "margin": float(state.encoders[0].margin),
         "outside": state.encoders[0].outside,
@@ -161,6 +167,9 @@ def pack_model(
         f"{kind.name}s": [],
     }
     arrays: Arrays = {"target_mean": state.target_mean, "target_scale": state.target_scale}
+    table_facts, table_arrays = pack_table(state.columns, state.layout)
+    header["table"] = table_facts
+    arrays |= table_arrays
     for k, encoder in enumerate(state.encoders):
         arrays[f"encoder.{k}.low"] = encoder.low_
         arrays[f"encoder.{k}.high"] = encoder.high_
@@ -209,6 +218,10 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     n_features = encoders[0].n_features_in_
     if any(encoder.n_features_in_ != n_features for encoder in encoders):
         raise ValueError("encoders must have the same number of features")
+    columns, layout = unpack_table(header, arrays, encoders)
+    if columns.names is not None:
+        for encoder in encoders:
+            encoder.feature_names_in_ = np.array(layout.names(columns.names), dtype=object)
     target_mean = check_array(arrays, "target_mean", np.float64, (None,))
     n_targets = target_mean.size
     target_scale = check_array(arrays, "target_scale", np.float64, (n_targets,))
@@ -230,7 +243,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         n_rows = observations.n_rows
     kept = None
     if header["has_rows"]:
-        check_training_rows(arrays, n_rows, n_features, n_targets)
+        check_training_rows(arrays, n_rows, layout.n_columns, n_targets)
         extras = arrays.get("rows.known_noise"), arrays.get("rows.weight")
         kept = Rows(arrays["rows.targets"], *extras, arrays["rows.X"])
     return ModelState(
@@ -240,7 +253,8 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         one_dimensional=one_dimensional,
         stopped_early=bool(header["stopped_early"]),
         n_evaluations=int(header["n_evaluations"]),
-        feature_names=header["feature_names"],
+        columns=columns,
+        layout=layout,
         fitted=parts,
         kept=kept,
         observations=observations,
@@ -332,11 +346,6 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncode
         encoder.knots_ = knots
     encoder.precision_ = check_precision(arrays[f"encoder.{k}.precision"], n_features)
     encoder.n_bits_ = int(encoder.precision_.sum())
-    names = header["feature_names"]
-    if names is not None:
-        if len(names) != n_features or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"feature_names must be {n_features} names, got {names!r:.80}")
-        encoder.feature_names_in_ = np.array(names, dtype=object)
     return encoder
 
 
@@ -352,10 +361,13 @@ def _count_rows(parts: tuple[Fitted, ...], n_targets: int, name: str) -> int:
 
 
 def upgrade_header(header: dict[str, Any]) -> dict[str, Any]:
-    """Convert a header of format version 1; newer headers are returned unchanged.
+    """Convert a header of an older format version.
 
-    Version 1 did not store the optimiser's steps, `n_iter`.
+    Before version 6 all columns were numbers, without `table`. Version 1 did not store the
+    optimiser's steps, `n_iter`.
     """
+    if header["version"] < 6:
+        header = header | {"table": None}
     if header["version"] > 1:
         return header
     renamed = {"tolerance": "tol"}

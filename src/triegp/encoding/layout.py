@@ -1,0 +1,380 @@
+"""From the columns of a table to the columns a model works on: finite numbers only.
+
+* A number or a duration is its value. If the column had gaps in training, these are filled in, and
+  a second working column is 1 for gaps.
+* A category is its rank by the shrunken mean of y. If there are few rows per category, it is that
+  mean, cross-fitted, and its rank by frequency.
+* A time is its value, and what the calendar repeats: day of the week, hour, day of the year.
+
+A category that is missing is a category of its own. What training has not seen, a missing value
+of a column without gaps or an unknown category, is *unseen*: it is replaced by several values of
+the training rows in turn (`fill_unseen`), and predictions are averaged over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.codes import MAX_PRECISION
+from triegp.encoding.precision import hash_rows
+from triegp.encoding.tables import Columns
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+N_VARIANTS = 16  # values that stand for an unseen one
+FEW_ROWS = 50.0  # rows per category: with fewer, means are cross-fitted
+N_FOLDS = 5
+WEEK, YEAR = 7.0, 365.2425  # days
+LEAST_PERIODS = 2.0  # periods that times must cover for the calendar to have a column
+ROLES = ("value", "missing", "rank", "mean", "frequency", "weekday", "hour", "yearday")
+BY_CODE = ("rank", "mean", "frequency")  # roles that look codes up in a table
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How columns become working columns.
+
+    Attributes
+    ----------
+    roles : tuple of str
+        What each working column is, one of ROLES.
+    source : int64 (n_working,)
+        The column that each is made of.
+    gaps : bool (n_columns,)
+        Columns that had missing values in training.
+    fill : float64 (n_columns,)
+        Value in place of missing ones; 0 for categories, for which it is not used.
+    tables : tuple of float64 (n_categories,)
+        For roles that look up codes: the value of each category, the last one for missing values
+        if there were any. Empty for other roles.
+    grid : float64 (n_columns, 16)
+        Values that stand for an unseen one: quantiles of the training values, of categories in the
+        order of their ranks.
+    """
+
+    roles: tuple[str, ...]
+    source: Ints
+    gaps: Bools
+    fill: Floats
+    tables: tuple[Floats, ...]
+    grid: Floats
+
+    @property
+    def plain(self) -> bool:
+        """Whether the working columns are the columns themselves."""
+        return all(role == "value" for role in self.roles) and not self.gaps.any()
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the table."""
+        return int(self.gaps.size)
+
+    def is_category(self, column: int) -> bool:
+        """Whether values of a column are codes of categories that are looked up."""
+        return any(self.tables[k].size for k in np.flatnonzero(self.source == column))
+
+    def names(self, names: Any) -> list[str] | None:
+        """Names of the working columns, from those of the columns; None if there are none."""
+        if names is None:
+            return None
+        pairs = zip(self.source.tolist(), self.roles, strict=True)
+        return [
+            str(names[j]) if role in ("value", "rank") else f"{names[j]}_{role}"
+            for j, role in pairs
+        ]
+
+
+def fit_layout(
+    data: Array, columns: Columns, y: Floats | None, weight: Floats | None = None
+) -> tuple[Layout, Array]:
+    """Choose the working columns of a table and compute them for the training rows.
+
+    Parameters
+    ----------
+    data : array (n, n_columns)
+        As `read_table` returns it.
+    columns : Columns
+        Kinds of the columns.
+    y : float64 (n, k) or None
+        Targets, for the order of categories; None: categories are ranked by frequency.
+    weight : float64 (n,), optional
+        Sample weights; rows of weight 0 are ignored.
+
+    Returns
+    -------
+    layout : Layout
+    working : array (n, n_working)
+        Working columns of the training rows; `data` itself if the layout is plain. Means of
+        categories are computed without the row itself: by those four fifths of the rows that the
+        row is not in. Equal rows are in the same fifth.
+    """
+    counted = np.ones(data.shape[0]) if weight is None else weight
+    used = counted > 0
+    gaps = np.array([np.isnan(data[used, j]).any() for j in range(data.shape[1])], bool)
+    roles, source, tables = list[str](), list[int](), list[Floats]()
+    fill, grid = np.zeros(data.shape[1]), np.empty((data.shape[1], N_VARIANTS))
+    folded: dict[int, Floats] = {}  # cross-fitted values by working column
+    for j, kind in enumerate(columns.kinds):
+        values = data[used, j]
+        empty = np.empty(0)
+        if kind == "category":
+            n_listed = len(columns.categories[j])
+            codes = np.where(np.isnan(data[:, j]), n_listed, data[:, j]).astype(np.int64)
+            n_codes = n_listed + int(gaps[j])
+            found = _order_categories(data, codes, n_codes, y, counted)
+            for role, table, crossed in found:
+                if crossed is not None:
+                    folded[len(roles)] = crossed
+                roles.append(role)
+                source.append(j)
+                tables.append(table)
+            grid[j] = _grid_of_codes(codes[used], found[0][1], n_listed)
+        else:
+            present = values[~np.isnan(values)].astype(np.float64)
+            grid[j] = _quantiles(present)
+            fill[j] = np.median(present) if present.size else 0.0
+            for role in ("value", *(_calendar(present) if kind == "time" else ())):
+                roles.append(role)
+                source.append(j)
+                tables.append(empty)
+        if gaps[j] and not np.isnan(values).all():
+            roles.append("missing")
+            source.append(j)
+            tables.append(empty)
+    layout = Layout(tuple(roles), np.array(source, np.int64), gaps, fill, tuple(tables), grid)
+    if layout.plain:
+        return layout, data
+    working = work_out(layout, data)
+    for k, values in folded.items():
+        working[:, k] = values
+    return layout, working
+
+
+def work_out(layout: Layout, data: Array) -> Array:
+    """Working columns of rows without unseen values; O(1) per value.
+
+    Returns `data` itself if the layout is plain. Unknown codes are read as the last category.
+    """
+    if layout.plain:
+        return data
+    out = np.empty((data.shape[0], len(layout.roles)))
+    for k, (j, role) in enumerate(zip(layout.source.tolist(), layout.roles, strict=True)):
+        values = data[:, j]
+        if role == "missing":
+            out[:, k] = np.isnan(values)
+        elif role in BY_CODE:
+            last = layout.tables[k].size - 1
+            out[:, k] = layout.tables[k][np.nan_to_num(values, nan=last).astype(int).clip(0, last)]
+        else:
+            filled = np.where(np.isnan(values), layout.fill[j], values)
+            out[:, k] = _of_calendar(filled, role)
+    return out
+
+
+def find_unseen(layout: Layout, data: Array) -> Bools | None:
+    """Values that training has not seen, bool (n, n_columns); None if there are none.
+
+    A missing value in a column without gaps, or an unknown category. Numbers are never unseen: see
+    the treatment of rows outside the training box.
+    """
+    unseen = np.isnan(data) & ~layout.gaps if data.dtype.kind == "f" else np.zeros((0, 0), bool)
+    for k, table in enumerate(layout.tables):
+        if table.size:
+            j = int(layout.source[k])
+            n_known = table.size - int(layout.gaps[j])
+            with np.errstate(invalid="ignore"):
+                unseen[:, j] |= data[:, j] >= n_known
+    return unseen if unseen.any() else None
+
+
+def fill_unseen(layout: Layout, data: Array, unseen: Bools) -> Floats:
+    """Variants of rows with unseen values, (16 m, n_columns): those of a row one after another.
+
+    In variant v, an unseen value of column j is entry p_j(v) of its grid, with a fixed random
+    permutation p_j. So several unseen values of a row are combined at random.
+    """
+    out = np.repeat(data.astype(np.float64), N_VARIANTS, axis=0)
+    for j in np.flatnonzero(unseen.any(axis=0)).tolist():
+        values = np.random.default_rng(j).permutation(layout.grid[j])
+        rows = np.repeat(unseen[:, j], N_VARIANTS)
+        out[rows, j] = np.tile(values, int(unseen[:, j].sum()))
+    return out
+
+
+def working_precision(layout: Layout, precision: Any) -> Any:
+    """Bits per working column: enough for every category, one for gaps.
+
+    precision: as in `BitEncoder`, for the columns of the table. Rules ("auto", "paper") are applied
+    to the working columns as they are.
+    """
+    if layout.plain or isinstance(precision, str):
+        return precision
+    widths = np.asarray(precision)
+    if widths.ndim > 1 or widths.dtype.kind not in "iu" or widths.size not in (1, layout.n_columns):
+        return precision  # the encoder raises
+    out = np.broadcast_to(widths, (layout.n_columns,))[layout.source].astype(np.int64)
+    for k, role in enumerate(layout.roles):
+        if role == "missing":
+            out[k] = 1
+        elif role in ("rank", "frequency"):
+            n_bits = int(max(layout.tables[k].size - 1, 1)).bit_length()
+            out[k] = min(n_bits, MAX_PRECISION - 1)
+    return out
+
+
+def refuse_infinite(data: Array, names: Any, first_row: int = 0) -> None:
+    """Raise ValueError if an entry is infinite; NaN, a missing value, is allowed."""
+    if data.dtype.kind != "f":
+        return
+    for j in range(data.shape[1]):
+        bad = np.isinf(data[:, j])
+        if bad.any():
+            i = int(np.argmax(bad))
+            where = f"{names[j]!r} ({j})" if names is not None else f"{j}"
+            raise ValueError(
+                f"X must be finite, got {float(data[i, j])} in column {where} at row "
+                f"{first_row + i}"
+            )
+
+
+def _order_categories(
+    data: Array, codes: Ints, n_codes: int, y: Floats | None, counted: Floats
+) -> list[tuple[str, Floats, Floats | None]]:
+    """Working columns of a category: role, table, and cross-fitted values if they differ from it.
+
+    With 50 rows per category or more, on average over rows, a category has one column: its rank by
+    shrunken mean. The mean of so many rows hardly depends on a single one. With fewer, the rank
+    would tell the target of the row itself. There the shrunken mean is cross-fitted, and a second
+    column identifies the category without any target: its rank by frequency.
+    """
+    count = np.bincount(codes, counted, n_codes).astype(np.float64)
+    by_count = _ranks(-count)
+    n_used = max(int((count > 0).sum()), 1)
+    if y is None:
+        return [("rank", by_count, None)]
+    score = _scores(codes, n_codes, y, counted)
+    if counted.sum() >= FEW_ROWS * n_used:
+        return [("rank", _ranks(_shrunken(codes, n_codes, score, counted, None)[0]), None)]
+    folds = (hash_rows(_bits(data)) % np.uint64(N_FOLDS)).astype(np.int64)
+    table, crossed = _shrunken(codes, n_codes, score, counted, folds)
+    return [("mean", table, crossed), ("frequency", by_count, None)]
+
+
+def _scores(codes: Ints, n_codes: int, y: Floats, counted: Floats) -> Floats:
+    """One target per row, (n,): y itself, or the direction in which categories differ most.
+
+    For several targets: the first principal component of the means of the standardised targets.
+    """
+    if y.shape[1] == 1:
+        return y[:, 0]
+    total = counted.sum()
+    centred = y - counted @ y / total
+    size = np.sqrt(counted @ centred**2 / total)
+    centred = centred / np.where(size > 0, size, 1.0)
+    count = np.bincount(codes, counted, n_codes)
+    sums = np.stack([np.bincount(codes, counted * part, n_codes) for part in centred.T], axis=1)
+    means = sums / np.sqrt(np.maximum(count, 1e-300))[:, None]
+    direction = np.linalg.svd(means, full_matrices=False)[2][0]
+    return np.asarray(centred @ (direction * np.sign(direction[np.argmax(np.abs(direction))])))
+
+
+def _shrunken(
+    codes: Ints, n_codes: int, score: Floats, counted: Floats, folds: Ints | None
+) -> tuple[Floats, Floats]:
+    """Shrunken mean of each category, (n_codes,), and for each row without its fold, (n,).
+
+    A category of n_c rows with mean m_c has (n_c m_c + r m) / (n_c + r): the posterior mean of a
+    random effect, with r the variance within categories over that between them, by moments.
+    """
+    total = counted.sum()
+    centre = float(counted @ score / total)
+    left = score - centre
+    count = np.bincount(codes, counted, n_codes).astype(np.float64)
+    sums = np.bincount(codes, counted * left, n_codes).astype(np.float64)
+    mean = sums / np.where(count > 0, count, 1.0)
+    n_used = int((count > 0).sum())
+    within = float(counted @ (left - mean[codes]) ** 2) / max(total - n_used, 1.0)
+    spread = float(count @ mean**2) - (n_used - 1) * within
+    between = max(spread / max(total - float(count @ count) / total, 1e-300), 0.0)
+    ratio = within / between if between > 0 else np.inf
+
+    def shrink(sums: Floats, count: Floats) -> Floats:
+        if np.isinf(ratio):
+            return np.full(sums.shape, centre)
+        if ratio == 0:
+            return centre + sums / np.where(count > 0, count, 1.0)
+        return np.asarray(centre + sums / (count + ratio))
+
+    table = shrink(sums, count)
+    if folds is None:
+        return table, table[codes]
+    cell = codes * N_FOLDS + folds
+    fold_sums = np.bincount(cell, counted * left, n_codes * N_FOLDS)
+    fold_count = np.bincount(cell, counted, n_codes * N_FOLDS)
+    return table, shrink(sums[codes] - fold_sums[cell], count[codes] - fold_count[cell])
+
+
+def _ranks(values: Floats) -> Floats:
+    """Rank of each value, 0 to len - 1; equal values by their place."""
+    out = np.empty(values.size)
+    out[np.argsort(values, kind="stable")] = np.arange(values.size)
+    return out
+
+
+def _grid_of_codes(codes: Ints, table: Floats, n_listed: int) -> Floats:
+    """Codes of categories at evenly spaced quantiles, in the order of the table."""
+    order = np.argsort(table, kind="stable")
+    below = np.cumsum(np.bincount(codes, minlength=table.size)[order])
+    at = (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS * below[-1]
+    found = order[np.searchsorted(below, at, side="right").clip(max=order.size - 1)]
+    out: Floats = found.astype(np.float64)
+    out[found >= n_listed] = np.nan  # missing is a category of its own
+    return out
+
+
+def _quantiles(values: Floats) -> Floats:
+    """Values at 16 evenly spaced quantiles; 0 if there are none."""
+    if not values.size:
+        return np.zeros(N_VARIANTS)
+    at = ((np.arange(N_VARIANTS) + 0.5) / N_VARIANTS * values.size).astype(np.intp)
+    return np.asarray(np.partition(values, at)[at], np.float64)
+
+
+def _calendar(values: Floats) -> list[str]:
+    """What the calendar repeats within the range of the times, in days."""
+    if not values.size:
+        return []
+    span = float(values.max() - values.min())
+    roles = []
+    if span >= LEAST_PERIODS * WEEK:
+        roles.append("weekday")
+    if span >= LEAST_PERIODS and (values != np.floor(values)).any():
+        roles.append("hour")
+    if span >= LEAST_PERIODS * YEAR:
+        roles.append("yearday")
+    return roles
+
+
+def _of_calendar(days: Floats, role: str) -> Floats:
+    """Day of the week (Monday is 0), hour of the day, or day of the year of days since 1970."""
+    if role == "weekday":
+        return np.asarray((np.floor(days) + 3.0) % WEEK)
+    if role == "hour":
+        return np.asarray(24.0 * (days - np.floor(days)))
+    if role == "yearday":
+        return np.asarray(days % YEAR)
+    return days
+
+
+def _bits(data: Array) -> npt.NDArray[np.uint64]:
+    """Columns of a table as integers, for hashing; all NaN are equal."""
+    columns = np.ascontiguousarray(data.T, np.float64) + 0.0
+    columns[np.isnan(columns)] = np.nan
+    return columns.view(np.uint64)

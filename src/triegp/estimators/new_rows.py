@@ -1,0 +1,102 @@
+"""New rows as the models read them: rows whose values training has seen, and variants of others.
+
+A row with unseen values, a gap in a column without gaps or an unknown category, is predicted at 16
+variants that have training values in their place. Its predictive distribution is the average of
+those of the variants: the values are integrated over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.layout import N_VARIANTS, Layout, fill_unseen, find_unseen, work_out
+from triegp.models.distribution import PredictiveDistribution
+from triegp.models.interface import Array
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Working columns of m new rows.
+
+    Attributes
+    ----------
+    seen : array (m_seen, n_working)
+        Rows without unseen values, in their order.
+    variants : float64 (16 m_unseen, n_working)
+        Variants of the other rows, those of a row one after another.
+    unseen : bool (m,) or None
+        Rows that have variants; None if there are none.
+    """
+
+    seen: Array
+    variants: Array
+    unseen: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, m."""
+        return int(self.seen.shape[0] if self.unseen is None else self.unseen.size)
+
+    def places(self, copies: int) -> Ints:
+        """Numbers of the rows that have so many variants, 1 or 16."""
+        if self.unseen is None:
+            return np.arange(self.n_rows if copies == 1 else 0)
+        return np.flatnonzero(~self.unseen if copies == 1 else self.unseen)
+
+    def at_variant(self, v: int) -> Array:
+        """All rows in their order, those with unseen values at their variant v, (m, n_working)."""
+        if self.unseen is None:
+            return self.seen
+        out = np.empty((self.n_rows, self.seen.shape[1]))
+        out[~self.unseen], out[self.unseen] = self.seen, self.variants[v::N_VARIANTS]
+        return out
+
+
+def lay_out(layout: Layout, data: Array) -> NewRows:
+    """New rows from the columns of a table, as `read_table` returns them."""
+    unseen = find_unseen(layout, data)
+    if unseen is None:
+        working = work_out(layout, data)
+        return NewRows(working, working[:0])
+    rows = np.asarray(unseen.any(axis=1))
+    variants = fill_unseen(layout, data[rows], unseen[rows])
+    return NewRows(work_out(layout, data[~rows]), work_out(layout, variants), rows)
+
+
+def average_variants(mixture: PredictiveDistribution, copies: int) -> PredictiveDistribution:
+    """The average of the distributions of each row's variants, one after another."""
+    if copies == 1:
+        return mixture
+
+    def regroup(values: Floats) -> Floats:
+        """(K, copies m) as (copies K, m)."""
+        parts = values.reshape(values.shape[0], -1, copies)
+        return np.ascontiguousarray(parts.transpose(2, 0, 1).reshape(-1, parts.shape[1]))
+
+    weights = mixture.weights
+    weights = np.tile(weights, copies) if weights.ndim == 1 else regroup(weights)
+    means, variances = regroup(mixture.means), regroup(mixture.variances)
+    return PredictiveDistribution(weights / copies, means, variances)
+
+
+def join_mixtures(
+    rows: NewRows, seen: PredictiveDistribution, unseen: PredictiveDistribution
+) -> PredictiveDistribution:
+    """Distributions of both kinds of rows in their order; components of weight 0 are added."""
+    n_parts, m = max(seen.means.shape[0], unseen.means.shape[0]), rows.n_rows
+    weights, means, variances = (
+        np.zeros((n_parts, m)),
+        np.zeros((n_parts, m)),
+        np.ones((n_parts, m)),
+    )
+    for copies, part in ((1, seen), (N_VARIANTS, unseen)):
+        at, k = rows.places(copies), part.means.shape[0]
+        own = part.weights if part.weights.ndim == 2 else part.weights[:, None]
+        weights[:k, at], means[:k, at], variances[:k, at] = own, part.means, part.variances
+    return PredictiveDistribution(weights, means, variances)

@@ -1,0 +1,100 @@
+"""Columns of a table and their layout in model files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.layout import BY_CODE, N_VARIANTS, ROLES, Layout
+from triegp.encoding.tables import KINDS, Columns
+from triegp.files.contents import check_array
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack_table(columns: Columns, layout: Layout) -> tuple[dict[str, Any], Arrays]:
+    """Facts that JSON can hold, and arrays. Names are stored as feature_names."""
+    facts = {
+        "kinds": list(columns.kinds),
+        "categories": [list(listed) for listed in columns.categories],
+        "roles": list(layout.roles),
+    }
+    arrays: Arrays = {
+        "table.source": layout.source,
+        "table.gaps": layout.gaps,
+        "table.fill": layout.fill,
+        "table.grid": layout.grid,
+    }
+    arrays |= {f"table.{k}": table for k, table in enumerate(layout.tables) if table.size}
+    return facts, arrays
+
+
+def unpack_table(
+    header: dict[str, Any], arrays: Arrays, encoders: Sequence[BitEncoder]
+) -> tuple[Columns, Layout]:
+    """The columns and their layout; before format version 6 all columns are numbers."""
+    n_working = encoders[0].n_features_in_
+    names, facts = header["feature_names"], header["table"]
+    if facts is None:
+        columns, layout = _old_table(encoders)
+    else:
+        columns, layout = _unpack_new(facts, arrays, n_working)
+    if names is None:
+        return columns, layout
+    if len(names) != layout.n_columns or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"feature_names must be {layout.n_columns} names, got {names!r:.80}")
+    return Columns(columns.kinds, columns.categories, tuple(names)), layout
+
+
+def _unpack_new(facts: dict[str, Any], arrays: Arrays, n_working: int) -> tuple[Columns, Layout]:
+    kinds = tuple(facts["kinds"])
+    categories = tuple(tuple(listed) for listed in facts["categories"])
+    roles, n_columns = tuple(facts["roles"]), len(kinds)
+    if not n_columns or any(kind not in KINDS for kind in kinds) or len(categories) != n_columns:
+        raise ValueError(f"table must have known kinds and one list per column, got {kinds!r:.80}")
+    for listed in categories:
+        if any(type(value) not in (str, float) for value in listed):
+            raise ValueError("categories must be strings or floats")
+        if len(set(listed)) != len(listed):
+            raise ValueError("categories must be distinct")
+    if len(roles) != n_working or any(role not in ROLES for role in roles):
+        raise ValueError(f"table must have {n_working} known roles, got {roles!r:.80}")
+    source = check_array(arrays, "table.source", np.int64, (n_working,))
+    if set(source.tolist()) != set(range(n_columns)):
+        raise ValueError(f"table.source must name all of {n_columns} columns")
+    gaps = check_array(arrays, "table.gaps", np.bool_, (n_columns,))
+    fill = check_array(arrays, "table.fill", np.float64, (n_columns,))
+    grid = check_array(arrays, "table.grid", np.float64, (n_columns, N_VARIANTS), missing=True)
+    tables = []
+    for k, role in enumerate(roles):
+        table = np.empty(0)
+        if role in BY_CODE:
+            table = check_array(arrays, f"table.{k}", np.float64, (None,))
+            j = int(source[k])
+            if table.size > len(categories[j]) + int(gaps[j]):
+                raise ValueError(f"table.{k} must not have more entries than categories")
+        tables.append(table)
+    layout = Layout(roles, source, gaps, fill, tuple(tables), grid)
+    for j in range(n_columns):
+        if np.isnan(grid[j]).any() and not (layout.is_category(j) and gaps[j]):
+            raise ValueError("table.grid must be finite for columns without gaps")
+    return Columns(kinds, categories), layout
+
+
+def _old_table(encoders: Sequence[BitEncoder]) -> tuple[Columns, Layout]:
+    """Columns of numbers without gaps; quantiles are those of the encoder, or evenly spaced."""
+    low, high, knots = encoders[0].low_, encoders[0].high_, encoders[-1].knots_
+    at = (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS
+    grid = low[:, None] * (1.0 - at) + high[:, None] * at
+    if knots is not None:
+        steps = np.linspace(0.0, 1.0, knots.shape[1])
+        grid = np.stack([np.interp(at, steps, own) for own in knots])
+    n = low.size
+    layout = Layout(
+        ("value",) * n, np.arange(n), np.zeros(n, bool), np.zeros(n), (np.empty(0),) * n, grid
+    )
+    return Columns(("number",) * n, ((),) * n), layout
