@@ -68,20 +68,14 @@ def test_no_second_copy_of_the_rows(dtype, scaling):
     assert encode_peak < 2 * n_codes + blocks
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 @pytest.mark.parametrize("method", ["fit", "transform", "encode"])
 def test_nonfinite_values_are_named(value, method):
     X = np.random.default_rng(0).normal(size=(3000, 60))
     encoder = fitted(X)
     X[2987, 41] = value
-    text = "NaN" if np.isnan(value) else str(value)
-    with pytest.raises(ValueError, match=f"X must be finite, got {text} in column 41 at row 2987"):
+    with pytest.raises(ValueError, match=f"X must be finite, got {value} in column 41 at row 2987"):
         getattr(encoder, method)(X)
-
-
-def test_missing_values_in_lists_are_named():
-    with pytest.raises(ValueError, match="X must be finite, got NaN in column 1 at row 0"):
-        BitEncoder().fit([[1, None], [2, 3]])
 
 
 def test_numbers_beyond_float64_are_named():
@@ -95,16 +89,10 @@ def test_numbers_beyond_float64_are_named():
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (
-            [[1, "a"], [2, "b"]],
-            ValueError,
-            "X must hold real numbers, got 'a' in column 1 at row 0",
-        ),
-        (np.array([["x", "1"]]), ValueError, "X must hold real numbers, got 'x' in column 0"),
-        (np.array([["1", "2"]]), ValueError, "not compatible with arrays of bytes/strings"),
+        ([[1, "a"], [2, 3]], TypeError, "got 'a' and then 3 in column 1 at row 1"),
+        ([[1, "a"], ["b", "c"]], TypeError, "got 1 and then 'b' in column 0 at row 1"),
         (np.array([[1, {}]], dtype=object), TypeError, "got {} in column 1 at row 0: .*argument"),
         ([[1, 2j]], ValueError, "Complex data not supported"),
-        (np.array([["2020-01-01"]], dtype="M8[D]"), ValueError, "got dtype datetime64"),
         ([[1, 2], [3]], ValueError, "inhomogeneous"),
         (np.zeros((0, 3)), ValueError, "0 sample.*minimum of 1 is required by BitEncoder"),
         (np.zeros((3, 0)), ValueError, "0 feature.*minimum of 1 is required by BitEncoder"),

@@ -17,10 +17,20 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from triegp.checks import Floats, finite_vector, non_negative_vector, one_of
+from triegp.checks import Floats, finite_vector, float_array, non_negative_vector, one_of
 from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
+from triegp.encoding.layout import (
+    N_VARIANTS,
+    Layout,
+    fill_unseen,
+    find_unseen,
+    fit_layout,
+    refuse_infinite,
+    work_out,
+    working_precision,
+)
 from triegp.encoding.precision import FullCodes, Precision, paper_precision, separating_precision
-from triegp.encoding.reading import check_finite, place, real_array, row_blocks
+from triegp.encoding.reading import check_finite, place, row_blocks
 from triegp.encoding.scaling import (
     N_STEPS,
     SCALINGS,
@@ -30,6 +40,7 @@ from triegp.encoding.scaling import (
     positions,
     weighted_percentiles,
 )
+from triegp.encoding.tables import Columns, is_named_frame, plain_columns, read_table
 
 OUTSIDE = ("clip", "unrelated", "error")
 PACK_ENTRIES = 2**25
@@ -63,6 +74,11 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     margin : float, default=0.0
         Added to the upper end of each feature's range before scaling (the paper's code adds
         1e-6).
+    categorical_features : "from_dtype" or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers: names, indices, or one bool per
+        column. Strings and columns of a categorical dtype always are. Tables with categories, dates
+        or gaps are coded by *working columns* (`docs/tables.md`). All arrays below are then by
+        working column, and so are shift and codes; precision is by column of X.
     random_state : int, RandomState or None, default=None
         Seed of the random shift; not used otherwise.
 
@@ -81,6 +97,10 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         Percentiles 0, 10, ..., 100 of each feature if scaling="ecdf", otherwise None.
     shift_ : float64 array (n_features,) or None
         The shift in use; None if there is none.
+    columns_ : Columns or None
+        Kinds and categories of the columns; None if all are numbers without gaps.
+    layout_ : Layout or None
+        How columns become working columns; None if they are these.
 
     Notes
     -----
@@ -112,6 +132,8 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     high_: Floats
     knots_: Floats | None
     shift_: Floats | None
+    columns_: Columns | None = None
+    layout_: Layout | None = None
 
     def __init__(
         self,
@@ -121,6 +143,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         shift: Any = None,
         outside: str = "clip",
         margin: float = 0.0,
+        categorical_features: Any = "from_dtype",
         random_state: Any = None,
     ) -> None:
         self.scaling = scaling
@@ -128,6 +151,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.shift = shift
         self.outside = outside
         self.margin = margin
+        self.categorical_features = categorical_features
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -135,9 +159,11 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
         Parameters
         ----------
-        X : array-like (n_rows, n_features)
-            Finite real numbers.
-        y : ignored
+        X : array-like or data frame (n_rows, n_features)
+            Numbers, categories, strings, dates, durations; NaN and None are missing values.
+        y : array-like (n_rows,) or (n_rows, k), optional
+            Targets: categories are ranked by their shrunken means; without y by frequency. Not used
+            if there are no categories.
         sample_weight : array-like (n_rows,), optional
             Non-negative. An integer weight is equivalent to repeating the row. Rows of weight 0
             are ignored. For fractional weights see `weighted_percentiles`.
@@ -151,12 +177,26 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         one_of("outside", self.outside, OUTSIDE)
         if not (np.isfinite(self.margin) and self.margin >= 0):
             raise ValueError(f"margin must be finite and not negative, got {self.margin!r}")
-        data = self._check_rows(X, reset=True)
+        data, columns = read_table(X, self, categorical=self.categorical_features)
+        validate_data(self, X, reset=True, skip_check_array=True)  # names, number of features
         kept, weights = _kept_rows(sample_weight, data.shape[0])
+        self.columns_ = self.layout_ = None
+        precision = self.precision
+        if not columns.plain or (data.dtype.kind == "f" and np.isnan(data).any()):
+            refuse_infinite(data, columns.names)
+            targets = None if y is None else float_array("y", y).reshape(data.shape[0], -1)
+            counted = (
+                None
+                if sample_weight is None
+                else non_negative_vector("sample_weight", sample_weight, data.shape[0])
+            )
+            self.columns_ = columns
+            self.layout_, data = fit_layout(data, columns, targets, counted)
+            precision = working_precision(self.layout_, precision)
         self.low_, self.high_ = self._box(data, kept)
         self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
         self.shift_ = _fit_shift(self.shift, data.shape[1], self.random_state)
-        self.precision_ = self._fit_precision(data, kept)
+        self.precision_ = self._fit_precision(data, kept, precision)
         self.n_bits_ = int(self.precision_.sum())
         return self
 
@@ -171,11 +211,16 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         -------
         unsigned integer array (n_rows, n_features)
             Codes below 2**precision_, in the smallest dtype that holds them all. With
-            outside="unrelated", the code of a value outside the box is 2**precision_.
+            outside="unrelated", the code of a value outside the box is 2**precision_. So is that of
+            a gap or a category that training has not, unless outside="error", which raises.
         """
-        check_is_fitted(self)
-        data = self._check_rows(X, reset=False)
-        return self._quantise(data, slice(0, data.shape[0]))
+        data, unseen = self._read_new(X)
+        codes = self._quantise(data, slice(0, data.shape[0]))
+        if unseen is None:
+            return codes
+        beyond = (n_cells(self.precision_)[:, 0]).astype(np.int64)
+        wide = np.promote_types(codes.dtype, np.min_scalar_type(int(beyond.max())))
+        return np.where(unseen, beyond, codes).astype(wide)
 
     def encode(self, X: Any) -> Codes:
         """Quantise rows and pack their bits: `pack_codes(transform(X), precision_)`.
@@ -188,8 +233,21 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         -------
         Codes
         """
-        check_is_fitted(self)
-        return self.encode_array(self._check_rows(X, reset=False))
+        data, unseen = self._read_new(X)
+        codes = self.encode_array(data)
+        if unseen is None:
+            return codes
+        unrelated = np.asarray(unseen.any(axis=1))
+        return replace(
+            codes, unrelated=unrelated if codes.unrelated is None else unrelated | codes.unrelated
+        )
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the working columns: those of X, some with what they are, as "date_weekday"."""
+        names = super().get_feature_names_out(input_features)
+        if self.layout_ is None:
+            return names
+        return np.array(self.layout_.names(names), dtype=object)
 
     def encode_array(self, data: npt.NDArray[Any]) -> Codes:
         """Encode an array returned by `real_array`, without checking names and shape again."""
@@ -215,20 +273,48 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         other = copy.copy(self)
         had = 0 if self.shift_ is None else 1
         other.shift = shift
-        other.shift_ = _fit_shift(shift, self.n_features_in_, None)
+        other.shift_ = _fit_shift(shift, self.low_.size, None)
         other.precision_ = _add_bit(self.precision_ - had, 0 if other.shift_ is None else 1)
         other.n_bits_ = int(other.precision_.sum())
         return other
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = []  # the output is integer for any input dtype
         return tags
 
-    def _check_rows(self, X: Any, *, reset: bool) -> npt.NDArray[Any]:
-        data = real_array(X, self)
-        validate_data(self, X, reset=reset, skip_check_array=True)  # names, number of features
-        return data
+    def _read_new(self, X: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+        """Working columns of new rows, and which of their values are unseen; None if none is."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        known = self.columns_
+        if known is None:
+            known = plain_columns(self.n_features_in_, names)
+        data, _ = read_table(X, self, known)
+        if names is None or not is_named_frame(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        refuse_infinite(data, names)
+        if self.layout_ is None:
+            unseen = np.isnan(data) if data.dtype.kind == "f" else np.zeros((1, 1), bool)
+            if not unseen.any():
+                return data, None
+            data = np.where(unseen, self.low_, data)
+        else:
+            found = find_unseen(self.layout_, data)
+            if found is None:
+                return work_out(self.layout_, data), None
+            data = work_out(self.layout_, fill_unseen(self.layout_, data, found)[::N_VARIANTS])
+            unseen = found[:, self.layout_.source]
+        if self.outside == "error":
+            i, j = np.argwhere(unseen)[0].tolist()
+            raise ValueError(
+                "X must have gaps and categories only where training has, got another "
+                f"{place(j, i, self.get_feature_names_out())}"
+            )
+        return data, unseen
 
     def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
         """Return the smallest and largest value per feature over the kept rows.
@@ -248,19 +334,19 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return low, high
 
     def _fit_precision(
-        self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None
+        self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, precision: Any
     ) -> Precision:
         """Return the bits per feature, including the bit that a shift adds."""
         n_features = data.shape[1]
         extra = 0 if self.shift_ is None else 1
-        if not isinstance(self.precision, str):
-            return _add_bit(check_precision(self.precision, n_features), extra)
-        if self.precision == "paper":
+        if not isinstance(precision, str):
+            return _add_bit(check_precision(precision, n_features), extra)
+        if precision == "paper":
             return _add_bit(check_precision(paper_precision(n_features), n_features), extra)
-        if self.precision != "auto":
+        if precision != "auto":
             raise ValueError(
                 "precision must be 'auto', 'paper', an integer or one integer per feature, "
-                f"got {self.precision!r}"
+                f"got {precision!r}"
             )
         start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
         feature_map = self._map()

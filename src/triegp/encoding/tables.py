@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
 from typing import Any
 
 import narwhals as nw
@@ -18,12 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import refuse_masked
+from triegp.encoding.cells import (
+    days_of,
+    is_missing,
+    kind_of_cells,
+    plain_value,
+    read_cells,
+    times_of_cells,
+)
 from triegp.encoding.reading import place, real_array
 
 Floats = npt.NDArray[np.float64]
 
 KINDS = ("number", "category", "ordered", "time", "duration")
-DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")  # in microseconds
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def read_table(
         whole = not any(column.null_count() for column in frame.iter_columns())
         if whole and (known is None or known.plain):
             data = real_array(frame.to_native(), estimator)
-            return data, known or _plain_columns(data.shape[1], names)
+            return data, known or plain_columns(data.shape[1], names)
     data = np.empty(frame.shape, order="F")
     kinds, categories = [], []
     for j, column in enumerate(frame.iter_columns()):
@@ -212,7 +218,9 @@ def _chosen(categorical: Any, names: Sequence[Any], known: Columns | None) -> li
     return chosen
 
 
-def _plain_columns(n_columns: int, names: tuple[str, ...] | None) -> Columns:
+def plain_columns(n_columns: int, names: Any = None) -> Columns:
+    """Columns of numbers."""
+    names = None if names is None else tuple(map(str, names))
     return Columns(("number",) * n_columns, ((),) * n_columns, names)
 
 
@@ -236,58 +244,10 @@ def _kind_of(column: nw.Series[Any], chosen: bool, where: str) -> str:
     if dtype == nw.Duration:
         return "duration"
     if dtype == nw.Object:
-        return _kind_of_objects(column.to_list(), where)
+        return kind_of_cells(column.to_list(), where)
     raise TypeError(
         f"X must hold numbers, categories, strings, dates or durations, got {dtype} in {where}"
     )
-
-
-def _kind_of_objects(cells: list[Any], where: str) -> str:
-    """Kind of a column of Python objects; raises TypeError if they are of several kinds."""
-    found: dict[str, Any] = {}
-    for cell in cells:
-        if not _is_missing(cell):
-            found.setdefault(_kind_of_cell(cell, where), cell)
-    if len(found) > 1:
-        one, other = list(found.values())[:2]
-        raise TypeError(
-            f"X must hold one kind of value per column, got {one!r:.40} and {other!r:.40} in "
-            f"{where}: argument must be a string or a number, not a mixture"
-        )
-    return next(iter(found), "number")
-
-
-def _kind_of_cell(cell: Any, where: str) -> str:
-    if isinstance(cell, str | bytes):
-        return "category"
-    if isinstance(cell, date | datetime | time | np.datetime64):
-        return "time"
-    if isinstance(cell, timedelta | np.timedelta64):
-        return "duration"
-    if isinstance(cell, complex | np.complexfloating):
-        raise ValueError(
-            f"X must hold real numbers. Complex data not supported: {cell!r} in {where}"
-        )
-    try:
-        float(cell)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"X must hold numbers, categories, strings, dates or durations, got {cell!r:.40} in "
-            f"{where}: {error}"
-        ) from None
-    return "number"
-
-
-def _is_missing(cell: Any) -> bool:
-    """Whether a Python object is None, NaN, NaT or pandas's NA."""
-    if cell is None:
-        return True
-    try:
-        return bool(cell != cell)
-    except TypeError:  # pandas's NA refuses to be a bool
-        return True
-    except ValueError:
-        return False
 
 
 def _read_column(
@@ -305,7 +265,7 @@ def _read_column(
             return column.cast(nw.Float64).to_numpy().astype(np.float64), ()
         if column.dtype in (nw.Date, nw.Datetime, nw.Duration):
             raise ValueError(f"it holds {column.dtype}")
-        cells = [np.nan if _is_missing(cell) else float(cell) for cell in column.to_list()]
+        cells = [np.nan if is_missing(cell) else float(cell) for cell in column.to_list()]
         return np.array(cells, np.float64), ()
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"X must hold numbers in {where}, as in training: {error}") from None
@@ -322,32 +282,10 @@ def _read_times(column: nw.Series[Any], kind: str, where: str) -> Floats:
     elif kind == "duration" and dtype == nw.Duration:
         values = column.to_numpy().astype("timedelta64[us]")
     elif dtype in (nw.Object, nw.Time):
-        values = _times_of_objects(column.to_list(), kind, where)
+        values = times_of_cells(column.to_list(), kind, where)
     else:
         raise ValueError(f"X must hold {kind}s in {where}, as in training, got {dtype}")
-    missing = np.isnat(values)
-    days: Floats = values.astype(np.int64) / DAY
-    days[missing] = np.nan
-    return days
-
-
-def _times_of_objects(cells: list[Any], kind: str, where: str) -> npt.NDArray[Any]:
-    unit = "datetime64[us]" if kind == "time" else "timedelta64[us]"
-    out = np.full(len(cells), "NaT", unit)
-    for i, cell in enumerate(cells):
-        if _is_missing(cell):
-            continue
-        if isinstance(cell, time):
-            cell = datetime(1970, 1, 1, cell.hour, cell.minute, cell.second, cell.microsecond)
-        if isinstance(cell, datetime) and cell.tzinfo is not None:
-            cell = cell.replace(tzinfo=None)
-        try:
-            out[i] = cell
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"X must hold {kind}s in {where}, got {cell!r:.40} at row {i}"
-            ) from None
-    return out
+    return days_of(values)
 
 
 def _read_categories(
@@ -356,22 +294,23 @@ def _read_categories(
     """Codes of categories, and the list with new ones appended."""
     if column.dtype == nw.Object:
         column = _strings_or_numbers(column, where)
-    missing = column.is_null().to_numpy()
+    is_there = ~column.is_null()
     if column.dtype.is_float():
-        missing = missing | np.isnan(column.to_numpy().astype(np.float64))
-    present = column.filter(~missing) if missing.any() else column
+        is_there = is_there & ~column.is_nan().fill_null(True)
+    present = column.filter(is_there)
+    missing = ~is_there.to_numpy().astype(np.bool_)
     declared = getattr(column.dtype, "categories", ()) if kind == "ordered" else ()
-    found = [_plain_value(value) for value in present.unique().to_list()]
+    found = [plain_value(value) for value in present.unique().to_list()]
     of_known = {type(value) is str for value in (*known, *found)}
     if len(of_known) > 1:
         raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
     codes = {value: code for code, value in enumerate(known)}
-    for value in (*map(_plain_value, declared), *sorted(found)):
+    for value in (*map(plain_value, declared), *sorted(found)):
         codes.setdefault(value, len(codes))
     out = np.full(missing.size, np.nan)
     if found:
         old = present.unique().to_list()
-        new = [float(codes[_plain_value(value)]) for value in old]
+        new = [float(codes[plain_value(value)]) for value in old]
         read = present.replace_strict(old, new, return_dtype=nw.Float64)
         out[~missing] = read.to_numpy()
     return out, tuple(codes)
@@ -379,24 +318,12 @@ def _read_categories(
 
 def _strings_or_numbers(column: nw.Series[Any], where: str) -> nw.Series[Any]:
     """A column of Python objects as one of strings or of numbers."""
-    cells = [None if _is_missing(cell) else _plain_value(cell) for cell in column.to_list()]
+    cells = [None if is_missing(cell) else plain_value(cell) for cell in column.to_list()]
     kinds = {type(cell) is str for cell in cells if cell is not None}
     if len(kinds) > 1:
         raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
     dtype = nw.String if True in kinds else nw.Float64
     return nw.new_series("", cells, dtype, backend=column.implementation)
-
-
-def _plain_value(value: Any) -> Any:
-    """A category as a string or a float: equal categories are equal whatever their dtype."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return str(value)
 
 
 def _read_array(
@@ -411,7 +338,7 @@ def _read_array(
         if known is None:
             chosen = _chosen(categorical, range(data.shape[1]), None)
             if not any(chosen):
-                return data, _plain_columns(data.shape[1], None)
+                return data, plain_columns(data.shape[1], None)
             kinds = tuple("category" if flag else "number" for flag in chosen)
             known = Columns(kinds, ((),) * data.shape[1])
         elif known.plain:
@@ -431,8 +358,8 @@ def _read_array(
         column = cells[:, j].tolist()
         kind = known.kinds[j] if known is not None else "category"
         if known is None and not chosen[j]:
-            kind = _kind_of_objects(column, where)
-        data[:, j], found = _read_cells(column, kind, known.categories[j] if known else (), j)
+            kind = kind_of_cells(column, where)
+        data[:, j], found = read_cells(column, kind, known.categories[j] if known else (), j)
         kinds_found.append(kind)
         categories.append(found)
     return data, Columns(tuple(kinds_found), tuple(categories), known.names if known else None)
@@ -462,40 +389,8 @@ def _code_numbers(data: npt.NDArray[Any], known: Columns) -> tuple[Floats, Colum
     categories = []
     for j, (kind, listed) in enumerate(zip(known.kinds, known.categories, strict=True)):
         if kind in ("category", "ordered"):
-            out[:, j], listed = _read_cells(out[:, j].tolist(), kind, listed, j)
+            out[:, j], listed = read_cells(out[:, j].tolist(), kind, listed, j)
         elif kind != "number":
             raise ValueError(f"X must hold {kind}s {place(j, 0, known.names)}, got numbers")
         categories.append(listed)
     return out, replace(known, categories=tuple(categories))
-
-
-def _read_cells(
-    cells: list[Any], kind: str, known: tuple[Any, ...], column: int
-) -> tuple[Floats, tuple[Any, ...]]:
-    """As `_read_column`, for a list of Python objects."""
-    where = f"column {column}"
-    if kind in ("time", "duration"):
-        values = _times_of_objects(cells, kind, where)
-        days: Floats = values.astype(np.int64) / DAY
-        days[np.isnat(values)] = np.nan
-        return days, ()
-    if kind == "number":
-        out = np.full(len(cells), np.nan)
-        for i, cell in enumerate(cells):
-            if not _is_missing(cell):
-                try:
-                    out[i] = float(cell)
-                except (TypeError, ValueError, OverflowError) as error:
-                    raise ValueError(
-                        f"X must hold real numbers, got {cell!r:.40} "
-                        f"{place(column, i, None)}: {error}"
-                    ) from None
-        return out, ()
-    plain = [None if _is_missing(cell) else _plain_value(cell) for cell in cells]
-    found = {cell for cell in plain if cell is not None}
-    if len({type(value) is str for value in (*known, *found)}) > 1:
-        raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
-    codes = {value: code for code, value in enumerate(known)}
-    for value in sorted(found):
-        codes.setdefault(value, len(codes))
-    return np.array([np.nan if cell is None else codes[cell] for cell in plain]), tuple(codes)

@@ -1,0 +1,137 @@
+"""Columns of Python objects: their kind, and how they become numbers."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.reading import place
+
+Floats = npt.NDArray[np.float64]
+
+DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")  # in microseconds
+
+
+def kind_of_cells(cells: list[Any], where: str) -> str:
+    """Kind of a column of Python objects; raises an error if they are of several kinds or none.
+
+    where: name of the column, for the error.
+    """
+    found: dict[str, tuple[int, Any]] = {}
+    for i, cell in enumerate(cells):
+        if not is_missing(cell):
+            found.setdefault(kind_of_cell(cell, f"{where} at row {i}"), (i, cell))
+    if len(found) > 1:
+        (_, one), (i, other) = list(found.values())[:2]
+        raise TypeError(
+            f"X must hold one kind of value per column, got {one!r:.40} and then {other!r:.40} in "
+            f"{where} at row {i}"
+        )
+    return next(iter(found), "number")
+
+
+def kind_of_cell(cell: Any, where: str) -> str:
+    """Kind of one Python object that is not missing."""
+    if isinstance(cell, str | bytes):
+        return "category"
+    if isinstance(cell, date | datetime | time | np.datetime64):
+        return "time"
+    if isinstance(cell, timedelta | np.timedelta64):
+        return "duration"
+    if isinstance(cell, complex | np.complexfloating):
+        raise ValueError(f"X must hold real numbers. Complex data not supported: {cell!r} {where}")
+    try:
+        float(cell)
+    except OverflowError as error:
+        raise ValueError(
+            f"X must hold real numbers, got {cell!r:.40} in {where}: {error}"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"X must hold numbers, categories, strings, dates or durations, got {cell!r:.40} in "
+            f"{where}: {error}"
+        ) from None
+    return "number"
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a Python object is None, NaN, NaT or pandas's NA."""
+    if cell is None:
+        return True
+    try:
+        return bool(cell != cell)
+    except TypeError:  # pandas's NA refuses to be a bool
+        return True
+    except ValueError:
+        return False
+
+
+def days_of(values: npt.NDArray[Any]) -> Floats:
+    """Dates or durations in microseconds as days, NaN if missing."""
+    days: Floats = values.astype(np.int64) / DAY
+    days[np.isnat(values)] = np.nan
+    return days
+
+
+def times_of_cells(cells: list[Any], kind: str, where: str) -> npt.NDArray[Any]:
+    """Python dates, times or durations in microseconds; a time of day is on the first of 1970."""
+    unit = "datetime64[us]" if kind == "time" else "timedelta64[us]"
+    out = np.full(len(cells), "NaT", unit)
+    for i, cell in enumerate(cells):
+        if is_missing(cell):
+            continue
+        if isinstance(cell, time):
+            cell = datetime(1970, 1, 1, cell.hour, cell.minute, cell.second, cell.microsecond)
+        if isinstance(cell, datetime) and cell.tzinfo is not None:
+            cell = cell.replace(tzinfo=None)
+        try:
+            out[i] = cell
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"X must hold {kind}s in {where}, got {cell!r:.40} at row {i}"
+            ) from None
+    return out
+
+
+def read_cells(
+    cells: list[Any], kind: str, known: tuple[Any, ...], column: int
+) -> tuple[Floats, tuple[Any, ...]]:
+    """Numbers or codes of a list of Python objects, (n,), and the categories, new ones last."""
+    where = f"column {column}"
+    if kind in ("time", "duration"):
+        return days_of(times_of_cells(cells, kind, where)), ()
+    if kind == "number":
+        out = np.full(len(cells), np.nan)
+        for i, cell in enumerate(cells):
+            if not is_missing(cell):
+                try:
+                    out[i] = float(cell)
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise ValueError(
+                        f"X must hold real numbers, got {cell!r:.40} "
+                        f"{place(column, i, None)}: {error}"
+                    ) from None
+        return out, ()
+    plain = [None if is_missing(cell) else plain_value(cell) for cell in cells]
+    found = {cell for cell in plain if cell is not None}
+    if len({type(value) is str for value in (*known, *found)}) > 1:
+        raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
+    codes = {value: code for code, value in enumerate(known)}
+    for value in sorted(found):
+        codes.setdefault(value, len(codes))
+    return np.array([np.nan if cell is None else codes[cell] for cell in plain]), tuple(codes)
+
+
+def plain_value(value: Any) -> Any:
+    """A category as a string or a float: equal categories are equal whatever their dtype."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
