@@ -63,10 +63,10 @@ def test_categories_are_ranked_by_shrunken_means():
     y = np.array(means)[codes] + 0.1 * np.random.default_rng(0).standard_normal(n)
     columns = Columns(("category",), (("a", "b", "c", "d"),))
     layout, working = fit_layout(codes[:, None].astype(float), columns, y[:, None])
-    assert layout.roles == ("rank",)
+    assert layout.roles == ("rank", "listed")
     np.testing.assert_array_equal(layout.tables[0], [2, 0, 1, 3])
-    np.testing.assert_array_equal(working[:4, 0], [2, 0, 1, 3])
-    np.testing.assert_array_equal(working_precision(layout, 8), [2])
+    np.testing.assert_array_equal(working[:4], [[2, 0], [0, 1], [1, 2], [3, 3]])
+    np.testing.assert_array_equal(working_precision(layout, 8), [2, 2])
     order = np.random.default_rng(1).permutation(n)
     again, _ = fit_layout(codes[order, None].astype(float), columns, y[order, None])
     np.testing.assert_array_equal(again.tables[0], layout.tables[0])
@@ -109,8 +109,8 @@ def test_a_missing_category_is_a_category():
     cells = [["a"], ["b"], [None]] * 100
     y = np.tile([0.0, 5.0, 2.0], 100)[:, None] + 0.1 * np.random.default_rng(0).random((300, 1))
     layout, working, data = lay_out(cells, y)
-    assert layout.roles == ("rank", "missing")
-    np.testing.assert_array_equal(working[:3], [[0, 0], [2, 0], [1, 1]])
+    assert layout.roles == ("rank", "listed", "missing")
+    np.testing.assert_array_equal(working[:3], [[0, 0, 0], [2, 1, 0], [1, 2, 1]])
     assert find_unseen(layout, data) is None
     assert np.isnan(layout.grid[0]).any()
 
@@ -171,11 +171,11 @@ def test_the_encoder_takes_tables():
     y = rng.standard_normal(300)
     encoder = BitEncoder(precision=6).fit(cells, y)
     assert encoder.n_features_in_ == 2
-    np.testing.assert_array_equal(encoder.precision_, [3, 6, 1])
+    np.testing.assert_array_equal(encoder.precision_, [3, 3, 6, 1])
     codes = encoder.transform(cells)
-    assert encoder.get_feature_names_out().tolist() == ["x0", "x1", "x1_missing"]
+    assert encoder.get_feature_names_out().tolist() == ["x0", "x0_listed", "x1", "x1_missing"]
     assert len(np.unique(codes[:, 0])) == 5
-    np.testing.assert_array_equal(codes[:, 2], [cell is None for cell in cells[:, 1]])
+    np.testing.assert_array_equal(codes[:, 3], [cell is None for cell in cells[:, 1]])
     new = np.array([["z", 0.5], ["a", None]], dtype=object)
     np.testing.assert_array_equal(encoder.encode(new).unrelated, [True, False])
     assert encoder.transform(new)[0, 0] == 8  # beyond the codes of three bits

@@ -2,8 +2,8 @@
 
 * A number or a duration is its value. If the column had gaps in training, these are filled in, and
   a second working column is 1 for gaps.
-* A category is its rank by the shrunken mean of y. If there are few rows per category, it is that
-  mean, cross-fitted, and its rank by frequency.
+* A category is its rank by the shrunken mean of y, and its place in the sorted list of values. If
+  there are few rows per category, the mean is cross-fitted, and there is a rank by frequency.
 * A time is its value, and what the calendar repeats: day of the week, hour, day of the year.
 
 A category that is missing is a category of its own. What training has not seen, a missing value
@@ -33,8 +33,8 @@ FEW_ROWS = 50.0  # rows per category: with fewer, means are cross-fitted
 N_FOLDS = 5
 WEEK, YEAR = 7.0, 365.2425  # days
 LEAST_PERIODS = 2.0  # periods that times must cover for the calendar to have a column
-ROLES = ("value", "missing", "rank", "mean", "frequency", "weekday", "hour", "yearday")
-BY_CODE = ("rank", "mean", "frequency")  # roles that look codes up in a table
+ROLES = ("value", "missing", "rank", "mean", "frequency", "listed", "weekday", "hour", "yearday")
+BY_CODE = ("rank", "mean", "frequency", "listed")  # roles that look codes up in a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +129,8 @@ def fit_layout(
             codes = np.where(np.isnan(data[:, j]), n_listed, data[:, j]).astype(np.int64)
             n_codes = n_listed + int(gaps[j])
             found = _order_categories(data, codes, n_codes, y, counted)
+            if y is not None and n_codes > 2:  # by value: an hour is close to the next one
+                found.append(("listed", _ranks_of_values(columns.categories[j], n_codes), None))
             for role, table, crossed in found:
                 if crossed is not None:
                     folded[len(roles)] = crossed
@@ -223,7 +225,7 @@ def working_precision(layout: Layout, precision: Any) -> Any:
     for k, role in enumerate(layout.roles):
         if role == "missing":
             out[k] = 1
-        elif role in ("rank", "frequency"):
+        elif role in ("rank", "frequency", "listed"):
             n_bits = int(max(layout.tables[k].size - 1, 1)).bit_length()
             out[k] = min(n_bits, MAX_PRECISION - 1)
     return out
@@ -325,6 +327,13 @@ def _ranks(values: Floats) -> Floats:
     """Rank of each value, 0 to len - 1; equal values by their place."""
     out = np.empty(values.size)
     out[np.argsort(values, kind="stable")] = np.arange(values.size)
+    return out
+
+
+def _ranks_of_values(values: Any, n_codes: int) -> Floats:
+    """Rank of each category among the sorted values; missing ones last."""
+    out = np.arange(n_codes, dtype=np.float64)
+    out[np.argsort(np.array(values, dtype=object), kind="stable")] = np.arange(len(values))
     return out
 
 
