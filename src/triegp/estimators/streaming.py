@@ -22,6 +22,7 @@ from triegp.calibration.model import CalibratedModel
 from triegp.encoding.encoder import BitEncoder
 from triegp.estimators.inputs import standardise
 from triegp.estimators.outside import mark_outside
+from triegp.estimators.transforms import Transforms, transform_rows
 from triegp.files.state import Plan, Seed
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
@@ -51,7 +52,7 @@ class Stream:
     encoders : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
     mean, scale : float64 (n_targets,)
-        How targets are standardised.
+        How targets are standardised, after their transform.
     plan : Plan
         When the model is to be fitted anew; waiting rows are counted.
     seeds : tuple of Seed or None
@@ -63,6 +64,8 @@ class Stream:
         aside; None if they are the rows of the models.
     waiting : tuple of Rows
         Batches that are checked but not inserted yet, as they were passed.
+    transforms : tuple of (Transform or None)
+        Transform of each target, None for the identity; empty if no target is transformed.
     """
 
     fitted: tuple[Fitted, ...]
@@ -74,6 +77,7 @@ class Stream:
     kept: Rows | None
     observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
+    transforms: Transforms = ()
 
     @property
     def n_rows(self) -> int:
@@ -244,7 +248,8 @@ def _insert(stream: Stream, batch: Rows) -> Stream:
     """Insert rows; those outside the box are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
     outside = mark_outside(stream.encoders[0], batch.features)
-    rows = standardise(batch, stream.mean, stream.scale)
+    rows = transform_rows(batch, stream.transforms)
+    rows = standardise(rows, stream.mean, stream.scale)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
     if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
