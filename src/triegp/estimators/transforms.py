@@ -22,7 +22,9 @@ Transforms = tuple[Transform | None, ...]
 IDENTITY = "identity"
 NAMES = ("auto", IDENTITY, "log", "yeo-johnson", "quantile")
 MOST_KNOTS = 1_000  # of the quantile transform
-NEGLIGIBLE = 1e-8  # powers this near to 0 or 2 are 0 or 2
+QUARTILES = 1.349  # distance between the quartiles of the standard normal distribution
+LEAST_SCALE = 0.01  # of the standard deviation, if most targets are equal
+NEGLIGIBLE = 1e-4  # powers this near to 0 or 2 are 0 or 2: the search does not reach its bounds
 AGREEMENT = 1e-6  # relative: how well a transformer must map training targets back
 STEP = float(np.finfo(np.float64).eps) ** (1.0 / 3.0)  # of central differences, relative
 HALVINGS = 60  # to find the end of a transformer's range
@@ -120,15 +122,26 @@ def _fit_log(y: Floats, count: Floats) -> Log:
     """The log, centred at that of the lower median."""
     with np.errstate(divide="ignore"):
         _check_domain("log", y, np.log(np.maximum(y, 0.0)))
+    return Log(float(np.log(_lower_quantile(y, count, 0.5))))
+
+
+def _lower_quantile(y: Floats, count: Floats, level: float) -> float:
+    """The smallest y with at least this share of the weight up to it."""
     order = np.argsort(y, kind="stable")
     total = np.cumsum(count[order])
-    return Log(float(np.log(y[order[np.searchsorted(total, 0.5 * total[-1])]])))
+    return float(y[order[np.searchsorted(total, level * total[-1])]])
 
 
 def _fit_yeo_johnson(y: Floats, count: Floats) -> YeoJohnson:
-    """The power in [0, 2] of highest likelihood, for targets that are standardised first."""
-    mean, scale = (float(part[0]) for part in location_and_scale(y[:, None], count))
-    u = (y - mean) / scale
+    """The power in [0, 2] of highest likelihood.
+
+    Before, y is standardised by its median and by the distance of its quartiles. A standard
+    deviation would be that of the longer tail, and near 0 the map is almost linear.
+    """
+    deviation = float(location_and_scale(y[:, None], count)[1][0])
+    first, centre, third = (_lower_quantile(y, count, level) for level in (0.25, 0.5, 0.75))
+    scale = max((third - first) / QUARTILES, LEAST_SCALE * deviation)
+    u = (y - centre) / scale
     log_size = float(np.average(np.sign(u) * np.log1p(np.abs(u)), weights=count))
 
     def nll(power: float) -> float:
@@ -137,10 +150,10 @@ def _fit_yeo_johnson(y: Floats, count: Floats) -> YeoJohnson:
         return 0.5 * float(np.log(var)) - (power - 1.0) * log_size
 
     if np.ptp(u) == 0:
-        return YeoJohnson(mean, scale, 1.0)
+        return YeoJohnson(centre, scale, 1.0)
     power = float(minimize_scalar(nll, bounds=(0.0, 2.0), method="bounded").x)
     power = 0.0 if power < NEGLIGIBLE else 2.0 if power > 2.0 - NEGLIGIBLE else power
-    return YeoJohnson(mean, scale, power)
+    return YeoJohnson(centre, scale, power)
 
 
 def _fit_quantile(y: Floats, count: Floats) -> Quantile:

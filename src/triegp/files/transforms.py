@@ -28,7 +28,7 @@ def pack_transforms(transforms: Sequence[Transform | None]) -> tuple[list[Any], 
         elif isinstance(one, Log):
             facts.append({"name": one.name, "centre": one.centre})
         elif isinstance(one, YeoJohnson):
-            own = {"mean": one.mean, "scale": one.scale, "power": one.power}
+            own = {"centre": one.centre, "scale": one.scale, "power": one.power}
             facts.append({"name": one.name, **own})
         elif isinstance(one, Quantile):
             facts.append({"name": one.name})
@@ -57,10 +57,10 @@ def _unpack(facts: Any, arrays: Arrays, prefix: str) -> Transform | None:
     if name == Log.name:
         return Log(_finite(facts, "centre"))
     if name == YeoJohnson.name:
-        mean, scale, power = (_finite(facts, part) for part in ("mean", "scale", "power"))
+        centre, scale, power = (_finite(facts, part) for part in ("centre", "scale", "power"))
         if not (scale > 0 and 0 <= power <= 2):
             raise ValueError(f"yeo-johnson needs scale > 0 and 0 <= power <= 2, got {facts!r:.80}")
-        return YeoJohnson(mean, scale, power)
+        return YeoJohnson(centre, scale, power)
     if name == Quantile.name:
         y = check_array(arrays, f"{prefix}.y", np.float64, (None,), least=2)
         z = check_array(arrays, f"{prefix}.z", np.float64, (y.size,))

@@ -68,13 +68,13 @@ class Log:
 
 @dataclass(frozen=True)
 class YeoJohnson:
-    """The map of Yeo and Johnson (Biometrika 2000) of u = (y - mean) / scale.
+    """The map of Yeo and Johnson (Biometrika 2000) of u = (y - centre) / scale.
 
     T is ((1 + u)^p - 1) / p for u >= 0 and (1 - (1 - u)^(2 - p)) / (2 - p) for u < 0, with
     logarithms where an exponent is 0. With a power p in [0, 2] every z has an inverse.
     """
 
-    mean: float
+    centre: float
     scale: float
     power: float
 
@@ -83,7 +83,7 @@ class YeoJohnson:
     def forward(self, y: Floats) -> Floats:
         """T(y)."""
         with np.errstate(over="ignore"):  # far away: z is infinite
-            u = (y - self.mean) / self.scale
+            u = (y - self.centre) / self.scale
             return yeo_johnson(u, self.power)
 
     def inverse(self, z: Floats) -> Floats:
@@ -92,12 +92,12 @@ class YeoJohnson:
         exponent = np.where(z >= 0, self.power, 2.0 - self.power)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             log = np.where(exponent == 0, size, np.log1p(exponent * size) / exponent)
-            return np.asarray(self.mean + self.scale * np.copysign(np.expm1(log), z))
+            return np.asarray(self.centre + self.scale * np.copysign(np.expm1(log), z))
 
     def log_derivative(self, y: Floats) -> Floats:
         """(p - 1) sign(u) log(1 + |u|) - log(scale)."""
         with np.errstate(over="ignore"):
-            u = (y - self.mean) / self.scale
+            u = (y - self.centre) / self.scale
         return np.asarray(
             (self.power - 1.0) * np.sign(u) * np.log1p(np.abs(u)) - np.log(self.scale)
         )
