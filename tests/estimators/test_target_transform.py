@@ -15,6 +15,7 @@ from sklearn.preprocessing import (
     QuantileTransformer,
     StandardScaler,
 )
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import triegp
 from regressor_problems import QUICK, new_rows
@@ -58,6 +59,12 @@ def fitted():
     return {
         (kind, name): small(kind, name).fit(X, y) for kind in SMALL for name in ("identity", *NAMES)
     }
+
+
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+@parametrize_with_checks([small("mixture", name, n_members=2) for name in NAMES[1:]])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
 
 
 # The maps

@@ -42,8 +42,8 @@ class TransformedDistribution:
     >>> log_normal = TransformedDistribution(normal, Log(0.0))
     >>> log_normal.interval(0.9).round(2)
     array([[0.44, 2.28]])
-    >>> log_normal.mean().round(3), np.exp(0.125).round(3)
-    (array([1.133]), 1.133)
+    >>> log_normal.mean().round(3)
+    array([1.133])
 
     Notes
     -----

@@ -10,7 +10,7 @@ Every record has a name and three functions, of float64 arrays of any shape:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -154,9 +154,3 @@ def _interpolate(x: Floats, knots: Floats, values: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         found = values[near] + (x - knots[near]) / width * step
     return np.asarray(np.where(np.isinf(x), x, found))
-
-
-def check_transforms(transforms: tuple[Any, ...], n_targets: int) -> None:
-    """Raise ValueError unless there is none, or one per target."""
-    if len(transforms) not in (0, n_targets):
-        raise ValueError(f"there must be {n_targets} transforms or none, got {len(transforms)}")
