@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -477,10 +478,19 @@ def test_auto_leaves_a_normal_target_to_the_same_bits():
 def test_auto_with_few_rows_weights_of_zero_and_negative_targets():
     X, y = skewed(200)
     assert small("mixture", "auto").fit(X[:10], y[:10]).target_transform_ == "identity"
+    assert small("mixture", "auto").fit(X, np.full(200, 3.0)).target_transform_ == "identity"
     weight = np.ones(200)
     weight[:190] = 0
     assert small("mixture", "auto").fit(X, y, weight).target_transform_ == "identity"
     assert small("mixture", "auto").fit(X, -(y**2)).target_transform_ in ("yeo-johnson", "quantile")
+
+
+def test_auto_without_time_leaves_transforms_out():
+    X, y = skewed(250)
+    with pytest.warns(ConvergenceWarning, match="left out or shortened: transforms"):
+        model = small("mixture", "auto", time_budget=1e-9).fit(X, y)
+    assert model.target_transform_ == "identity"
+    assert small("mixture", "auto", time_budget=1e6).fit(X, y).target_transform_ == "log"
 
 
 def test_the_default_draws_no_random_numbers():

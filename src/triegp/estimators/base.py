@@ -55,6 +55,7 @@ from triegp.estimators.streaming import (
 )
 from triegp.estimators.transform_choice import choose_transform
 from triegp.estimators.transforms import (
+    IDENTITY,
     Transformer,
     fit_transforms,
     refuse_known_noise,
@@ -86,7 +87,7 @@ ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `
 GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
 TRANSFORM_KEY = 0x7A  # of the random numbers that choose a transform, beside those of the models
-TRANSFORM_SHARE = 0.05  # of the time budget, for each quick model that chooses a transform
+TRANSFORM_SHARE = 0.2  # of the time budget, to choose transforms
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
 
@@ -137,7 +138,7 @@ class TreeGPRegressor(
     n_evaluations_: int
     weights: str
     refit: Any
-    target_transform: Any
+    target_transform: Any = IDENTITY  # of subclasses without this parameter
     time_budget: float | None
     n_jobs: int | None
     keep_rows: bool
@@ -448,8 +449,11 @@ class TreeGPRegressor(
         if seeds is None or len(seeds) != len(groups):
             seeds = draw_seeds(parameters["random_state"], len(groups))
         passed, source = rows, seeds[0]
+        skipped = list[str]()
         transforms = fit_transforms(
-            self.target_transform, passed, lambda t: self._choose_transform(passed, t, source)
+            self.target_transform,
+            passed,
+            lambda t: self._choose_transform(passed, t, source, skipped),
         )
         rows = transform_rows(passed, transforms)
         mean, scale = location_and_scale(rows.y, rows.weight)
@@ -466,6 +470,7 @@ class TreeGPRegressor(
         trained, ended_by, left_out = self._train_targets(
             encoders, distinct, observations, settings, groups, seeds, began
         )
+        left_out = [*skipped, *left_out]
         stopped = bool(left_out) or any(part.stopped for part in trained)
         state = ModelState(
             encoders=encoders,
@@ -492,19 +497,20 @@ class TreeGPRegressor(
             )
         return state, told
 
-    def _choose_transform(self, rows: Rows, t: int, seed: Seed) -> str:
+    def _choose_transform(self, rows: Rows, t: int, seed: Seed, left_out: list[str]) -> str:
         """Name of the transform for target t, by small mixtures of trees on the CPU.
 
         seed: that of the first model; the random numbers drawn here are not those of the model.
+        left_out: told if there is no time for all transforms.
         """
         rng = generator_of(Seed(seed.entropy, (*seed.key, TRANSFORM_KEY, t)))
         budget = self.time_budget
+        watch = Stopwatch(None if budget is None else TRANSFORM_SHARE * budget / rows.n_targets)
         quick = ESTIMATORS["BinaryTreeGPRegressor"](
             n_members=4,
             n_candidates=8,
             max_iter=50,
             weights=self.weights,
-            time_budget=None if budget is None else TRANSFORM_SHARE * budget,
             keep_rows=False,
             engine="cpu",
             n_jobs=self.n_jobs,
@@ -516,7 +522,10 @@ class TreeGPRegressor(
             quick._restore(state)
             return np.asarray(quick.loo_log_density())
 
-        return choose_transform(rows.targets([t]), density, rng)
+        name = choose_transform(rows.targets([t]), density, rng, watch)
+        if watch.out_of_time and "transforms" not in left_out:
+            left_out.append("transforms")
+        return name
 
     def _train_calibrated(
         self,

@@ -9,17 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.estimators.transforms import IDENTITY, fit_transform
+from triegp.models.jobs import Stopwatch
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
 MOST_ROWS = 10_000  # that quick models are fitted to
+HURRIED_ROWS = 1_000  # with a time budget
 FEWEST_ROWS = 20  # with fewer rows targets are not transformed
+CONSTANT = 1e-9  # relative differences of y up to this are none
 LEAST_GAIN = 0.01  # nats per row that a transform must gain over the identity
 
 
 def choose_transform(
-    rows: Rows, density: Callable[[Rows], Floats], rng: np.random.Generator
+    rows: Rows, density: Callable[[Rows], Floats], rng: np.random.Generator, watch: Stopwatch
 ) -> str:
     """The name of the transform with the highest mean leave-one-out log density of y.
 
@@ -31,6 +34,9 @@ def choose_transform(
         Leave-one-out log densities under a quick model.
     rng : Generator
         Random numbers, to draw rows and halves.
+    watch : Stopwatch
+        When it stops, the remaining transforms are not tried; if it is limited, 1,000 rows are
+        enough.
 
     Notes
     -----
@@ -41,23 +47,26 @@ def choose_transform(
     used = np.arange(rows.n_rows) if rows.weight is None else np.flatnonzero(rows.weight > 0)
     if used.size < FEWEST_ROWS:
         return IDENTITY
-    if used.size > MOST_ROWS:
-        used = np.sort(rng.choice(used, MOST_ROWS, replace=False))
+    most = HURRIED_ROWS if watch.limited else MOST_ROWS
+    if used.size > most:
+        used = np.sort(rng.choice(used, most, replace=False))
     rows = rows.select(used)
+    if np.ptp(0.5 * rows.y) <= CONSTANT * np.abs(0.5 * rows.y).max():  # halves do not overflow
+        return IDENTITY
     count = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     everyone = np.ones(rows.n_rows, bool)
     half = rng.permutation(rows.n_rows) < rows.n_rows // 2
     base = density(rows)
-    best, most = IDENTITY, 0.0
+    best, highest = IDENTITY, 0.0
     for name in ("log", "yeo-johnson", "quantile"):
-        if name == "log" and not (rows.y > 0).all():
+        if watch.stop or (name == "log" and not (rows.y > 0).all()):
             continue
         parts = (half, ~half) if name == "quantile" else (everyone,)
         gain = _density_under(name, rows, density, parts) - base
         mean = float(np.average(gain, weights=count))
         error = np.sqrt(np.average((gain - mean) ** 2, weights=count) / rows.n_rows)
-        if mean > max(most, LEAST_GAIN, error):
-            best, most = name, mean
+        if mean > max(highest, LEAST_GAIN, error):
+            best, highest = name, mean
     return best
 
 
