@@ -7,6 +7,7 @@ from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
 from triegp.estimators.trie_regressor import TrieGPRegressor
 from triegp.files.container import ModelFileError
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.transformed import TransformedDistribution
 
 __version__ = "0.1.0.dev0"
 
@@ -16,6 +17,7 @@ __all__ = [
     "ModelFileError",
     "NotConverged",
     "PredictiveDistribution",
+    "TransformedDistribution",
     "TrieGPRegressor",
     "load",
 ]

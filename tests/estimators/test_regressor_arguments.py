@@ -134,6 +134,7 @@ BAD_PARAMETERS = [
     ("temperature", 0.0),
     ("multi_target", "each"),
     ("weights", "many"),
+    ("target_transform", "sqrt"),
     ("time_budget", 0),
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),

@@ -54,6 +54,14 @@ from triegp.estimators.streaming import (
     rows_to_fit,
     stream_warnings,
 )
+from triegp.estimators.transform_choice import choose_transform
+from triegp.estimators.transforms import (
+    IDENTITY,
+    Transformer,
+    fit_transforms,
+    refuse_known_noise,
+    transform_rows,
+)
 from triegp.estimators.units import Target
 from triegp.files.container import ModelFileError, read_file, write_file
 from triegp.files.state import (
@@ -79,6 +87,8 @@ Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
 ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
 GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
+TRANSFORM_KEY = 0x7A  # of the random numbers that choose a transform, beside those of the models
+TRANSFORM_SHARE = 0.2  # of the time budget, to choose transforms
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
 
@@ -130,6 +140,10 @@ class TreeGPRegressor(
     weights: str
     refit: Any
     categorical_features: Any = "from_dtype"
+    target_transform: Any = IDENTITY  # of subclasses without this parameter
+    time_budget: float | None
+    n_jobs: int | None
+    keep_rows: bool
     _format: ClassVar[PartFormat]
     _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
     _by_folds: ClassVar[bool]  # whether variances of few rows come from the models of the folds
@@ -221,8 +235,10 @@ class TreeGPRegressor(
         extras = map(to_host, (sample_weight, known_noise))
         batch = copy_rows(read_rows(data, targets, *extras, all_zero=True))
         stream = self._stream
+        refuse_known_noise(self.target_transform, batch)
+        read = transform_rows(batch, stream.transforms)
         parts = (stream.encoders, stream.layout, stream.mean, stream.scale)
-        check_batch(batch, stream.fitted, *parts)
+        check_batch(read, stream.fitted, *parts)
         with self._lock:
             queued = queue_rows(self._stream, batch, refit=self.refit == "auto")
             self._stream = replace(queued.stream, columns=columns)
@@ -267,13 +283,18 @@ class TreeGPRegressor(
         Notes
         -----
         JSON and safetensors, never pickle. A `random_state` that is not an integer is stored as
-        None.
+        None. Raises TypeError if `target_transform` is a transformer of scikit-learn.
         """
         check_is_fitted(self)
         if ESTIMATORS.get(type(self).__name__) is not type(self):
             raise TypeError(
                 f"save writes {' and '.join(sorted(ESTIMATORS))}, got {type(self).__name__}: "
                 "triegp.load could not make one; pickle it instead"
+            )
+        if not isinstance(self.target_transform, str):
+            raise TypeError(
+                "model files never hold pickles, so a target_transform of type "
+                f"{type(self.target_transform).__name__} cannot be saved: pickle the estimator"
             )
         header, arrays = pack_model(self._state(), self._format, training_data)
         parameters = plain_parameters(self.get_params(deep=False))
@@ -303,18 +324,23 @@ class TreeGPRegressor(
         state = dict(super().__getstate__())
         if "_stream" not in state:
             return state
-        packed = pack_model(self._state(), self._format, self._stream.kept is not None)
+        model = self._state()
+        if any(isinstance(one, Transformer) for one in model.transforms):
+            state["_transforms"] = model.transforms
+            model = replace(model, transforms=())
+        packed = pack_model(model, self._format, self._stream.kept is not None)
         for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore from pickle or copy; messages are computed again, to the same bits."""
-        packed = state.pop("_packed", None)
+        packed, transforms = state.pop("_packed", None), state.pop("_transforms", None)
         super().__setstate__(state)
         if packed is not None:
             header, arrays = packed
-            self._restore(unpack_model(header, arrays, self._format))
+            model = unpack_model(header, arrays, self._format)
+            self._restore(model if transforms is None else replace(model, transforms=transforms))
 
     def _describe(self, contents: str, noise: list[float]) -> str:
         """Rows, targets, contents and noise, for `repr`; does not insert waiting rows.
@@ -355,6 +381,7 @@ class TreeGPRegressor(
             observations=stream.observations,
             plan=stream.plan,
             seeds=stream.seeds,
+            transforms=stream.transforms,
         )
 
     def _restore(self, state: ModelState) -> None:
@@ -386,6 +413,7 @@ class TreeGPRegressor(
             layout=state.layout,
             observations=state.observations,
             waiting=waiting,
+            transforms=state.transforms,
         )
 
     def _refit(self) -> None:
@@ -427,8 +455,20 @@ class TreeGPRegressor(
         """
         began = time.monotonic()
         settings = self._settings()
+        parameters = self.get_params(deep=False)
+        groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
+        if seeds is None or len(seeds) != len(groups):
+            seeds = draw_seeds(parameters["random_state"], len(groups))
+        passed, source = rows, seeds[0]
+        skipped = list[str]()
+        transforms = fit_transforms(
+            self.target_transform,
+            passed,
+            lambda t: self._choose_transform(passed, columns, t, source, skipped),
+        )
+        rows = transform_rows(passed, transforms)
         mean, scale = location_and_scale(rows.y, rows.weight)
-        kept = copy_rows(rows) if self.keep_rows else None
+        kept = copy_rows(passed) if self.keep_rows else None
         layout, working = fit_layout(rows.features, columns, rows.y, rows.weight)
         rows = replace(rows, X=working)
         folded = fold_rows(rows, self.weights, scale)
@@ -440,14 +480,11 @@ class TreeGPRegressor(
         if distinct.scatter is None:  # otherwise it is in the units of all rows
             mean, scale = location_and_scale(distinct.y, distinct.weight)
         observations = folded.observations((rows.y - mean) / scale)
-        parameters = self.get_params(deep=False)
-        groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
-        if seeds is None or len(seeds) != len(groups):
-            seeds = draw_seeds(parameters["random_state"], len(groups))
         distinct = standardise(distinct, mean, scale)
         trained, ended_by, left_out = self._train_targets(
             encoders, distinct, observations, settings, groups, seeds, began
         )
+        left_out = [*skipped, *left_out]
         stopped = bool(left_out) or any(part.stopped for part in trained)
         state = ModelState(
             encoders=encoders,
@@ -461,8 +498,9 @@ class TreeGPRegressor(
             fitted=tuple(part.fitted for part in trained),
             kept=kept,
             observations=observations,
-            plan=new_plan(rows, trained[0].fitted.n_rows),
+            plan=new_plan(replace(passed, X=working), trained[0].fitted.n_rows),
             seeds=seeds,
+            transforms=transforms,
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:
@@ -473,6 +511,38 @@ class TreeGPRegressor(
                 )
             )
         return state, told
+
+    def _choose_transform(
+        self, rows: Rows, columns: Columns, t: int, seed: Seed, left_out: list[str]
+    ) -> str:
+        """Name of the transform for target t, by small mixtures of trees on the CPU.
+
+        seed: that of the first model; the random numbers drawn here are not those of the model.
+        left_out: told if there is no time for all transforms.
+        """
+        rng = generator_of(Seed(seed.entropy, (*seed.key, TRANSFORM_KEY, t)))
+        budget = self.time_budget
+        watch = Stopwatch(None if budget is None else TRANSFORM_SHARE * budget / rows.n_targets)
+        quick = ESTIMATORS["BinaryTreeGPRegressor"](
+            n_members=4,
+            n_candidates=8,
+            max_iter=50,
+            weights=self.weights,
+            keep_rows=False,
+            engine="cpu",
+            n_jobs=self.n_jobs,
+            random_state=int(rng.integers(2**31)),
+        )
+
+        def density(some: Rows) -> Floats:
+            state, _ = quick._fit_rows(some, True, columns, None)
+            quick._restore(state)
+            return np.asarray(quick.loo_log_density())
+
+        name = choose_transform(rows.targets([t]), density, rng, watch)
+        if watch.out_of_time and "transforms" not in left_out:
+            left_out.append("transforms")
+        return name
 
     def _train_calibrated(
         self,

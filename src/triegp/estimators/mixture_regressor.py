@@ -97,6 +97,14 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         independent observations. Each group then counts as one observation. Weights, scaled to
         mean 1, only pull the mean, and `fit` warns. "precision": a weight c divides the noise
         variance of one observation by c; weights are scaled to mean 1.
+    target_transform : str or transformer, default="identity"
+        Increasing map of y that the model works on. Predictions are in units of y all the same.
+        "log": for y > 0; predictions are then positive, too. "yeo-johnson": a power in [0, 2], by
+        maximum likelihood. "quantile": piecewise linear, to normal scores. "auto": of these and
+        "identity" the one with the highest leave-one-out density of y, for each target; the
+        identity unless another gains more than 0.01 nats per row. Or a transformer of scikit-learn
+        with an inverse, of which each target fits a clone. Other than "identity", it refuses
+        `known_noise` and `return_cov`.
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. If time
         is short, there are fewer candidates (a third of the time at most) and fewer members, which
@@ -134,7 +142,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
     encoders_ : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
-        Mean and standard deviation by which targets are standardised.
+        Mean and standard deviation by which targets are standardised, after their transform.
+    target_transform_ : str or transformer, or list of them
+        Name of the transform, or the fitted transformer; a list if y was 2-dimensional.
     log_marginal_likelihood_ : float or float64 (n_targets,)
         Log marginal likelihood of the training targets in their own units, averaged over the
         members by weight.
@@ -199,6 +209,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         temperature: float | None = None,
         multi_target: str = "own",
         weights: str = "frequency",
+        target_transform: Any = "identity",
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -226,6 +237,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.temperature = temperature
         self.multi_target = multi_target
         self.weights = weights
+        self.target_transform = target_transform
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows

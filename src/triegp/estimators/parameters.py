@@ -13,6 +13,7 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.engines import available_cores
 from triegp.engines.choice import check_engine
 from triegp.estimators.outside import CHOICES, encoder_choice
+from triegp.estimators.transforms import IDENTITY, check_transform
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,6 +40,7 @@ def check_common(parameters: dict[str, Any]) -> None:
         raise ValueError(f"verbose must be an integer >= 0, got {verbose!r}")
     count_threads(parameters["n_jobs"])
     check_engine(parameters["engine"])
+    check_transform(parameters.get("target_transform", IDENTITY))
 
 
 def check_refit(refit: Any) -> None:

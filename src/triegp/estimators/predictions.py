@@ -24,6 +24,7 @@ from triegp.estimators.inputs import check_targets
 from triegp.estimators.new_rows import NewRows, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
 from triegp.estimators.streaming import Stream, insert_waiting, split_unseen
+from triegp.estimators.transforms import describe_transforms
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -31,6 +32,7 @@ from triegp.models.distribution import (
     interval_quantiles,
 )
 from triegp.models.interface import Fitted
+from triegp.models.transformed import TransformedDistribution
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +52,7 @@ class Predictor:
     """
 
     outside: str
+    weights: str
     one_dimensional_: bool
     _told: set[str]  # warnings that are given once per fitted model
     _stream: Stream
@@ -77,16 +80,22 @@ class Predictor:
         std : float64 (m,) or (m, n_targets)
             Standard deviation, if return_std.
         cov : float64 (m, m) or (m, m, n_targets)
-            Covariance, if return_cov.
+            Covariance, if return_cov. Raises ValueError if a target is transformed.
 
         Notes
         -----
         The mean alone costs O(m) per tree; variances are then not computed. Memory is O(m), except
-        for the covariance matrix.
+        for the covariance matrix. With a `target_transform` the mean needs variances, too. It is
+        then the mean of y, not T^-1 of a mean; `TransformedDistribution` says how long tails enter.
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
         data, targets = self._read_new_rows(X), self._targets()
+        if return_cov and any(target.transform is not None for target in targets):
+            raise ValueError(
+                "return_cov requires target_transform='identity', got transformed targets: draw "
+                "joint samples by sample_y instead"
+            )
         if not (return_std or return_cov):
             return like(self._shape(units.predict_mean(targets, data, latent=latent)), X)
         work = units.predict_covariance if return_cov else units.predict_moments
@@ -95,7 +104,11 @@ class Predictor:
 
     def predict_distribution(
         self, X: Any, *, latent: bool = False
-    ) -> PredictiveDistribution | list[PredictiveDistribution]:
+    ) -> (
+        PredictiveDistribution
+        | TransformedDistribution
+        | list[PredictiveDistribution | TransformedDistribution]
+    ):
         """Predictive distribution at new rows; a list with one per target if y was 2-dimensional.
 
         Parameters
@@ -109,7 +122,8 @@ class Predictor:
         -------
         PredictiveDistribution or list of PredictiveDistribution
             A mixture of Gaussians at each row, with methods `mean`, `std`, `quantile`, `interval`,
-            `cdf`, `pdf`, `log_prob` and `sample`. Its arrays lie in the host's memory.
+            `cdf`, `pdf`, `log_prob` and `sample`. Its arrays lie in the host's memory. For a
+            transformed target, a TransformedDistribution with the same methods.
 
         Notes
         -----
@@ -163,7 +177,10 @@ class Predictor:
         return self.predict_quantiles(X, interval_quantiles(coverage), latent=latent)
 
     def log_density(self, X: Any, y: Any) -> Any:
-        """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X."""
+        """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X.
+
+        It is -inf for y outside the domain of a `target_transform`.
+        """
         data = self._read_new_rows(X)
         targets = self._read_targets(y, data.n_rows)
         return like(self._shape(units.predict_log_density(self._targets(), data, targets)), X)
@@ -232,13 +249,20 @@ class Predictor:
 
     @property
     def target_mean_(self) -> Floats:
-        """Mean by which targets are standardised, (n_targets,)."""
+        """Mean by which targets are standardised, after their transform, (n_targets,)."""
         return self._inserted().mean
 
     @property
     def target_scale_(self) -> Floats:
-        """Standard deviation by which targets are standardised, (n_targets,)."""
+        """Deviation by which targets are standardised, after their transform, (n_targets,)."""
         return self._inserted().scale
+
+    @property
+    def target_transform_(self) -> Any:
+        """Name of the transform, or the fitted transformer; a list if y was 2-dimensional."""
+        stream = self._inserted()
+        shown = describe_transforms(stream.transforms, stream.mean.size)
+        return shown[0] if self.one_dimensional_ else shown
 
     @property
     def rows_(self) -> Rows | None:
@@ -341,7 +365,8 @@ class Predictor:
             if own is not None and not shared:
                 own = replace(own, y=own.y[:, [t]])
             part, column = (fitted[0], t) if shared else (fitted[t], 0)
-            targets.append(Target(part, column, mean, scale, own))
+            transform = stream.transforms[t] if stream.transforms else None
+            targets.append(Target(part, column, mean, scale, own, transform))
         return targets
 
     def _summarise(self) -> tuple[Any, float]:
@@ -350,7 +375,8 @@ class Predictor:
         summary = self.__dict__.get("_summary")
         if summary is None or summary[0] is not stream.fitted:
             targets = self._targets(stream)
-            evidence = [units.log_marginal_likelihood(target) for target in targets]
+            precision = self.weights == "precision"
+            evidence = [units.log_marginal_likelihood(t, precision=precision) for t in targets]
             density = np.sum([units.loo_log_density(target) for target in targets], axis=0)
             weight = targets[0].observed()[1]
             if weight is not None:  # leave-one-out is NaN for rows of weight 0

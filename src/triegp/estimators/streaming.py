@@ -24,6 +24,7 @@ from triegp.encoding.layout import N_VARIANTS, Layout, fill_unseen, find_unseen,
 from triegp.encoding.tables import Columns
 from triegp.estimators.inputs import standardise
 from triegp.estimators.outside import mark_outside
+from triegp.estimators.transforms import Transforms, transform_rows
 from triegp.files.state import Plan, Seed
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
@@ -54,7 +55,7 @@ class Stream:
     encoders : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
     mean, scale : float64 (n_targets,)
-        How targets are standardised.
+        How targets are standardised, after their transform.
     plan : Plan
         When the model is to be fitted anew; waiting rows are counted.
     seeds : tuple of Seed or None
@@ -71,6 +72,8 @@ class Stream:
         has not seen are set aside, as rows outside the box.
     waiting : tuple of Rows
         Batches that are checked but not inserted yet, as they were passed.
+    transforms : tuple of (Transform or None)
+        Transform of each target, None for the identity; empty if no target is transformed.
     """
 
     fitted: tuple[Fitted, ...]
@@ -84,6 +87,7 @@ class Stream:
     layout: Layout
     observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
+    transforms: Transforms = ()
 
     @property
     def n_rows(self) -> int:
@@ -275,7 +279,8 @@ def _insert(stream: Stream, batch: Rows) -> Stream:
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
     working, unseen = split_unseen(stream.layout, batch.features)
     outside = mark_outside(stream.encoders[0], working) | unseen
-    rows = standardise(replace(batch, X=working), stream.mean, stream.scale)
+    rows = transform_rows(replace(batch, X=working), stream.transforms)
+    rows = standardise(rows, stream.mean, stream.scale)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
     if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight

@@ -98,6 +98,14 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         independent observations. Each group then counts as one observation. Weights, scaled to
         mean 1, only pull the mean, and `fit` warns. "precision": a weight c divides the noise
         variance of one observation by c; weights are scaled to mean 1.
+    target_transform : str or transformer, default="identity"
+        Increasing map of y that the model works on. Predictions are in units of y all the same.
+        "log": for y > 0; predictions are then positive, too. "yeo-johnson": a power in [0, 2], by
+        maximum likelihood. "quantile": piecewise linear, to normal scores. "auto": of these and
+        "identity" the one with the highest leave-one-out density of y, for each target; the
+        identity unless another gains more than 0.01 nats per row. Or a transformer of scikit-learn
+        with an inverse, of which each target fits a clone. Other than "identity", it refuses
+        `known_noise` and `return_cov`.
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. Time for the
         solve on all rows and for the calibration is reserved. If time is short, there are fewer
@@ -137,7 +145,9 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     encoders_ : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
     target_mean_, target_scale_ : float64 (n_targets,)
-        Mean and standard deviation by which targets are standardised.
+        Mean and standard deviation by which targets are standardised, after their transform.
+    target_transform_ : str or transformer, or list of them
+        Name of the transform, or the fitted transformer; a list if y was 2-dimensional.
     log_marginal_likelihood_ : float or float64 (n_targets,)
         Log marginal likelihood of the training targets in their own units: exact up to 2,000 rows,
         otherwise estimated.
@@ -234,6 +244,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         categorical_features: Any = "from_dtype",
         outside: str = "widen",
         weights: str = "frequency",
+        target_transform: Any = "identity",
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -257,6 +268,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.categorical_features = categorical_features
         self.outside = outside
         self.weights = weights
+        self.target_transform = target_transform
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows

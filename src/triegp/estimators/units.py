@@ -2,6 +2,7 @@
 
 Models work on standardised targets. Units are applied last, so that the square of the scale is
 computed only if the result is a variance. So targets of size 1e-300 or 1e300 can be predicted, too.
+If a target is transformed, the units are those of z = T(y), and the inverse of T comes after them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures
 from triegp.models.distribution import PredictiveDistribution, log_density, quantiles
 from triegp.models.interface import Array, Fitted
 from triegp.models.repeats import Observations
+from triegp.models.transformed import TransformedDistribution, transformed_log_density
+from triegp.models.transforms import Transform
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,8 +31,8 @@ BLOCK_ROWS = 1 << 16  # rows predicted at a time
 class Target:
     """One target of an estimator: its model, its column in that model, and its units.
 
-    y = mean + scale * standardised y. Observations are the training rows as they were passed, None
-    if they are those of the model.
+    T(y) = mean + scale * standardised target, where T is the transform, None for the identity.
+    Observations are the training rows as they were passed, None if they are those of the model.
     """
 
     fitted: Fitted
@@ -37,6 +40,12 @@ class Target:
     mean: float
     scale: float
     observations: Observations | None = None
+    transform: Transform | None = None
+
+    def in_units(self, standard: Floats) -> Floats:
+        """Values in the units of y, of any shape."""
+        values = self.mean + self.scale * standard
+        return values if self.transform is None else self.transform.inverse(values)
 
     def observed(self) -> tuple[Floats, Floats | None]:
         """Standardised training targets (n,) as passed, and their weights, 0 if not used."""
@@ -51,7 +60,9 @@ class Target:
 
 
 def predict_mean(targets: Sequence[Target], X: NewRows, *, latent: bool) -> list[Floats]:
-    """Mean of each target, (m,); variances are not computed."""
+    """Mean of each target, (m,); variances are not computed unless a target is transformed."""
+    if any(target.transform is not None for target in targets):
+        return [mean for mean, _ in predict_moments(targets, X, latent=latent)]
 
     def mean(target: Target, points: Any, _: Ints, copies: int) -> Floats:
         found = target.fitted.predict(points, target.column, var=False, latent=latent)
@@ -75,7 +86,7 @@ def predict_moments(
 def predict_covariance(
     targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[tuple[Floats, Floats]]:
-    """Mean (m,) and covariance (m, m) of each target.
+    """Mean (m,) and covariance (m, m) of each target; no target may be transformed.
 
     Rows with unseen values: the average over their variants, plus the variance of their means.
     """
@@ -106,7 +117,7 @@ def predict_quantiles(
         return quantiles(_predict(target, points, latent, copies), q)
 
     found = _over_blocks(targets, X, find)
-    return [target.mean + target.scale * part for target, part in zip(targets, found, strict=True)]
+    return [target.in_units(part) for target, part in zip(targets, found, strict=True)]
 
 
 def predict_log_density(targets: Sequence[Target], X: NewRows, y: Floats) -> list[Floats]:
@@ -114,18 +125,21 @@ def predict_log_density(targets: Sequence[Target], X: NewRows, y: Floats) -> lis
     column = {id(target): j for j, target in enumerate(targets)}
 
     def density(target: Target, points: Any, rows: Ints, copies: int) -> Floats:
+        own, found = y[rows, column[id(target)]], _predict(target, points, False, copies)
+        if target.transform is not None:
+            return transformed_log_density(_in_z(target, found), target.transform, own)
         with np.errstate(over="ignore"):  # very far away: the log density is -inf
-            standard = (y[rows, column[id(target)]] - target.mean) / target.scale
-        return _log_density(target, _predict(target, points, False, copies), standard)
+            standard = (own - target.mean) / target.scale
+        return _log_density(target, found, standard)
 
     return _over_blocks(targets, X, density)
 
 
 def predict_distribution(
     targets: Sequence[Target], X: NewRows, *, latent: bool
-) -> list[PredictiveDistribution]:
+) -> list[PredictiveDistribution | TransformedDistribution]:
     """The distribution of each target, in the units of y."""
-    out = []
+    out: list[PredictiveDistribution | TransformedDistribution] = []
     seen = _read(targets, X.seen, var=True) if X.seen.shape[0] or X.unseen is None else None
     variants = None if X.unseen is None else _read(targets, X.variants, var=True)
     for t, target in enumerate(targets):
@@ -134,10 +148,9 @@ def predict_distribution(
             for copies, points in ((1, seen), (N_VARIANTS, variants))
             if points is not None
         ]
-        found = parts[0] if len(parts) == 1 else join_mixtures(X, *parts)
-        means = target.mean + target.scale * found.means
-        variances = squared_scale(target) * found.variances
-        out.append(PredictiveDistribution(found.weights, means, variances))
+        found = _in_z(target, parts[0] if len(parts) == 1 else join_mixtures(X, *parts))
+        transform = target.transform
+        out.append(found if transform is None else TransformedDistribution(found, transform))
     return out
 
 
@@ -168,7 +181,7 @@ def _sample(
     out = []
     for target, points in zip(targets, _read(targets, X, var=True), strict=True):
         drawn = target.fitted.sample(points, target.column, n_samples, rng, latent=latent)
-        out.append(target.mean + target.scale * drawn)
+        out.append(target.in_units(drawn))
     return out
 
 
@@ -181,13 +194,30 @@ def loo_log_density(target: Target) -> Floats:
     """Leave-one-out log density of the training targets, (n,)."""
     y, _ = target.observed()
     left = target.fitted.leave_one_out(target.column, target.observations)
-    return _log_density(target, left, y)
+    return _log_density(target, left, y) + _log_jacobian(target, y)
 
 
-def log_marginal_likelihood(target: Target) -> float:
-    """Log marginal likelihood of the training targets."""
+def log_marginal_likelihood(target: Target, *, precision: bool) -> float:
+    """Log marginal likelihood of the training targets; precision: whether weights are precisions.
+
+    The Jacobian of a transform counts each observation as often as the likelihood does.
+    """
     count = target.fitted.n_observations
-    return target.fitted.log_evidence(target.column) - count * float(np.log(target.scale))
+    found = target.fitted.log_evidence(target.column) - count * float(np.log(target.scale))
+    if target.transform is None:
+        return found
+    y, weight = target.observed()
+    if weight is None:
+        weight = np.ones(y.size)
+    used = weight > 0
+    each = _log_jacobian(target, y[used])
+    weight = np.ones(each.size) if precision else weight[used]
+    observations = target.observations
+    if observations is not None and observations.copies:  # each row is one observation
+        row = observations.index[used]
+        total = np.bincount(row, weight)
+        return found + float((np.bincount(row, weight * each)[total > 0] / total[total > 0]).sum())
+    return found + float(weight @ each)
 
 
 def squared_scale(target: Target) -> float:
@@ -245,10 +275,26 @@ def _predict(target: Target, points: Any, latent: bool, copies: int) -> Predicti
     return average_variants(found, copies)
 
 
+def _in_z(target: Target, mixture: PredictiveDistribution) -> PredictiveDistribution:
+    """The distribution in the units of the transformed target, those of y if there is none."""
+    means = target.mean + target.scale * mixture.means
+    variances = squared_scale(target) * mixture.variances
+    return PredictiveDistribution(mixture.weights, means, variances)
+
+
 def _moments(target: Target, mixture: PredictiveDistribution) -> tuple[Floats, Floats]:
+    if target.transform is not None:
+        return TransformedDistribution(_in_z(target, mixture), target.transform).moments()
     mean = target.mean + target.scale * mixture.mean()
     return mean, target.scale * mixture.std()
 
 
 def _log_density(target: Target, mixture: PredictiveDistribution, standard: Floats) -> Floats:
     return log_density(mixture, standard) - float(np.log(target.scale))
+
+
+def _log_jacobian(target: Target, standard: Floats) -> Floats:
+    """Log dz/dy at standardised targets, (n,); 0 if they are not transformed."""
+    if target.transform is None:
+        return np.zeros(standard.shape)
+    return target.transform.log_derivative(target.in_units(standard))

@@ -17,8 +17,10 @@ from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.encoding.tables import Columns
 from triegp.files.contents import check_array, check_training_rows
 from triegp.files.tables import pack_table, unpack_table
+from triegp.files.transforms import pack_transforms, unpack_transforms
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
+from triegp.models.transforms import Transform
 from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -112,7 +114,7 @@ class ModelState:
     encoders : tuple of BitEncoder
         The box, its percentiles and precision, without shift: one per scaling.
     target_mean, target_scale : float64 (n_targets,)
-        How targets are standardised.
+        How targets are standardised, after their transform.
     one_dimensional : bool
         Whether y came as one vector.
     stopped_early : bool
@@ -134,6 +136,8 @@ class ModelState:
         When the model is to be fitted anew.
     seeds : tuple of Seed or None
         Source of the random numbers of each model; None in files before format version 3.
+    transforms : tuple of (Transform or None)
+        Transform of each target, None for the identity; empty if no target is transformed.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -149,6 +153,7 @@ class ModelState:
     observations: Observations | None
     plan: Plan
     seeds: tuple[Seed, ...] | None
+    transforms: tuple[Transform | None, ...] = ()
 
 
 def pack_model(
@@ -186,6 +191,9 @@ def pack_model(
     header["seeds"] = None
     if state.seeds is not None:
         header["seeds"] = [[list(seed.entropy), list(seed.key)] for seed in state.seeds]
+    if state.transforms:
+        header["transforms"], own = pack_transforms(state.transforms)
+        arrays |= own
     for k, fitted in enumerate(state.fitted):
         facts, own = kind.pack(fitted, f"{kind.name}.{k}", state.encoders)
         header[f"{kind.name}s"].append(facts)
@@ -260,6 +268,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         observations=observations,
         plan=_unpack_plan(header, arrays, encoders[0], target_mean, parts[0].n_rows, n_rows),
         seeds=_unpack_seeds(header.get("seeds"), len(parts)),
+        transforms=unpack_transforms(header.get("transforms"), arrays, n_targets),
     )
 
 

@@ -1,0 +1,77 @@
+"""Transforms of the targets in a model file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import real_number
+from triegp.files.contents import check_array
+from triegp.models.transforms import Log, Quantile, Transform, YeoJohnson
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack_transforms(transforms: Sequence[Transform | None]) -> tuple[list[Any], Arrays]:
+    """Facts that JSON can hold, one per target, and arrays.
+
+    Raises TypeError for a transformer of scikit-learn.
+    """
+    facts: list[Any] = []
+    arrays: Arrays = {}
+    for t, one in enumerate(transforms):
+        if one is None:
+            facts.append(None)
+        elif isinstance(one, Log):
+            facts.append({"name": one.name, "centre": one.centre})
+        elif isinstance(one, YeoJohnson):
+            own = {"centre": one.centre, "scale": one.scale, "power": one.power}
+            facts.append({"name": one.name, **own})
+        elif isinstance(one, Quantile):
+            facts.append({"name": one.name})
+            arrays |= {f"transform.{t}.y": one.y, f"transform.{t}.z": one.z}
+        else:
+            raise TypeError(
+                f"model files never hold pickles, so {one.name} as target_transform cannot be "
+                "saved: pickle the estimator instead"
+            )
+    return facts, arrays
+
+
+def unpack_transforms(facts: Any, arrays: Arrays, n_targets: int) -> tuple[Transform | None, ...]:
+    """The transforms, checked; none in files without them."""
+    if facts is None:
+        return ()
+    if len(facts) != n_targets:
+        raise ValueError(f"transforms must be {n_targets}, got {len(facts)}")
+    return tuple(_unpack(own, arrays, f"transform.{t}") for t, own in enumerate(facts))
+
+
+def _unpack(facts: Any, arrays: Arrays, prefix: str) -> Transform | None:
+    if facts is None:
+        return None
+    name = facts["name"]
+    if name == Log.name:
+        return Log(_finite(facts, "centre"))
+    if name == YeoJohnson.name:
+        centre, scale, power = (_finite(facts, part) for part in ("centre", "scale", "power"))
+        if not (scale > 0 and 0 <= power <= 2):
+            raise ValueError(f"yeo-johnson needs scale > 0 and 0 <= power <= 2, got {facts!r:.80}")
+        return YeoJohnson(centre, scale, power)
+    if name == Quantile.name:
+        y = check_array(arrays, f"{prefix}.y", np.float64, (None,), least=2)
+        z = check_array(arrays, f"{prefix}.z", np.float64, (y.size,))
+        if not ((np.diff(y) > 0).all() and (np.diff(z) > 0).all()):
+            raise ValueError(f"{prefix}.y and {prefix}.z must increase strictly")
+        return Quantile(y, z)
+    raise ValueError(f"transform must be a name that this triegp knows, got {name!r:.80}")
+
+
+def _finite(facts: Any, name: str) -> float:
+    value = float(real_number(facts[name]))
+    if not np.isfinite(value):
+        raise ValueError(f"{name} of a transform must be finite, got {value}")
+    return value
