@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench import calibration, calibration_cases, cells, plan, scaling
+from bench import calibration, calibration_cases, cells, frames, frames_data, plan, scaling
 from bench.methods import METHODS, missing
 
 
@@ -67,6 +67,14 @@ def calibrate(options):
     calibration.main(options.cases, options.estimators, options.again)
 
 
+def tables(options):
+    if options.page:
+        from bench import frames_page
+
+        return frames_page.main()
+    frames.main(options.data, options.methods, options.seeds, options.part, options.again)
+
+
 def module(name):
     def call(_):
         import importlib
@@ -89,12 +97,12 @@ def main(arguments=None):
         "--together", action="store_true", help="in one process, without a time limit"
     )
     some.set_defaults(work=run)
-    tables = {
+    named = {
         name: commands.add_parser(name, help=f"the cells of table {name!r}") for name in plan.TABLES
     }
-    for one in tables.values():
+    for one in named.values():
         one.set_defaults(work=table)
-    for one in (some, *tables.values()):
+    for one in (some, *named.values()):
         one.add_argument("--again", action="store_true", help="run stored cells again")
     once = commands.add_parser("quick", help="two small data sets, one seed, every method")
     once.set_defaults(work=quick)
@@ -116,7 +124,19 @@ def main(arguments=None):
     )
     known.add_argument("--again", action="store_true", help="measure stored cases again")
     known.set_defaults(work=calibrate)
-    for one in (some, sizes, *tables.values()):
+    frame = commands.add_parser("tables", help="DataFrames with categories and gaps; their page")
+    frame.add_argument(
+        "--data", nargs="+", choices=frames_data.TABLES, metavar="DATA", help="default: all"
+    )
+    frame.add_argument(
+        "--methods", nargs="+", choices=frames.METHODS, metavar="METHOD", help="default: all"
+    )
+    frame.add_argument("--seeds", nargs="+", type=int, default=list(plan.SEEDS))
+    frame.add_argument("--part", nargs="+", choices=frames.PARTS, default=["test"])
+    frame.add_argument("--again", action="store_true", help="run stored cells again")
+    frame.add_argument("--page", action="store_true", help="only write docs/tables_results.md")
+    frame.set_defaults(work=tables)
+    for one in (some, sizes, *named.values()):
         one.add_argument(
             "--limit", type=float, help=f"seconds per fit, {cells.LIMIT:.0f} by default"
         )

@@ -75,7 +75,7 @@ def fit_ngboost(task):
     return predict
 
 
-def fit_catboost(task):
+def fit_catboost(task, **parameters):
     from catboost import CatBoostRegressor
 
     model = CatBoostRegressor(
@@ -85,6 +85,7 @@ def fit_catboost(task):
         verbose=False,
         allow_writing_files=False,
         early_stopping_rounds=PATIENCE,
+        **parameters,
     )
     model.fit(task.X, task.y, eval_set=(task.X_valid, task.y_valid))
 

@@ -29,7 +29,7 @@ ABLATIONS = {
 
 def fit_with(**parameters):
     def fit(task):
-        return _predictor(_fitted(task, parameters))
+        return predictor(_fitted(task, parameters))
 
     return fit
 
@@ -39,7 +39,7 @@ def fit_paper(**parameters):
 
     def fit(task):
         model = _fitted(task, {"preset": "paper-bte", **parameters})
-        mixture = _predictor(model)
+        mixture = predictor(model)
 
         def best(X):
             whole = mixture(X)
@@ -61,7 +61,7 @@ def fit_flagship(**parameters):
         from triegp import TrieGPRegressor
 
         model = TrieGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
-        return _predictor(model.fit(task.X, task.y))
+        return predictor(model.fit(task.X, task.y))
 
     return fit
 
@@ -73,7 +73,7 @@ def _fitted(task, parameters):
     return model.fit(task.X, task.y)
 
 
-def _predictor(model):
+def predictor(model):
     def predict(X):
         found = model.predict_distribution(X)
         return Gaussians(found.weights, found.means, np.sqrt(found.variances))
