@@ -54,6 +54,7 @@ def test_a_column_of_gaps_says_nothing():
     layout, working, data = lay_out([[None, 1.0], [None, 2.0]])
     assert layout.roles == ("value", "value")
     np.testing.assert_array_equal(working, [[0, 1], [0, 2]])
+    np.testing.assert_array_equal(work_out(layout, np.array([[7.0, 1.0]])), [[0, 1]])
     assert find_unseen(layout, data) is None
 
 

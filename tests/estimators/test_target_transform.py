@@ -550,7 +550,11 @@ def test_files_do_not_hold_transformers(tmp_path):
         model.save(tmp_path / "model")
 
 
-@pytest.mark.parametrize("wrong", ["Log", None, 3, StandardScaler, object()], ids=["text", "none", "number", "class", "object"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["Log", None, 3, StandardScaler, object()],
+    ids=["text", "none", "number", "class", "object"],
+)
 def test_other_choices_are_refused(wrong):
     X, y = skewed(20)
     with pytest.raises(ValueError, match="target_transform must be one of"):

@@ -72,6 +72,14 @@ class Layout:
         return all(role == "value" for role in self.roles) and not self.gaps.any()
 
     @property
+    def empty(self) -> Bools:
+        """Columns of numbers that had no value in training, (n_columns,): they are ignored."""
+        out = self.gaps.copy()
+        pairs = zip(self.source.tolist(), self.roles, strict=True)
+        out[[j for j, role in pairs if role == "missing" or role in BY_CODE]] = False
+        return out
+
+    @property
     def n_columns(self) -> int:
         """Number of columns of the table."""
         return int(self.gaps.size)
@@ -167,6 +175,7 @@ def work_out(layout: Layout, data: Array) -> Array:
     if layout.plain:
         return data
     out = np.empty((data.shape[0], len(layout.roles)))
+    empty = layout.empty
     for k, (j, role) in enumerate(zip(layout.source.tolist(), layout.roles, strict=True)):
         values = data[:, j]
         if role == "missing":
@@ -175,7 +184,7 @@ def work_out(layout: Layout, data: Array) -> Array:
             last = layout.tables[k].size - 1
             out[:, k] = layout.tables[k][np.nan_to_num(values, nan=last).astype(int).clip(0, last)]
         else:
-            filled = np.where(np.isnan(values), layout.fill[j], values)
+            filled = np.where(empty[j] | np.isnan(values), layout.fill[j], values)
             out[:, k] = _of_calendar(filled, role)
     return out
 

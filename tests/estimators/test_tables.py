@@ -1,0 +1,249 @@
+"""Both estimators on tables with categories, gaps and times."""
+
+import copy
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import triegp
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
+
+QUICK = [
+    (BinaryTreeGPRegressor, {"n_members": 4, "n_candidates": 4, "max_iter": 20, "random_state": 0}),
+    (TrieGPRegressor, {"n_trees": 8, "max_iter": 5, "random_state": 0}),
+]
+quickly = pytest.mark.parametrize(("kind", "options"), QUICK, ids=["mixture", "trie"])
+EFFECT = {"a": -1.0, "b": 0.0, "c": 1.0, "d": 2.0}
+
+
+def make_table(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(list(EFFECT), n)
+    x, z = rng.random((2, n))
+    day = rng.integers(0, 200, n)
+    y = np.array([EFFECT[one] for one in kind]) + np.sin(6 * x) + 0.05 * rng.standard_normal(n)
+    y += 0.5 * (day % 7 > 4)
+    frame = pd.DataFrame(
+        {
+            "kind": kind,
+            "x": np.where(rng.random(n) < 0.1, np.nan, x),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(day, unit="D"),
+            "z": z,
+        }
+    )
+    return frame, y
+
+
+@pytest.fixture(scope="module", params=QUICK, ids=["mixture", "trie"])
+def fitted(request):
+    kind, options = request.param
+    frame, y = make_table()
+    return kind(**options).fit(frame, y)
+
+
+def test_a_table_is_fitted_in_one_call(fitted):
+    frame, y = make_table(200, seed=1)
+    assert fitted.score(frame, y) > 0.8
+    assert fitted.n_features_in_ == 4
+    assert fitted.feature_names_in_.tolist() == ["kind", "x", "day", "z"]
+    share = fitted.feature_importances_
+    assert share.shape == (4,)
+    np.testing.assert_allclose(share.sum(), 1.0)
+    assert share[0] > 0.3
+    assert fitted.importances_.prior_by_bit.shape[0] == 4
+
+
+@pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas], ids=["polars", "pyarrow"])
+def test_frames_of_other_libraries_give_the_same_numbers(fitted, make):
+    frame, _ = make_table(50, seed=1)
+    table = make(frame)
+    np.testing.assert_array_equal(fitted.predict(table), fitted.predict(frame))
+
+
+def test_a_row_has_the_same_prediction_whatever_its_batch(fitted):
+    frame, _ = make_table(20, seed=1)
+    frame.loc[3, "kind"], frame.loc[5, "z"], frame.loc[6, "x"] = "new", np.nan, np.nan
+    alone = [fitted.predict(frame[i : i + 1], return_std=True) for i in range(20)]
+    mean, std = fitted.predict(frame, return_std=True)
+    np.testing.assert_allclose(mean, [one[0] for one, _ in alone], rtol=1e-9)
+    np.testing.assert_allclose(std, [one[0] for _, one in alone], rtol=1e-9)
+
+
+def test_unseen_values_widen_and_all_questions_agree(fitted):
+    frame, y = make_table(30, seed=1)
+    frame["x"] = frame["x"].fillna(0.5)
+    _, before = fitted.predict(frame, return_std=True)
+    new = frame.copy()
+    new.loc[:9, "kind"] = "new"
+    new.loc[10:14, "z"] = np.nan
+    mean, std = fitted.predict(new, return_std=True)
+    assert (std[:10] > 0.7).all()  # the deviation of the effects is 1.1
+    assert (std[:10] > 2 * before[:10]).all()
+    assert (std[10:15] < 0.7).all()  # z says nothing
+    np.testing.assert_allclose(std[15:], before[15:], rtol=1e-9)
+    np.testing.assert_allclose(fitted.predict(new), mean, rtol=1e-9)
+    found = fitted.predict_distribution(new)
+    np.testing.assert_allclose(found.mean(), mean, rtol=1e-9)
+    np.testing.assert_allclose(found.std(), std, rtol=1e-9)
+    np.testing.assert_allclose(found.log_prob(y), fitted.log_density(new, y), rtol=1e-9)
+    quantiles = fitted.predict_quantiles(new, [0.1, 0.9])
+    np.testing.assert_allclose(found.cdf(quantiles[:, 1]), 0.9, rtol=1e-6)
+    centre, cov = fitted.predict(new, return_cov=True)
+    np.testing.assert_allclose(centre, mean, rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=0.05)
+    drawn = fitted.sample_y(new, 400, random_state=0)
+    np.testing.assert_allclose(drawn.mean(axis=1), mean, atol=0.3)
+    assert (np.abs(drawn.std(axis=1) / std - 1.0) < 0.3).all()
+    alone = fitted.predict(new[:10], return_std=True)[1]  # only such rows
+    np.testing.assert_allclose(alone, std[:10], rtol=1e-9)
+    assert fitted.outside_box(new)[:15].all()
+
+
+def test_files_and_copies_keep_categories_by_value(fitted, tmp_path):
+    frame, _ = make_table(40, seed=1)
+    frame.loc[3, "kind"], frame.loc[5, "z"] = "new", np.nan
+    fitted.save(tmp_path / "m")
+    loaded = triegp.load(tmp_path / "m")
+    turned = frame[frame.columns[::-1]].astype({"kind": "category"})
+    for other in (loaded, copy.deepcopy(fitted)):
+        np.testing.assert_allclose(other.predict(turned), fitted.predict(frame), rtol=1e-11)
+    np.testing.assert_array_equal(loaded.predict(frame), copy.deepcopy(fitted).predict(frame))
+
+
+@quickly
+def test_new_categories_wait_for_the_next_fit(kind, options):
+    frame, y = make_table(300)
+    model = kind(**options, refit=False).fit(frame[:200], y[:200])
+    more = frame[200:].assign(kind="e")
+    with pytest.warns(UserWarning, match="100 added rows .* categories"):
+        model.partial_fit(more, y[200:])
+    asked = more.head(3).assign(x=0.5)
+    _, wide = model.predict(asked, return_std=True)
+    model.refresh()
+    _, std = model.predict(asked, return_std=True)
+    assert (std < wide).all()
+    fresh = kind(**options, refit=False).fit(pd.concat([frame[:200], more], ignore_index=True), y)
+    np.testing.assert_allclose(model.predict(asked), fresh.predict(asked), rtol=1e-6)
+
+
+@quickly
+def test_a_stream_of_tables_fits_anew_at_twice_the_rows(kind, options):
+    frame, y = make_table(200)
+    model = kind(**options).fit(frame[:90], y[:90])
+    for start in range(90, 200, 10):
+        batch = slice(start, start + 10)
+        rows = frame[batch].assign(kind="e") if start == 150 else frame[batch]
+        model.partial_fit(rows, y[batch])
+    assert model._stream.plan.n_fit == 180
+    rows = pd.concat([frame[:150], frame[150:160].assign(kind="e"), frame[160:]])
+    assert not model.outside_box(rows[150:160].assign(x=0.5)).any()
+    assert np.isfinite(model.predict(rows)).all()
+
+
+@pytest.mark.parametrize("n_categories", [10, 400])
+@quickly
+def test_leave_one_out_is_honest_if_labels_mean_nothing(kind, options, n_categories):
+    rng = np.random.default_rng(0)
+    n = 1200
+    frame = pd.DataFrame({"c": rng.integers(n_categories, size=n).astype(str), "x": rng.random(n)})
+    y = rng.standard_normal(n)
+    model = kind(**options).fit(frame, y)
+    mean, std = model.loo_predict()
+    assert np.mean((y - mean) ** 2) > 0.97 * y.var()
+    fresh = rng.standard_normal(n)
+    assert abs(model.loo_score_ - model.log_density(frame, fresh).mean()) < 0.1
+    assert std.mean() > 0.9
+
+
+@quickly
+def test_many_categories_are_random_effects(kind, options):
+    rng = np.random.default_rng(0)
+    n, k = 3000, 300
+    effect = rng.standard_normal(k)
+    codes = rng.integers(k, size=2 * n)
+    frame = pd.DataFrame({"c": np.char.add("c", codes.astype(str)), "x": rng.random(2 * n)})
+    y = effect[codes] + 0.3 * rng.standard_normal(2 * n)
+    model = kind(**options).fit(frame[:n], y[:n])
+    mean, std = model.predict(frame[n:], return_std=True)
+    assert np.sqrt(np.mean((mean - y[n:]) ** 2)) < 0.45  # the best is 0.32
+    _, unseen = model.predict(frame[:5].assign(c="new"), return_std=True)
+    assert (unseen > 2 * std.mean()).all()
+
+
+@quickly
+def test_hostile_tables(kind, options):
+    frame, y = make_table(60)
+    model = kind(**options)
+    with pytest.raises(ValueError, match=r"X must be finite, got inf in column 'z' \(3\) at row 0"):
+        model.fit(frame.assign(z=np.inf), y)
+    with pytest.raises(TypeError, match="collect"):
+        model.fit(pl.from_pandas(frame).lazy(), y)
+    with pytest.raises(ValueError, match="y must"):
+        model.fit(frame, np.where(y > 0, y, np.nan))
+    with pytest.raises(ValueError, match="y must"):
+        model.fit(frame, frame["kind"])
+    with pytest.raises(ValueError, match="categorical_features names 'q'"):
+        kind(**options, categorical_features=["q"]).fit(frame, y)
+    model.fit(frame.assign(empty=np.nan, same=1.0, word="one"), y)  # columns that say nothing
+    found = model.predict(frame.assign(empty=[1.0] * 60, same=1.0, word="one"))
+    assert np.isfinite(found).all()
+    with pytest.raises(ValueError, match="missing: 'empty', 'same', 'word'"):
+        model.predict(frame)
+    strict = kind(**options, outside="error").fit(frame[["kind", "z"]], y)
+    with pytest.raises(ValueError, match="row 1 has others"):
+        strict.predict(pd.DataFrame({"kind": ["a", "q"], "z": [0.5, 0.5]}))
+
+
+@quickly
+def test_numbers_as_categories_and_arrays_of_objects(kind, options):
+    frame, y = make_table(200)
+    codes = frame["kind"].map({"a": 7, "b": 3, "c": 5, "d": 1})
+    X = np.stack([codes, frame["z"]], axis=1)
+    one = kind(**options, categorical_features=[0]).fit(X, y)
+    two = kind(**options).fit(np.array([codes.astype(str), frame["z"]], dtype=object).T, y)
+    three = kind(**options, categorical_features=[True, False]).fit(X.tolist(), y)
+    expected = one.predict(X)
+    np.testing.assert_array_equal(three.predict(X), expected)
+    objects = np.array([codes.astype(str), frame["z"]], dtype=object).T
+    np.testing.assert_array_equal(two.predict(objects), expected)
+
+
+@quickly
+def test_tables_with_transformed_targets_and_in_pipelines(kind, options):
+    frame, y = make_table(200)
+    model = kind(**options, target_transform="log").fit(frame, np.exp(y))
+    asked = frame.assign(kind="new")
+    assert (model.predict_interval(asked) > 0).all()
+    found = model.predict_distribution(asked)
+    np.testing.assert_allclose(found.mean(), model.predict(asked), rtol=1e-9)
+    columns = make_column_transformer(
+        (StandardScaler(), ["z"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    pipe = make_pipeline(columns, kind(**options)).fit(frame, y)
+    mean, std = pipe.predict(frame, return_std=True)
+    low, high = pipe[-1].predict_interval(pipe[:-1].transform(frame)).T
+    assert ((low < mean) & (mean < high) & (std > 0)).all()
+
+
+@quickly
+def test_numbers_without_gaps_are_what_they_were(kind, options):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((120, 3)), rng.random(120)
+    model = kind(**options).fit(X, y)
+    assert model._stream.layout.plain
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        holes = X.copy()
+        holes[4, 1] = np.nan
+        mean, std = model.predict(holes, return_std=True)
+    same = np.arange(120) != 4
+    np.testing.assert_array_equal(mean[same], model.predict(X)[same])
+    assert np.isfinite(mean[4])
+    assert np.isfinite(std[4])
