@@ -71,7 +71,7 @@ def test_data_frames(library):
     ):
         encoder.transform(frames.DataFrame(numbers | {"n": [1, 5, 77]}))
     missing = frames.DataFrame(numbers | {"age": [30.0, 40.5, None]})
-    with pytest.raises(ValueError, match=r"gaps .* in column 'age' \(0\) at row 2"):
+    with pytest.raises(ValueError, match=r"a missing value in column 'age' \(0\) at row 2"):
         encoder.transform(missing)
     text = frames.DataFrame(numbers | {"n": ["1", "five", "9"]})
     with pytest.raises(ValueError, match=r"numbers in column 'n'"):

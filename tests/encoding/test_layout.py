@@ -97,13 +97,30 @@ def test_cross_fitted_means_do_not_depend_on_the_order_of_rows_and_equal_rows_ag
     np.testing.assert_allclose(again[:, 0], working[order, 0], rtol=1e-12)
 
 
-def test_the_number_of_rows_per_category_decides():
-    for n, role in ((int(10 * FEW_ROWS), "rank"), (int(10 * FEW_ROWS) - 20, "mean")):
+def test_rare_categories_decide():
+    for n, roles in ((500, ("rank", "listed")), (480, ("mean", "frequency", "listed"))):
         codes = np.arange(n) % 10
         columns = Columns(("category",), (tuple(map(float, range(10))),))
         y = np.random.default_rng(0).standard_normal((n, 1))
         layout, _ = fit_layout(codes[:, None].astype(float), columns, y)
-        assert layout.roles[0] == role
+        assert layout.roles == roles
+    assert FEW_ROWS == 50
+
+
+def test_unknown_levels_of_an_order_are_unseen():
+    data = np.array([[0.0], [1.0], [2.0]])
+    layout, _ = fit_layout(data, Columns(("ordered",), (("lo", "mid", "hi"),)), None)
+    assert find_unseen(layout, data) is None
+    np.testing.assert_array_equal(find_unseen(layout, np.array([[3.0], [0.0]])), [[True], [False]])
+
+
+def test_the_day_of_the_year_is_that_of_the_calendar():
+    days = np.arange("2016-01-01", "2021-01-01", dtype="M8[D]")
+    layout, working, _ = lay_out(days[:, None])
+    yearday = working[:, layout.roles.index("yearday")]
+    first = days == days.astype("M8[Y]").astype("M8[D]")
+    assert (yearday[first] == 0).all()
+    assert yearday.max() == 365
 
 
 def test_a_missing_category_is_a_category():
@@ -180,7 +197,7 @@ def test_the_encoder_takes_tables():
     new = np.array([["z", 0.5], ["a", None]], dtype=object)
     np.testing.assert_array_equal(encoder.encode(new).unrelated, [True, False])
     assert encoder.transform(new)[0, 0] == 8  # beyond the codes of three bits
-    with pytest.raises(ValueError, match="column 'x0'"):
+    with pytest.raises(ValueError, match="an unknown category in column 0 at row 0"):
         encoder.set_params(outside="error").transform(new)
     by_count = BitEncoder(precision=6).fit(cells)
     counts = np.unique(cells[:, 0].astype(str), return_counts=True)[1]

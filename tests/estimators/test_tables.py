@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import triegp
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
+from triegp.files.container import read_file, write_file
 
 QUICK = [
     (BinaryTreeGPRegressor, {"n_members": 4, "n_candidates": 4, "max_iter": 20, "random_state": 0}),
@@ -121,16 +123,134 @@ def test_files_and_copies_keep_categories_by_value(fitted, tmp_path):
 def test_new_categories_wait_for_the_next_fit(kind, options):
     frame, y = make_table(300)
     model = kind(**options, refit=False).fit(frame[:200], y[:200])
-    more = frame[200:].assign(kind="e")
-    with pytest.warns(UserWarning, match="100 added rows .* categories"):
+    more, y[200:] = frame[200:].assign(kind="A"), y[200:] - 10.0  # sorted before all others
+    with pytest.warns(UserWarning, match=r"100 added rows .* categories"):
         model.partial_fit(more, y[200:])
     asked = more.head(3).assign(x=0.5)
-    _, wide = model.predict(asked, return_std=True)
+    before = model.predict(asked)
     model.refresh()
-    _, std = model.predict(asked, return_std=True)
-    assert (std < wide).all()
-    fresh = kind(**options, refit=False).fit(pd.concat([frame[:200], more], ignore_index=True), y)
-    np.testing.assert_allclose(model.predict(asked), fresh.predict(asked), rtol=1e-6)
+    assert (model.predict(asked) < before - 5).all()
+    table = pd.concat([frame[:200], more], ignore_index=True)
+    fresh = kind(**options, refit=False).fit(table, y)
+    np.testing.assert_array_equal(model.predict(asked), fresh.predict(asked))
+
+
+@quickly
+def test_gaps_that_come_in_a_stream_do_not_depend_on_questions(kind, options):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((160, 2)), rng.random(160)
+    X[100:][rng.random((60, 2)) < 0.4] = np.nan
+    models = [kind(**options).fit(X[:100], y[:100]) for _ in range(2)]
+    for start in range(100, 160, 10):
+        for model in models:
+            model.partial_fit(X[start : start + 10], y[start : start + 10])
+        models[0].predict(X[:3])
+    np.testing.assert_allclose(*(model.predict(X) for model in models), rtol=1e-9)
+
+
+def test_threads_that_add_categories_do_not_mix_them_up():
+    frame, y = make_table(200)
+    kind, options = QUICK[0]
+    model = kind(**options, refit=False, keep_rows=True).fit(frame, y)
+    names = [f"new{i}" for i in range(8)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [
+                pool.submit(model.partial_fit, frame[:5].assign(kind=name), np.full(5, float(i)))
+                for i, name in enumerate(names)
+            ]
+            for job in jobs:
+                job.result()
+    listed, rows = model._stream.columns.categories[0], model.rows_
+    assert sorted(listed[4:]) == names
+    for i, name in enumerate(names):
+        mine = rows.X[:, 0] == listed.index(name)
+        np.testing.assert_array_equal(rows.y[mine, 0], np.full(5, float(i)))
+
+
+def test_rows_that_share_an_unknown_category_covary(fitted):
+    frame, _ = make_table(4, seed=1)
+    asked = frame.assign(x=0.5, kind=["new", "new", "other", "a"])
+    drawn = np.corrcoef(fitted.sample_y(asked, 300, random_state=0, latent=True))
+    _, cov = fitted.predict(asked, return_cov=True, latent=True)
+    size = np.sqrt(np.diag(cov))
+    expected = cov / size / size[:, None]
+    assert expected[0, 1] > 0.9
+    assert abs(expected[0, 2]) < 0.3
+    np.testing.assert_allclose(drawn[:3, :3], expected[:3, :3], atol=0.25)
+
+
+@quickly
+def test_rare_categories_beside_large_ones_stay_honest(kind, options):
+    rng = np.random.default_rng(0)
+    large, rare = np.repeat(np.arange(10), 150), np.arange(10, 110)
+    codes = np.concatenate([large, rare])
+    y = np.where(codes < 10, np.arange(110)[codes] / 3.0, 1.5) + rng.standard_normal(codes.size)
+    frame = pd.DataFrame({"c": codes.astype(str), "x": rng.random(codes.size)})
+    model = kind(**options).fit(frame, y)
+    left, _ = model.loo_predict()
+    assert abs(np.corrcoef(left[1500:], y[1500:])[0, 1]) < 0.35
+    fresh = 1.5 + rng.standard_normal(100)
+    told = model.loo_log_density()[1500:].mean()
+    assert abs(told - model.log_density(frame[1500:], fresh).mean()) < 0.35
+
+
+@pytest.mark.filterwarnings("ignore:.*copies of others")
+@quickly
+def test_weights_of_tables_are_repeats(kind, options):
+    frame, y = make_table(150)
+    weight = np.random.default_rng(0).integers(0, 3, 150)
+    frame.loc[np.flatnonzero(weight == 0)[:3], "kind"] = ["only", "here", None]
+    rows = np.repeat(np.arange(150), weight)
+    one = kind(**options, keep_rows=False).fit(frame, y, sample_weight=weight)
+    two = kind(**options, keep_rows=False).fit(frame.iloc[rows].reset_index(drop=True), y[rows])
+    a, b = one._stream.layout, two._stream.layout
+    assert a.roles == b.roles
+    np.testing.assert_array_equal(a.fill, b.fill)
+    np.testing.assert_array_equal(a.grid, b.grid)
+    new, _ = make_table(30, seed=1)
+    np.testing.assert_allclose(one.predict(new), two.predict(new), rtol=1e-6)
+    assert one.outside_box(new.assign(kind="only", x=0.5)).all()
+
+
+@quickly
+def test_files_with_edited_tables_are_refused(kind, options, tmp_path):
+    frame, y = make_table(300)
+    kind(**options).fit(frame, y).save(tmp_path / "m", training_data=True)
+    header, arrays = read_file(tmp_path / "m")
+    header = {k: v for k, v in header.items() if k not in ("version", "sha256")}
+    table = header["table"]
+
+    def at(name, place, value):
+        edited = arrays[name].copy()
+        edited[place] = value
+        return {name: edited}
+
+    k = table["roles"].index("rank")
+    edits = [
+        ({}, at("rows.X", (0, 0), 3e8)),
+        ({}, at("rows.X", (0, 0), 1.5)),
+        ({}, at("rows.X", (0, 0), -1.0)),
+        ({}, at("table.grid", (0, 0), 99.0)),
+        ({}, at("table.grid", (0, 0), 0.5)),
+        ({}, at("table.known", 0, 5)),
+        ({}, at("table.source", 0, 7)),
+        ({}, at(f"table.{k}", 0, 9.0)),
+        ({}, {f"table.{k}": arrays[f"table.{k}"][:2]}),
+        ({"kinds": ["number", *table["kinds"][1:]]}, {}),
+        ({"kinds": ["colour", *table["kinds"][1:]]}, {}),
+        ({"roles": table["roles"][:-1]}, {}),
+        ({"roles": ["weekday", *table["roles"][1:]]}, {}),
+        ({"categories": [["a", "b", "c", "c"], *table["categories"][1:]]}, {}),
+        ({"categories": [["a", "b", "c", 4.0], *table["categories"][1:]]}, {}),
+    ]
+    for facts, changed in edits:
+        write_file(tmp_path / "e", header | {"table": table | facts}, arrays | changed)
+        with pytest.raises(triegp.ModelFileError):
+            triegp.load(tmp_path / "e")
+    write_file(tmp_path / "e", header, arrays)
+    triegp.load(tmp_path / "e")
 
 
 @quickly
@@ -197,7 +317,7 @@ def test_hostile_tables(kind, options):
     with pytest.raises(ValueError, match="missing: 'empty', 'same', 'word'"):
         model.predict(frame)
     strict = kind(**options, outside="error").fit(frame[["kind", "z"]], y)
-    with pytest.raises(ValueError, match="row 1 has others"):
+    with pytest.raises(ValueError, match=r"an unknown category in column 'kind' \(0\) at row 1"):
         strict.predict(pd.DataFrame({"kind": ["a", "q"], "z": [0.5, 0.5]}))
 
 

@@ -128,10 +128,15 @@ def read_cells(
 def plain_value(value: Any) -> Any:
     """A category as a string or a float: equal categories are equal whatever their dtype."""
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, str):
         return str(value)
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         return str(value)
+    if np.isinf(number):
+        raise ValueError(f"X must be finite, got the category {number}")
+    if isinstance(value, int | np.integer) and number != value:
+        return int(value)  # beyond 2**53
+    return number

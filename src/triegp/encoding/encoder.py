@@ -26,6 +26,7 @@ from triegp.encoding.layout import (
     find_unseen,
     fit_layout,
     refuse_infinite,
+    refuse_unseen,
     work_out,
     working_precision,
 )
@@ -40,7 +41,13 @@ from triegp.encoding.scaling import (
     positions,
     weighted_percentiles,
 )
-from triegp.encoding.tables import Columns, is_named_frame, plain_columns, read_table
+from triegp.encoding.tables import (
+    Columns,
+    is_named_frame,
+    plain_columns,
+    read_table,
+    sort_categories,
+)
 
 OUTSIDE = ("clip", "unrelated", "error")
 PACK_ENTRIES = 2**25
@@ -173,6 +180,16 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         BitEncoder
             self.
         """
+        self._fit(X, y, sample_weight)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and quantise the training rows; means of rare categories are cross-fitted."""
+        data = self._fit(X, y, sample_weight)
+        return self._quantise(data, slice(0, data.shape[0]))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> npt.NDArray[Any]:
+        """Fit, and return the working columns of the training rows."""
         one_of("scaling", self.scaling, SCALINGS)
         one_of("outside", self.outside, OUTSIDE)
         if not (np.isfinite(self.margin) and self.margin >= 0):
@@ -184,21 +201,22 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         precision = self.precision
         if not columns.plain or (data.dtype.kind == "f" and np.isnan(data).any()):
             refuse_infinite(data, columns.names)
-            targets = None if y is None else float_array("y", y).reshape(data.shape[0], -1)
+            targets = None if y is None else _target_columns(y, data.shape[0])
             counted = (
                 None
                 if sample_weight is None
                 else non_negative_vector("sample_weight", sample_weight, data.shape[0])
             )
-            self.columns_ = columns
-            self.layout_, data = fit_layout(data, columns, targets, counted)
+            used = np.ones(data.shape[0], bool) if counted is None else counted > 0
+            data, self.columns_ = sort_categories(data, columns, used)
+            self.layout_, data = fit_layout(data, self.columns_, targets, counted)
             precision = working_precision(self.layout_, precision)
         self.low_, self.high_ = self._box(data, kept)
         self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
         self.shift_ = _fit_shift(self.shift, data.shape[1], self.random_state)
         self.precision_ = self._fit_precision(data, kept, precision)
         self.n_bits_ = int(self.precision_.sum())
-        return self
+        return data
 
     def transform(self, X: Any) -> Any:
         """Quantise rows to one integer code per feature.
@@ -301,19 +319,21 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             unseen = np.isnan(data) if data.dtype.kind == "f" else np.zeros((1, 1), bool)
             if not unseen.any():
                 return data, None
+            if self.outside == "error":
+                i, j = np.argwhere(unseen)[0].tolist()
+                raise ValueError(
+                    "X must hold values that training has seen, got a missing value "
+                    f"{place(j, i, names)}"
+                )
             data = np.where(unseen, self.low_, data)
         else:
+            if self.outside == "error":
+                refuse_unseen(self.layout_, data, names)
             found = find_unseen(self.layout_, data)
             if found is None:
                 return work_out(self.layout_, data), None
             data = work_out(self.layout_, fill_unseen(self.layout_, data, found)[::N_VARIANTS])
             unseen = found[:, self.layout_.source]
-        if self.outside == "error":
-            i, j = np.argwhere(unseen)[0].tolist()
-            raise ValueError(
-                "X must have gaps and categories only where training has, got another "
-                f"{place(j, i, self.get_feature_names_out())}"
-            )
         return data, unseen
 
     def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
@@ -430,6 +450,14 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             f"X must lie in the training box, got {columns[j, i]} {where}, "
             f"expected {self.low_[j]} to {self.high_[j]}"
         )
+
+
+def _target_columns(y: Any, n_rows: int) -> Floats:
+    """Targets as finite columns (n_rows, k)."""
+    columns = float_array("y", y)
+    if columns.ndim not in (1, 2) or columns.shape[0] != n_rows:
+        raise ValueError(f"y must have {n_rows} rows, got shape {columns.shape}")
+    return finite_vector("y", columns.ravel()).reshape(n_rows, -1)
 
 
 def _columns(data: npt.NDArray[Any], rows: RowIndex) -> Floats:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from triegp.encoding.codes import MAX_PRECISION
 from triegp.encoding.precision import hash_rows
+from triegp.encoding.reading import place
 from triegp.encoding.tables import Columns
 
 Array = npt.NDArray[Any]
@@ -29,7 +30,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 N_VARIANTS = 16  # values that stand for an unseen one
-FEW_ROWS = 50.0  # rows per category: with fewer, means are cross-fitted
+FEW_ROWS = 50.0  # of a category: with fewer it is rare
+MOST_RARE = 0.1  # share of the rows in rare categories up to which means are not cross-fitted
 N_FOLDS = 5
 WEEK, YEAR = 7.0, 365.2425  # days
 LEAST_PERIODS = 2.0  # periods that times must cover for the calendar to have a column
@@ -57,6 +59,8 @@ class Layout:
     grid : float64 (n_columns, 16)
         Values that stand for an unseen one: quantiles of the training values, of categories in the
         order of their ranks.
+    n_known : int64 (n_columns,)
+        Number of categories that training has seen; larger codes are unseen. 0 for other columns.
     """
 
     roles: tuple[str, ...]
@@ -65,6 +69,7 @@ class Layout:
     fill: Floats
     tables: tuple[Floats, ...]
     grid: Floats
+    n_known: Ints
 
     @property
     def plain(self) -> bool:
@@ -125,6 +130,7 @@ def fit_layout(
     """
     counted = np.ones(data.shape[0]) if weight is None else weight
     used = counted > 0
+    n_known = np.zeros(data.shape[1], np.int64)
     gaps = np.array([np.isnan(data[used, j]).any() for j in range(data.shape[1])], bool)
     roles, source, tables = list[str](), list[int](), list[Floats]()
     fill, grid = np.zeros(data.shape[1]), np.empty((data.shape[1], N_VARIANTS))
@@ -132,24 +138,30 @@ def fit_layout(
     for j, kind in enumerate(columns.kinds):
         values = data[used, j]
         empty = np.empty(0)
+        if kind in ("category", "ordered"):
+            n_known[j] = n_listed = len(columns.categories[j])
         if kind == "category":
-            n_listed = len(columns.categories[j])
-            codes = np.where(np.isnan(data[:, j]), n_listed, data[:, j]).astype(np.int64)
+            seen = values[~np.isnan(values)]
+            n_known[j] = n_listed = int(seen.max()) + 1 if seen.size else 0
+            codes = np.where(np.isnan(data[:, j]), n_listed, data[:, j])
+            codes = np.where(used, codes, 0.0).astype(np.int64)
             n_codes = n_listed + int(gaps[j])
             found = _order_categories(data, codes, n_codes, y, counted)
             if y is not None and n_codes > 2:  # by value: an hour is close to the next one
-                found.append(("listed", _ranks_of_values(columns.categories[j], n_codes), None))
+                found.append(("listed", np.arange(n_codes, dtype=np.float64), None))
             for role, table, crossed in found:
                 if crossed is not None:
                     folded[len(roles)] = crossed
                 roles.append(role)
                 source.append(j)
                 tables.append(table)
-            grid[j] = _grid_of_codes(codes[used], found[0][1], n_listed)
+            grid[j] = _grid_of_codes(codes, counted, found[0][1], n_listed)
         else:
-            present = values[~np.isnan(values)].astype(np.float64)
-            grid[j] = _quantiles(present)
-            fill[j] = np.median(present) if present.size else 0.0
+            there = used & ~np.isnan(data[:, j])
+            present = data[there, j].astype(np.float64)
+            own = None if weight is None else weight[there]
+            grid[j] = _quantiles(present, own, (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS)
+            fill[j] = _quantiles(present, own, np.array([0.5]))[0]
             for role in ("value", *(_calendar(present) if kind == "time" else ())):
                 roles.append(role)
                 source.append(j)
@@ -158,12 +170,13 @@ def fit_layout(
             roles.append("missing")
             source.append(j)
             tables.append(empty)
-    layout = Layout(tuple(roles), np.array(source, np.int64), gaps, fill, tuple(tables), grid)
+    sources = np.array(source, np.int64)
+    layout = Layout(tuple(roles), sources, gaps, fill, tuple(tables), grid, n_known)
     if layout.plain:
         return layout, data
     working = work_out(layout, data)
     for k, values in folded.items():
-        working[:, k] = values
+        working[used, k] = values[used]
     return layout, working
 
 
@@ -196,13 +209,20 @@ def find_unseen(layout: Layout, data: Array) -> Bools | None:
     the treatment of rows outside the training box.
     """
     unseen = np.isnan(data) & ~layout.gaps if data.dtype.kind == "f" else np.zeros((0, 0), bool)
-    for k, table in enumerate(layout.tables):
-        if table.size:
-            j = int(layout.source[k])
-            n_known = table.size - int(layout.gaps[j])
-            with np.errstate(invalid="ignore"):
-                unseen[:, j] |= data[:, j] >= n_known
+    for j in np.flatnonzero(layout.n_known).tolist():
+        unseen[:, j] |= data[:, j] >= layout.n_known[j]
     return unseen if unseen.any() else None
+
+
+def refuse_unseen(layout: Layout, data: Array, names: Any) -> None:
+    """Raise ValueError if a value is unseen."""
+    unseen = find_unseen(layout, data)
+    if unseen is not None:
+        i, j = np.argwhere(unseen)[0].tolist()
+        what = "a missing value" if np.isnan(data[i, j]) else "an unknown category"
+        raise ValueError(
+            f"X must hold values that training has seen, got {what} {place(j, i, names)}"
+        )
 
 
 def fill_unseen(layout: Layout, data: Array, unseen: Bools) -> Floats:
@@ -260,19 +280,22 @@ def _order_categories(
 ) -> list[tuple[str, Floats, Floats | None]]:
     """Working columns of a category: role, table, and cross-fitted values if they differ from it.
 
-    With 50 rows per category or more, on average over rows, a category has one column: its rank by
-    shrunken mean. The mean of so many rows hardly depends on a single one. With fewer, the rank
-    would tell the target of the row itself. There the shrunken mean is cross-fitted, and a second
-    column identifies the category without any target: its rank by frequency.
+    A category of at least 50 rows is ranked by its shrunken mean: the mean of so many rows hardly
+    depends on a single one. A rare one would tell the targets of its own rows. If at most a tenth
+    of the rows is in rare categories, these are ranked as the mean of all rows. Otherwise the
+    shrunken mean of all categories is cross-fitted, and a second column identifies the category
+    without any target: its rank by frequency.
     """
     count = np.bincount(codes, counted, n_codes).astype(np.float64)
     by_count = _ranks(-count)
-    n_used = max(int((count > 0).sum()), 1)
     if y is None:
         return [("rank", by_count, None)]
     score = _scores(codes, n_codes, y, counted)
-    if counted.sum() >= FEW_ROWS * n_used:
-        return [("rank", _ranks(_shrunken(codes, n_codes, score, counted, None)[0]), None)]
+    rare = count < FEW_ROWS
+    if count[rare].sum() <= MOST_RARE * counted.sum():
+        mean = _shrunken(codes, n_codes, score, counted, None)[0]
+        mean[rare] = counted @ score / counted.sum()
+        return [("rank", _ranks(mean), None)]
     folds = (hash_rows(_bits(data)) % np.uint64(N_FOLDS)).astype(np.int64)
     table, crossed = _shrunken(codes, n_codes, score, counted, folds)
     return [("mean", table, crossed), ("frequency", by_count, None)]
@@ -329,7 +352,9 @@ def _shrunken(
     cell = codes * N_FOLDS + folds
     fold_sums = np.bincount(cell, counted * left, n_codes * N_FOLDS)
     fold_count = np.bincount(cell, counted, n_codes * N_FOLDS)
-    return table, shrink(sums[codes] - fold_sums[cell], count[codes] - fold_count[cell])
+    crossed = shrink(sums[codes] - fold_sums[cell], count[codes] - fold_count[cell])
+    used = crossed[counted > 0]
+    return np.clip(table, used.min(), used.max()), crossed  # within the training box
 
 
 def _ranks(values: Floats) -> Floats:
@@ -339,17 +364,10 @@ def _ranks(values: Floats) -> Floats:
     return out
 
 
-def _ranks_of_values(values: Any, n_codes: int) -> Floats:
-    """Rank of each category among the sorted values; missing ones last."""
-    out = np.arange(n_codes, dtype=np.float64)
-    out[np.argsort(np.array(values, dtype=object), kind="stable")] = np.arange(len(values))
-    return out
-
-
-def _grid_of_codes(codes: Ints, table: Floats, n_listed: int) -> Floats:
+def _grid_of_codes(codes: Ints, counted: Floats, table: Floats, n_listed: int) -> Floats:
     """Codes of categories at evenly spaced quantiles, in the order of the table."""
     order = np.argsort(table, kind="stable")
-    below = np.cumsum(np.bincount(codes, minlength=table.size)[order])
+    below = np.cumsum(np.bincount(codes, counted, table.size)[order])
     at = (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS * below[-1]
     found = order[np.searchsorted(below, at, side="right").clip(max=order.size - 1)]
     out: Floats = found.astype(np.float64)
@@ -357,12 +375,17 @@ def _grid_of_codes(codes: Ints, table: Floats, n_listed: int) -> Floats:
     return out
 
 
-def _quantiles(values: Floats) -> Floats:
-    """Values at 16 evenly spaced quantiles; 0 if there are none."""
+def _quantiles(values: Floats, weight: Floats | None, at: Floats) -> Floats:
+    """Values below which shares `at` of the weight lie; 0 if there are no values."""
     if not values.size:
-        return np.zeros(N_VARIANTS)
-    at = ((np.arange(N_VARIANTS) + 0.5) / N_VARIANTS * values.size).astype(np.intp)
-    return np.asarray(np.partition(values, at)[at], np.float64)
+        return np.zeros(at.size)
+    if weight is None:
+        places = (at * values.size).astype(np.intp)
+        return np.asarray(np.partition(values, places)[places], np.float64)
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order])
+    places = np.searchsorted(below, at * below[-1], side="right").clip(max=values.size - 1)
+    return np.asarray(values[order[places]], np.float64)
 
 
 def _calendar(values: Floats) -> list[str]:
@@ -387,7 +410,9 @@ def _of_calendar(days: Floats, role: str) -> Floats:
     if role == "hour":
         return np.asarray(24.0 * (days - np.floor(days)))
     if role == "yearday":
-        return np.asarray(days % YEAR)
+        whole = np.floor(days).astype("datetime64[D]")
+        start = whole.astype("datetime64[Y]").astype("datetime64[D]")
+        return np.asarray((whole - start).astype(np.float64) + days - np.floor(days))
     return days
 
 

@@ -120,6 +120,33 @@ def read_table(
     return data, Columns(tuple(kinds), tuple(categories), names)
 
 
+def sort_categories(
+    data: npt.NDArray[Any], columns: Columns, used: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[Any], Columns]:
+    """Codes in the order of the values: categories of used rows first, then all others.
+
+    So codes do not depend on the order in which categories came. data: (n, n_columns), not changed.
+    """
+    listed = list(columns.categories)
+    out = data
+    for j, kind in enumerate(columns.kinds):
+        if kind != "category":
+            continue
+        is_used = np.zeros(len(listed[j]), bool)
+        codes = data[used, j]
+        is_used[codes[~np.isnan(codes)].astype(np.int64)] = True
+        order = sorted(range(len(listed[j])), key=lambda k: (not is_used[k], listed[j][k]))
+        if order == list(range(len(order))):
+            continue
+        place_of = np.empty(len(order))
+        place_of[order] = np.arange(len(order))
+        out = out.copy() if out is data else out
+        there = ~np.isnan(data[:, j])
+        out[there, j] = place_of[data[there, j].astype(np.int64)]
+        listed[j] = tuple(listed[j][k] for k in order)
+    return out, replace(columns, categories=tuple(listed))
+
+
 def is_named_frame(X: Any) -> bool:
     """Whether X is a data frame whose columns have names."""
     frame = _as_frame(X)
@@ -245,6 +272,8 @@ def _kind_of(column: nw.Series[Any], chosen: bool, where: str) -> str:
         return "duration"
     if dtype == nw.Object:
         return kind_of_cells(column.to_list(), where)
+    if column.null_count() == len(column) or column.to_numpy().dtype.kind in "fiub":
+        return "number"  # no values, or numbers of a dtype that narwhals does not know
     raise TypeError(
         f"X must hold numbers, categories, strings, dates or durations, got {dtype} in {where}"
     )
@@ -254,6 +283,8 @@ def _read_column(
     column: nw.Series[Any], kind: str, known: tuple[Any, ...], where: str
 ) -> tuple[Floats, tuple[Any, ...]]:
     """Numbers or codes of a column, (n,), and its categories."""
+    if column.null_count() == len(column):
+        return np.full(len(column), np.nan), known
     if kind in ("category", "ordered"):
         return _read_categories(column, kind, known, where)
     if kind in ("time", "duration"):
@@ -261,6 +292,8 @@ def _read_column(
     try:
         if column.dtype in (nw.String, nw.Categorical, nw.Enum):
             raise ValueError("it holds strings or categories")
+        if column.dtype == nw.Unknown:
+            return np.asarray(column.to_numpy(), np.float64), ()
         if _is_plain(column.dtype):
             return column.cast(nw.Float64).to_numpy().astype(np.float64), ()
         if column.dtype in (nw.Date, nw.Datetime, nw.Duration):
@@ -368,6 +401,8 @@ def _read_array(
 def _as_cells(X: Any) -> npt.NDArray[Any] | None:
     """An array of Python objects or strings; None if X is not a plain two-dimensional list."""
     if isinstance(X, np.ndarray):
+        if X.dtype.kind in "Mm":
+            X = X.astype(f"{X.dtype.kind}8[us]")  # Python has no nanoseconds
         return X.astype(object) if X.dtype.kind in "OUSMm" else None
     if isinstance(X, list | tuple):
         try:

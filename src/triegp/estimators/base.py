@@ -27,7 +27,7 @@ from triegp.checks import refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, fit_layout, refuse_infinite
-from triegp.encoding.tables import Columns, read_table
+from triegp.encoding.tables import Columns, read_table, sort_categories
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -230,20 +230,21 @@ class TreeGPRegressor(
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
-        data, columns = self._read_features(X)
-        targets = self._read_targets(y, data.shape[0])
-        extras = map(to_host, (sample_weight, known_noise))
-        batch = copy_rows(read_rows(data, targets, *extras, all_zero=True))
-        stream = self._stream
-        refuse_known_noise(self.target_transform, batch)
-        read = transform_rows(batch, stream.transforms)
-        parts = (stream.encoders, stream.layout, stream.mean, stream.scale)
-        check_batch(read, stream.fitted, *parts)
-        with self._lock:
-            queued = queue_rows(self._stream, batch, refit=self.refit == "auto")
+        targets = to_host(y)
+        extras = tuple(map(to_host, (sample_weight, known_noise)))
+        with self._lock:  # the next codes of new categories are given once
+            stream = self._stream
+            data, columns = self._read_features(X, stream)
+            checked = self._read_targets(targets, data.shape[0])
+            batch = copy_rows(read_rows(data, checked, *extras, all_zero=True))
+            refuse_known_noise(self.target_transform, batch)
+            read = transform_rows(batch, stream.transforms)
+            parts = (stream.encoders, stream.layout, stream.mean, stream.scale)
+            check_batch(read, stream.fitted, *parts)
+            queued = queue_rows(stream, batch, refit=self.refit == "auto")
             self._stream = replace(queued.stream, columns=columns)
         self._tell_stream(queued)
-        if self._stream.plan.fit_at and not columns.plain:
+        if self._stream.plan.fit_at and not (stream.layout.plain and queued.all_seen):
             self._inserted()  # a fit may change the layout, by which the plan judges later rows
         return self
 
@@ -459,6 +460,9 @@ class TreeGPRegressor(
         groups = group_targets(rows.n_targets, parameters.get("multi_target", "own"))
         if seeds is None or len(seeds) != len(groups):
             seeds = draw_seeds(parameters["random_state"], len(groups))
+        used = np.ones(rows.n_rows, bool) if rows.weight is None else rows.weight > 0
+        data, columns = sort_categories(rows.features, columns, used)
+        rows = replace(rows, X=data)
         passed, source = rows, seeds[0]
         skipped = list[str]()
         transforms = fit_transforms(
@@ -469,7 +473,10 @@ class TreeGPRegressor(
         rows = transform_rows(passed, transforms)
         mean, scale = location_and_scale(rows.y, rows.weight)
         kept = copy_rows(passed) if self.keep_rows else None
-        layout, working = fit_layout(rows.features, columns, rows.y, rows.weight)
+        counted = rows.weight
+        if counted is not None and self.weights == "precision":  # one observation each
+            counted = (counted > 0).astype(np.float64)
+        layout, working = fit_layout(rows.features, columns, rows.y, counted)
         rows = replace(rows, X=working)
         folded = fold_rows(rows, self.weights, scale)
         distinct = folded.rows

@@ -32,11 +32,15 @@ class NewRows:
         Variants of the other rows, those of a row one after another.
     unseen : bool (m,) or None
         Rows that have variants; None if there are none.
+    group : int64 (m_unseen,) or None
+        Rows with variants whose unseen values are the same unknown categories have the same number;
+        missing values are never the same.
     """
 
     seen: Array
     variants: Array
     unseen: npt.NDArray[np.bool_] | None = None
+    group: Ints | None = None
 
     @property
     def n_rows(self) -> int:
@@ -49,12 +53,17 @@ class NewRows:
             return np.arange(self.n_rows if copies == 1 else 0)
         return np.flatnonzero(~self.unseen if copies == 1 else self.unseen)
 
-    def at_variant(self, v: int) -> Array:
-        """All rows in their order, those with unseen values at their variant v, (m, n_working)."""
-        if self.unseen is None:
+    def at_variant(self, v: int | Ints) -> Array:
+        """All rows in their order, those with unseen values at variant v, (m, n_working).
+
+        v: one variant for all, or one for each group.
+        """
+        if self.unseen is None or self.group is None:
             return self.seen
         out = np.empty((self.n_rows, self.seen.shape[1]))
-        out[~self.unseen], out[self.unseen] = self.seen, self.variants[v::N_VARIANTS]
+        own = np.broadcast_to(v, (int(self.group.max()) + 1,))[self.group]
+        chosen = self.variants[np.arange(self.group.size) * N_VARIANTS + own]
+        out[~self.unseen], out[self.unseen] = self.seen, chosen
         return out
 
 
@@ -66,7 +75,18 @@ def lay_out(layout: Layout, data: Array) -> NewRows:
         return NewRows(working, working[:0])
     rows = np.asarray(unseen.any(axis=1))
     variants = fill_unseen(layout, data[rows], unseen[rows])
-    return NewRows(work_out(layout, data[~rows]), work_out(layout, variants), rows)
+    seen, others = work_out(layout, data[~rows]), work_out(layout, variants)
+    return NewRows(seen, others, rows, _group_unseen(data[rows], unseen[rows]))
+
+
+def _group_unseen(data: Array, unseen: npt.NDArray[np.bool_]) -> Ints:
+    """Number of each row's unseen values: equal for equal categories, distinct for gaps."""
+    values = np.where(unseen, data, -1.0)
+    gaps = np.isnan(values).any(axis=1)
+    values = np.nan_to_num(values, nan=-2.0)
+    own = np.where(gaps, np.arange(gaps.size), -1.0)
+    table = np.column_stack([values, own])
+    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def average_variants(mixture: PredictiveDistribution, copies: int) -> PredictiveDistribution:

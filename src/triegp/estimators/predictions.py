@@ -17,7 +17,7 @@ from triegp.calibration.model import CalibratedModel
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, to_host
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import refuse_infinite
+from triegp.encoding.layout import refuse_infinite, refuse_unseen
 from triegp.encoding.tables import Columns, is_named_frame, read_table
 from triegp.estimators import units
 from triegp.estimators.inputs import check_targets
@@ -90,7 +90,7 @@ class Predictor:
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        data, targets = self._read_new_rows(X), self._targets()
+        data, targets = self._read_new_rows(X)
         if return_cov and any(target.transform is not None for target in targets):
             raise ValueError(
                 "return_cov requires target_transform='identity', got transformed targets: draw "
@@ -129,8 +129,8 @@ class Predictor:
         -----
         Takes O(K m) memory for K components. The other methods work in blocks of rows.
         """
-        data = self._read_new_rows(X)
-        found = units.predict_distribution(self._targets(), data, latent=latent)
+        data, targets = self._read_new_rows(X)
+        found = units.predict_distribution(targets, data, latent=latent)
         return found[0] if self.one_dimensional_ else found
 
     def predict_quantiles(
@@ -153,8 +153,8 @@ class Predictor:
             Quantiles; k is 1 for a single number.
         """
         q = check_quantiles(quantiles)
-        data = self._read_new_rows(X)
-        found = units.predict_quantiles(self._targets(), data, q, latent=latent)
+        data, targets = self._read_new_rows(X)
+        found = units.predict_quantiles(targets, data, q, latent=latent)
         return like(self._shape(found), X)
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
@@ -181,9 +181,9 @@ class Predictor:
 
         It is -inf for y outside the domain of a `target_transform`.
         """
-        data = self._read_new_rows(X)
-        targets = self._read_targets(y, data.n_rows)
-        return like(self._shape(units.predict_log_density(self._targets(), data, targets)), X)
+        data, targets = self._read_new_rows(X)
+        observed = self._read_targets(y, data.n_rows)
+        return like(self._shape(units.predict_log_density(targets, data, observed)), X)
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, *, latent: bool = False
@@ -207,10 +207,10 @@ class Predictor:
             Each sample is one function, evaluated at all rows. Noise and components of the tails
             are drawn independently for each row.
         """
-        data = self._read_new_rows(X)
+        data, targets = self._read_new_rows(X)
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
-        out = units.sample(self._targets(), data, n_samples, rng, latent=latent)
+        out = units.sample(targets, data, n_samples, rng, latent=latent)
         return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
     def loo_predict(self) -> tuple[Any, Any]:
@@ -237,8 +237,8 @@ class Predictor:
         The box is the range of each feature over the rows that the model was last fitted to. Rows
         with gaps or categories that these rows do not have are outside, too.
         """
-        data, _ = self._read_features(X)
         stream = self._inserted()
+        data, _ = self._read_features(X, stream)
         working, unseen = split_unseen(stream.layout, data)
         return mark_outside(stream.encoders[0], working) | unseen
 
@@ -284,14 +284,12 @@ class Predictor:
 
     # Internal
 
-    def _read_features(self, X: Any) -> tuple[npt.NDArray[Any], Columns]:
+    def _read_features(self, X: Any, stream: Stream) -> tuple[npt.NDArray[Any], Columns]:
         """New rows as an array on the host, and the columns with categories that are new.
 
         Checks names and number of columns. Columns of a frame are found by name.
         """
-        check_is_fitted(self)
-        X = to_host(X)
-        known = self._stream.columns
+        X, known = to_host(X), stream.columns
         data, columns = read_table(X, self, known)
         if known.names is None or not is_named_frame(X):
             validate_data(self, X, reset=False, skip_check_array=True)
@@ -308,25 +306,25 @@ class Predictor:
             )
         return targets
 
-    def _read_new_rows(self, X: Any) -> NewRows:
-        """New rows to predict; warns, once per fitted model, if many or far ones lie outside."""
-        data, _ = self._read_features(X)
+    def _read_new_rows(self, X: Any) -> tuple[NewRows, list[Target]]:
+        """New rows to predict, and the targets that predict them, of the same stream.
+
+        Warns, once per fitted model, if many or far rows lie outside.
+        """
         stream = self._inserted()
-        rows = lay_out(stream.layout, data)
-        if self.outside == "error" and rows.unseen is not None:
-            raise ValueError(
-                "X must have gaps and categories only where training has, row "
-                f"{int(np.argmax(rows.unseen))} has others"
-            )
+        data, _ = self._read_features(X, stream)
+        if self.outside == "error":
+            refuse_unseen(stream.layout, data, stream.columns.names)
+        rows, targets = lay_out(stream.layout, data), self._targets(stream)
         if self.outside != "widen" or "outside" in self._told:
-            return rows
+            return rows, targets
         found = find_outside(stream.encoders[0], rows.seen)
         if is_unusual(found, stream.n_rows, data.shape[1]):
             self._told.add("outside")
             found = found._replace(columns=np.unique(stream.layout.source[found.columns]))
             said = describe(found, getattr(self, "feature_names_in_", None))
             warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=3)
-        return rows
+        return rows, targets
 
     def _inserted(self) -> Stream:
         """The stream after inserting all waiting rows; fits anew first if a fit is due."""

@@ -98,12 +98,14 @@ class Stream:
 class Queued(NamedTuple):
     """A stream with one more batch, how many of its rows are set aside, and whether a fit is due.
 
-    overdue: whether a fit would be due that is not possible because rows are not kept.
+    overdue: whether a fit would be due that is not possible because rows are not kept. all_seen:
+    whether the layout has seen all values of the batch.
     """
 
     stream: Stream
     n_aside: int
     overdue: bool
+    all_seen: bool
 
 
 def split_unseen(layout: Layout, data: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -192,7 +194,7 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
     ):
         plan = replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
     overdue = is_due and stream.kept is None
-    return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue)
+    return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, not unseen.any())
 
 
 def insert_waiting(stream: Stream) -> Stream:

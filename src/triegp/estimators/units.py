@@ -88,7 +88,8 @@ def predict_covariance(
 ) -> list[tuple[Floats, Floats]]:
     """Mean (m,) and covariance (m, m) of each target; no target may be transformed.
 
-    Rows with unseen values: the average over their variants, plus the variance of their means.
+    Rows with unseen values: the average over their variants, plus the covariance of their means for
+    rows that have the same unknown categories.
     """
     n_variants = 1 if X.unseen is None else N_VARIANTS
     means: list[list[Floats]] = [[] for _ in targets]
@@ -102,8 +103,11 @@ def predict_covariance(
     found = []
     for target, mine, cov in zip(targets, means, covariances, strict=True):
         mean = np.mean(mine, axis=0) if n_variants > 1 else mine[0]
-        if n_variants > 1:
-            cov[np.diag_indices_from(cov)] += np.var(mine, axis=0)
+        if X.unseen is not None and X.group is not None:
+            left = (np.array(mine) - mean)[:, X.unseen]
+            same = X.group[:, None] == X.group
+            rows = np.flatnonzero(X.unseen)
+            cov[np.ix_(rows, rows)] += np.where(same, left.T @ left / n_variants, 0.0)
         found.append((target.mean + target.scale * mean, squared_scale(target) * cov))
     return found
 
@@ -162,17 +166,19 @@ def sample(
     *,
     latent: bool,
 ) -> list[Floats]:
-    """Joint samples of each target, (m, n_samples); each sample is at one variant of every row."""
+    """Joint samples of each target, (m, n_samples).
+
+    Each sample draws one variant per group of unseen values.
+    """
     if X.unseen is None:
         return _sample(targets, X.seen, n_samples, rng, latent)
-    chosen = rng.integers(N_VARIANTS, size=n_samples)
-    out = [np.empty((X.n_rows, n_samples)) for _ in targets]
-    for v in np.unique(chosen).tolist():
-        mine = np.flatnonzero(chosen == v)
-        drawn = _sample(targets, X.at_variant(v), mine.size, rng, latent)
-        for all_samples, some in zip(out, drawn, strict=True):
-            all_samples[:, mine] = some
-    return out
+    assert X.group is not None
+    n_groups = int(X.group.max()) + 1
+    parts = []
+    for _ in range(n_samples):
+        chosen = rng.integers(N_VARIANTS, size=n_groups)
+        parts.append(_sample(targets, X.at_variant(chosen), 1, rng, latent))
+    return [np.concatenate(one, axis=1) for one in zip(*parts, strict=True)]
 
 
 def _sample(

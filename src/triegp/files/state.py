@@ -16,7 +16,7 @@ from triegp.encoding.layout import Layout
 from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.encoding.tables import Columns
 from triegp.files.contents import check_array, check_training_rows
-from triegp.files.tables import pack_table, unpack_table
+from triegp.files.tables import check_codes, pack_table, unpack_table
 from triegp.files.transforms import pack_transforms, unpack_transforms
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
@@ -252,6 +252,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     kept = None
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, layout.n_columns, n_targets)
+        check_codes(arrays["rows.X"], columns)
         extras = arrays.get("rows.known_noise"), arrays.get("rows.weight")
         kept = Rows(arrays["rows.targets"], *extras, arrays["rows.X"])
     return ModelState(

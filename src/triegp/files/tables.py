@@ -15,6 +15,14 @@ from triegp.files.contents import check_array
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+ROLES_OF = {
+    "number": ("value", "missing"),
+    "duration": ("value", "missing"),
+    "ordered": ("value", "missing"),
+    "category": (*BY_CODE, "missing"),
+    "time": ("value", "missing", "weekday", "hour", "yearday"),
+}
+
 
 def pack_table(columns: Columns, layout: Layout) -> tuple[dict[str, Any], Arrays]:
     """Facts that JSON can hold, and arrays. Names are stored as feature_names."""
@@ -28,6 +36,7 @@ def pack_table(columns: Columns, layout: Layout) -> tuple[dict[str, Any], Arrays
         "table.gaps": layout.gaps,
         "table.fill": layout.fill,
         "table.grid": layout.grid,
+        "table.known": layout.n_known,
     }
     arrays |= {f"table.{k}": table for k, table in enumerate(layout.tables) if table.size}
     return facts, arrays
@@ -45,8 +54,11 @@ def unpack_table(
         columns, layout = _unpack_new(facts, arrays, n_working)
     if names is None:
         return columns, layout
-    if len(names) != layout.n_columns or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"feature_names must be {layout.n_columns} names, got {names!r:.80}")
+    strings = all(isinstance(name, str) for name in names)
+    if len(names) != layout.n_columns or not strings or len(set(names)) != len(names):
+        raise ValueError(
+            f"feature_names must be {layout.n_columns} distinct names, got {names!r:.80}"
+        )
     return Columns(columns.kinds, columns.categories, tuple(names)), layout
 
 
@@ -56,9 +68,13 @@ def _unpack_new(facts: dict[str, Any], arrays: Arrays, n_working: int) -> tuple[
     roles, n_columns = tuple(facts["roles"]), len(kinds)
     if not n_columns or any(kind not in KINDS for kind in kinds) or len(categories) != n_columns:
         raise ValueError(f"table must have known kinds and one list per column, got {kinds!r:.80}")
-    for listed in categories:
-        if any(type(value) not in (str, float) for value in listed):
-            raise ValueError("categories must be strings or floats")
+    for kind, listed in zip(kinds, categories, strict=True):
+        if listed and kind not in ("category", "ordered"):
+            raise ValueError(f"a column of kind {kind} must not have categories")
+        if len({type(value) is str for value in listed}) > 1 or any(
+            type(value) not in (str, float, int) or value != value for value in listed
+        ):
+            raise ValueError("categories must be strings or numbers, not both")
         if len(set(listed)) != len(listed):
             raise ValueError("categories must be distinct")
     if len(roles) != n_working or any(role not in ROLES for role in roles):
@@ -69,20 +85,48 @@ def _unpack_new(facts: dict[str, Any], arrays: Arrays, n_working: int) -> tuple[
     gaps = check_array(arrays, "table.gaps", np.bool_, (n_columns,))
     fill = check_array(arrays, "table.fill", np.float64, (n_columns,))
     grid = check_array(arrays, "table.grid", np.float64, (n_columns, N_VARIANTS), missing=True)
+    known = check_array(arrays, "table.known", np.int64, (n_columns,))
+    limits = np.array([len(listed) for listed in categories])
+    if (known < 0).any() or (known > limits).any():
+        raise ValueError("table.known must not exceed the number of categories")
     tables = []
     for k, role in enumerate(roles):
-        table = np.empty(0)
+        table, j = np.empty(0), int(source[k])
+        if role not in ROLES_OF[kinds[j]]:
+            raise ValueError(f"a column of kind {kinds[j]} must not have the role {role}")
         if role in BY_CODE:
-            table = check_array(arrays, f"table.{k}", np.float64, (None,))
-            j = int(source[k])
-            if table.size > len(categories[j]) + int(gaps[j]):
-                raise ValueError(f"table.{k} must not have more entries than categories")
+            size = int(known[j]) + int(gaps[j])
+            table = check_array(arrays, f"table.{k}", np.float64, (size,))
+            if role != "mean" and not np.array_equal(np.sort(table), np.arange(size)):
+                raise ValueError(f"table.{k} must be ranks")
         tables.append(table)
-    layout = Layout(roles, source, gaps, fill, tuple(tables), grid)
-    for j in range(n_columns):
-        if np.isnan(grid[j]).any() and not (layout.is_category(j) and gaps[j]):
-            raise ValueError("table.grid must be finite for columns without gaps")
-    return Columns(kinds, categories), layout
+    if len(set(zip(roles, source.tolist(), strict=True))) != len(roles):
+        raise ValueError("table must not have a role twice for a column")
+    for j, kind in enumerate(kinds):
+        _check_grid(grid[j], kind, int(known[j]), bool(gaps[j]))
+    return Columns(kinds, categories), Layout(roles, source, gaps, fill, tuple(tables), grid, known)
+
+
+def check_codes(X: npt.NDArray[Any], columns: Columns) -> None:
+    """Raise ValueError unless training rows have codes of listed categories."""
+    for j, listed in enumerate(columns.categories):
+        if columns.kinds[j] not in ("category", "ordered"):
+            continue
+        codes = X[~np.isnan(X[:, j]), j]
+        if ((codes < 0) | (codes >= len(listed)) | (codes != np.floor(codes))).any():
+            raise ValueError(f"rows.X must hold codes below {len(listed)} in column {j}")
+
+
+def _check_grid(values: npt.NDArray[Any], kind: str, known: int, gaps: bool) -> None:
+    """Raise ValueError unless values can stand for unseen ones of a column."""
+    missing = np.isnan(values)
+    if missing.any() and not (kind == "category" and gaps):
+        raise ValueError("table.grid must be finite for columns without gaps")
+    if kind not in ("category", "ordered"):
+        return
+    codes = values[~missing]
+    if ((codes < 0) | (codes >= max(known, 1)) | (codes != np.floor(codes))).any():
+        raise ValueError("table.grid must hold codes of known categories")
 
 
 def _old_table(encoders: Sequence[BitEncoder]) -> tuple[Columns, Layout]:
@@ -95,6 +139,12 @@ def _old_table(encoders: Sequence[BitEncoder]) -> tuple[Columns, Layout]:
         grid = np.stack([np.interp(at, steps, own) for own in knots])
     n = low.size
     layout = Layout(
-        ("value",) * n, np.arange(n), np.zeros(n, bool), np.zeros(n), (np.empty(0),) * n, grid
+        ("value",) * n,
+        np.arange(n),
+        np.zeros(n, bool),
+        np.zeros(n),
+        (np.empty(0),) * n,
+        grid,
+        np.zeros(n, np.int64),
     )
     return Columns(("number",) * n, ((),) * n), layout

@@ -187,3 +187,33 @@ def test_names_that_are_no_strings_are_not_names():
     assert columns.names is None
     assert columns.kinds == ("category", "number")
     np.testing.assert_array_equal(data, [[0.0, 1.0], [1.0, np.nan]])
+
+
+@pytest.mark.parametrize("unit", ["D", "h", "s", "ms", "us", "ns"])
+def test_arrays_of_dates_of_any_unit(unit):
+    dates = np.array([["2024-01-01"], ["2024-01-03"]], f"M8[{unit}]")
+    data, columns = read_table(dates, None)
+    assert columns.kinds == ("time",)
+    np.testing.assert_array_equal(data[:, 0], [19723.0, 19725.0])
+    data, columns = read_table(dates - dates[0], None)
+    assert columns.kinds == ("duration",)
+    np.testing.assert_array_equal(data[:, 0], [0.0, 2.0])
+
+
+def test_columns_without_values():
+    frame = pl.DataFrame({"a": [None, None], "b": [1.0, 2.0]})
+    data, columns = read_table(frame, None)
+    assert columns.kinds == ("number", "number")
+    assert np.isnan(data[:, 0]).all()
+    _, known = read_table(pd.DataFrame(COLUMNS), None)
+    data, _ = read_table(pd.DataFrame({name: [np.nan] for name in COLUMNS}), None, known)
+    assert np.isnan(data).all()
+
+
+def test_categories_are_not_merged():
+    _, columns = read_table(pd.DataFrame({"a": [2**53, 2**53 + 1, 1]}), None, categorical=["a"])
+    assert len(columns.categories[0]) == 3
+    _, columns = read_table(np.array([[b"\xff"], [b"\xfe"]], dtype=object), None)
+    assert len(columns.categories[0]) == 2
+    with pytest.raises(ValueError, match="finite"):
+        read_table(np.array([[np.inf], [1.0]]), None, categorical=[0])
