@@ -62,7 +62,7 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
         raise ValueError(f"{prefix}.inducing must be rows below {n}")
     if np.unique(inducing).size != inducing.size:
         raise ValueError(f"{prefix}.inducing must not repeat a row")
-    n_neighbours = min(whole_number("n_neighbours", facts["n_neighbours"], 0), n)
+    n_neighbours = min(whole_number("n_neighbours", facts["n_neighbours"], 0), max(n, 128))
     seed = whole_number("seed", facts["seed"], 0)
     cores = available_cores()
     return Linear(Induced(kernel, inputs, order, inducing, n_neighbours, seed, cores), gain)

@@ -200,7 +200,6 @@ def make_induced(
     if n_neighbours:
         spread = spread_order(order, scale_inputs(kernel, X), seed, n_threads)
         order = _with_last(spread, last)
-    n_neighbours = min(n_neighbours, len(X))
     return Induced(kernel, X, order, drawn[different], n_neighbours, seed, n_threads)
 
 
