@@ -2,7 +2,7 @@
 
 from triegp.additive.solve import NotConverged
 from triegp.encoding import BitEncoder
-from triegp.estimators.base import load
+from triegp.estimators.loading import load
 from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
 from triegp.estimators.trie_regressor import TrieGPRegressor
 from triegp.files.container import ModelFileError

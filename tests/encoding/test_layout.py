@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from triegp.encoding.categories import FEW_ROWS
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import (
-    FEW_ROWS,
     N_VARIANTS,
     fill_unseen,
     find_unseen,
@@ -13,7 +14,7 @@ from triegp.encoding.layout import (
     work_out,
     working_precision,
 )
-from triegp.encoding.tables import Columns, read_table
+from triegp.encoding.tables import read_table
 
 
 def lay_out(cells, y=None, **options):
@@ -46,6 +47,7 @@ def test_gaps_are_filled_by_the_median_and_marked():
     np.testing.assert_array_equal(working[:, 0], [1, 3, 3, 9])
     np.testing.assert_array_equal(working[:, 1], [0, 1, 0, 0])
     assert layout.names(["a", "b"]) == ["a", "a_missing", "b"]
+    assert layout.names(["a", "a_missing"]) == ["a", "a_missing_", "a_missing"]
     np.testing.assert_array_equal(working_precision(layout, 8), [8, 1, 8])
     np.testing.assert_array_equal(working_precision(layout, [3, 5]), [3, 1, 5])
 

@@ -148,6 +148,24 @@ def test_gaps_that_come_in_a_stream_do_not_depend_on_questions(kind, options):
     np.testing.assert_allclose(*(model.predict(X) for model in models), rtol=1e-9)
 
 
+@quickly
+def test_rows_that_wait_for_a_fit_keep_their_categories(kind, options, monkeypatch):
+    frame, y = make_table(200)
+    model = kind(**options).fit(frame[:80], y[:80])
+    batches = [(80, "a"), (120, "Z"), (160, "A"), (180, "b")]  # a fit is due at 160 rows
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_inserted", lambda self: self._stream)
+        for start, name in batches:
+            some = slice(start, start + 20)
+            model.partial_fit(frame[some].assign(kind=name), y[some])
+    assert model._stream.plan.fit_at
+    rows, listed = model.rows_, model._stream.columns.categories[0]
+    for i, (start, name) in enumerate(batches):
+        codes = rows.X[80 + 20 * i : 100 + 20 * i, 0]
+        assert {listed[int(code)] for code in codes} == {name}
+        np.testing.assert_array_equal(rows.y[80 + 20 * i : 100 + 20 * i, 0], y[start : start + 20])
+
+
 def test_threads_that_add_categories_do_not_mix_them_up():
     frame, y = make_table(200)
     kind, options = QUICK[0]
@@ -317,6 +335,8 @@ def test_hostile_tables(kind, options):
     with pytest.raises(ValueError, match="missing: 'empty', 'same', 'word'"):
         model.predict(frame)
     strict = kind(**options, outside="error").fit(frame[["kind", "z"]], y)
+    with pytest.raises(ValueError, match=r"a missing value in column 'z' \(1\) at row 0"):
+        strict.partial_fit(pd.DataFrame({"kind": ["a"], "z": [np.nan]}), [0.0])
     with pytest.raises(ValueError, match=r"an unknown category in column 'kind' \(0\) at row 1"):
         strict.predict(pd.DataFrame({"kind": ["a", "q"], "z": [0.5, 0.5]}))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from triegp.encoding.reading import place
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,10 +96,12 @@ def times_of_cells(cells: list[Any], kind: str, where: str) -> npt.NDArray[Any]:
 
 
 def read_cells(
-    cells: list[Any], kind: str, known: tuple[Any, ...], column: int
+    cells: list[Any], kind: str, known: tuple[Any, ...], where: str
 ) -> tuple[Floats, tuple[Any, ...]]:
-    """Numbers or codes of a list of Python objects, (n,), and the categories, new ones last."""
-    where = f"column {column}"
+    """Numbers or codes of a list of Python objects, (n,), and the categories, new ones last.
+
+    where: name of the column, for errors.
+    """
     if kind in ("time", "duration"):
         return days_of(times_of_cells(cells, kind, where)), ()
     if kind == "number":
@@ -111,18 +112,23 @@ def read_cells(
                     out[i] = float(cell)
                 except (TypeError, ValueError, OverflowError) as error:
                     raise ValueError(
-                        f"X must hold real numbers, got {cell!r:.40} "
-                        f"{place(column, i, None)}: {error}"
+                        f"X must hold real numbers, got {cell!r:.40} in {where} at row {i}: {error}"
                     ) from None
         return out, ()
     plain = [None if is_missing(cell) else plain_value(cell) for cell in cells]
     found = {cell for cell in plain if cell is not None}
-    if len({type(value) is str for value in (*known, *found)}) > 1:
-        raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
-    codes = {value: code for code, value in enumerate(known)}
-    for value in sorted(found):
-        codes.setdefault(value, len(codes))
+    codes = code_values(sorted(found, key=sort_key), known, where)
     return np.array([np.nan if cell is None else codes[cell] for cell in plain]), tuple(codes)
+
+
+def code_values(found: Iterable[Any], known: tuple[Any, ...], where: str) -> dict[Any, int]:
+    """Code of each category: known ones keep theirs, new ones follow in their order."""
+    codes = {value: code for code, value in enumerate(known)}
+    for value in map(plain_value, found):
+        codes.setdefault(value, len(codes))
+    if len({type(value) is str for value in codes}) > 1:
+        raise ValueError(f"X must hold one kind of category in {where}, got strings and numbers")
+    return codes
 
 
 def plain_value(value: Any) -> Any:
@@ -140,3 +146,8 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, int | np.integer) and number != value:
         return int(value)  # beyond 2**53
     return number
+
+
+def sort_key(value: Any) -> tuple[bool, Any]:
+    """Key by which categories are sorted: numbers before strings."""
+    return type(value) is str, value

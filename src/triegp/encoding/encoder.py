@@ -19,15 +19,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.checks import Floats, finite_vector, float_array, non_negative_vector, one_of
 from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
+from triegp.encoding.columns import Columns, plain_columns, sort_categories
 from triegp.encoding.layout import (
     N_VARIANTS,
     Layout,
-    fill_unseen,
-    find_unseen,
     fit_layout,
-    refuse_infinite,
+    plain_layout,
+    read_working,
     refuse_unseen,
-    work_out,
     working_precision,
 )
 from triegp.encoding.precision import FullCodes, Precision, paper_precision, separating_precision
@@ -41,13 +40,7 @@ from triegp.encoding.scaling import (
     positions,
     weighted_percentiles,
 )
-from triegp.encoding.tables import (
-    Columns,
-    is_named_frame,
-    plain_columns,
-    read_table,
-    sort_categories,
-)
+from triegp.encoding.tables import is_named_frame, read_table
 
 OUTSIDE = ("clip", "unrelated", "error")
 PACK_ENTRIES = 2**25
@@ -200,14 +193,13 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.columns_ = self.layout_ = None
         precision = self.precision
         if not columns.plain or (data.dtype.kind == "f" and np.isnan(data).any()):
-            refuse_infinite(data, columns.names)
+            check_finite(data, columns.names, missing=True)
             targets = None if y is None else _target_columns(y, data.shape[0])
-            counted = (
-                None
-                if sample_weight is None
-                else non_negative_vector("sample_weight", sample_weight, data.shape[0])
-            )
-            used = np.ones(data.shape[0], bool) if counted is None else counted > 0
+            used, counted = np.ones(data.shape[0], bool), None
+            if kept is not None:
+                counted = np.zeros(data.shape[0])
+                counted[kept] = weights
+                used = counted > 0
             data, self.columns_ = sort_categories(data, columns, used)
             self.layout_, data = fit_layout(data, self.columns_, targets, counted)
             precision = working_precision(self.layout_, precision)
@@ -314,27 +306,14 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         data, _ = read_table(X, self, known)
         if names is None or not is_named_frame(X):
             validate_data(self, X, reset=False, skip_check_array=True)
-        refuse_infinite(data, names)
-        if self.layout_ is None:
-            unseen = np.isnan(data) if data.dtype.kind == "f" else np.zeros((1, 1), bool)
-            if not unseen.any():
-                return data, None
-            if self.outside == "error":
-                i, j = np.argwhere(unseen)[0].tolist()
-                raise ValueError(
-                    "X must hold values that training has seen, got a missing value "
-                    f"{place(j, i, names)}"
-                )
-            data = np.where(unseen, self.low_, data)
-        else:
-            if self.outside == "error":
-                refuse_unseen(self.layout_, data, names)
-            found = find_unseen(self.layout_, data)
-            if found is None:
-                return work_out(self.layout_, data), None
-            data = work_out(self.layout_, fill_unseen(self.layout_, data, found)[::N_VARIANTS])
-            unseen = found[:, self.layout_.source]
-        return data, unseen
+        check_finite(data, names, missing=True)
+        layout = self.layout_
+        if layout is None:
+            layout = plain_layout(np.repeat(self.low_[:, None], N_VARIANTS, axis=1))
+        if self.outside == "error":
+            refuse_unseen(layout, data, names)
+        working, unseen = read_working(layout, data)
+        return working, None if unseen is None else unseen[:, layout.source]
 
     def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
         """Return the smallest and largest value per feature over the kept rows.

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.categories import order_categories, spread_codes
 from triegp.encoding.codes import MAX_PRECISION
-from triegp.encoding.precision import hash_rows
+from triegp.encoding.columns import Columns
 from triegp.encoding.reading import place
-from triegp.encoding.tables import Columns
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -30,9 +30,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 N_VARIANTS = 16  # values that stand for an unseen one
-FEW_ROWS = 50.0  # of a category: with fewer it is rare
-MOST_RARE = 0.1  # share of the rows in rare categories up to which means are not cross-fitted
-N_FOLDS = 5
 WEEK, YEAR = 7.0, 365.2425  # days
 LEAST_PERIODS = 2.0  # periods that times must cover for the calendar to have a column
 ROLES = ("value", "missing", "rank", "mean", "frequency", "listed", "weekday", "hour", "yearday")
@@ -89,19 +86,31 @@ class Layout:
         """Number of columns of the table."""
         return int(self.gaps.size)
 
-    def is_category(self, column: int) -> bool:
-        """Whether values of a column are codes of categories that are looked up."""
-        return any(self.tables[k].size for k in np.flatnonzero(self.source == column))
-
     def names(self, names: Any) -> list[str] | None:
         """Names of the working columns, from those of the columns; None if there are none."""
         if names is None:
             return None
-        pairs = zip(self.source.tolist(), self.roles, strict=True)
-        return [
-            str(names[j]) if role in ("value", "rank") else f"{names[j]}_{role}"
-            for j, role in pairs
-        ]
+        taken = set(map(str, names))
+        out = []
+        for j, role in zip(self.source.tolist(), self.roles, strict=True):
+            name = str(names[j])
+            if role not in ("value", "rank"):
+                name = f"{name}_{role}"
+                while name in taken:  # the table has such a column
+                    name += "_"
+                taken.add(name)
+            out.append(name)
+        return out
+
+
+def plain_layout(grid: Floats) -> Layout:
+    """The layout of numbers without gaps; grid: (n_columns, 16)."""
+    n = grid.shape[0]
+    nothing = np.zeros(n, np.int64)
+    tables = (np.empty(0),) * n
+    return Layout(
+        ("value",) * n, np.arange(n), np.zeros(n, bool), np.zeros(n), tables, grid, nothing
+    )
 
 
 def fit_layout(
@@ -138,15 +147,15 @@ def fit_layout(
     for j, kind in enumerate(columns.kinds):
         values = data[used, j]
         empty = np.empty(0)
-        if kind in ("category", "ordered"):
-            n_known[j] = n_listed = len(columns.categories[j])
+        if kind == "ordered":
+            n_known[j] = len(columns.categories[j])
         if kind == "category":
             seen = values[~np.isnan(values)]
             n_known[j] = n_listed = int(seen.max()) + 1 if seen.size else 0
             codes = np.where(np.isnan(data[:, j]), n_listed, data[:, j])
             codes = np.where(used, codes, 0.0).astype(np.int64)
             n_codes = n_listed + int(gaps[j])
-            found = _order_categories(data, codes, n_codes, y, counted)
+            found = order_categories(data, codes, n_codes, y, counted)
             if y is not None and n_codes > 2:  # by value: an hour is close to the next one
                 found.append(("listed", np.arange(n_codes, dtype=np.float64), None))
             for role, table, crossed in found:
@@ -155,7 +164,7 @@ def fit_layout(
                 roles.append(role)
                 source.append(j)
                 tables.append(table)
-            grid[j] = _grid_of_codes(codes, counted, found[0][1], n_listed)
+            grid[j] = spread_codes(codes, counted, found[0][1], n_listed, N_VARIANTS)
         else:
             there = used & ~np.isnan(data[:, j])
             present = data[there, j].astype(np.float64)
@@ -214,6 +223,17 @@ def find_unseen(layout: Layout, data: Array) -> Bools | None:
     return unseen if unseen.any() else None
 
 
+def read_working(layout: Layout, data: Array) -> tuple[Array, Bools | None]:
+    """Working columns of rows, and which values of the table are unseen, (n, n_columns) or None.
+
+    One of the training values stands for an unseen one.
+    """
+    unseen = find_unseen(layout, data)
+    if unseen is not None:
+        data = np.where(unseen, layout.grid[:, N_VARIANTS // 2], data)
+    return work_out(layout, data), unseen
+
+
 def refuse_unseen(layout: Layout, data: Array, names: Any) -> None:
     """Raise ValueError if a value is unseen."""
     unseen = find_unseen(layout, data)
@@ -260,121 +280,6 @@ def working_precision(layout: Layout, precision: Any) -> Any:
     return out
 
 
-def refuse_infinite(data: Array, names: Any, first_row: int = 0) -> None:
-    """Raise ValueError if an entry is infinite; NaN, a missing value, is allowed."""
-    if data.dtype.kind != "f":
-        return
-    for j in range(data.shape[1]):
-        bad = np.isinf(data[:, j])
-        if bad.any():
-            i = int(np.argmax(bad))
-            where = f"{names[j]!r} ({j})" if names is not None else f"{j}"
-            raise ValueError(
-                f"X must be finite, got {float(data[i, j])} in column {where} at row "
-                f"{first_row + i}"
-            )
-
-
-def _order_categories(
-    data: Array, codes: Ints, n_codes: int, y: Floats | None, counted: Floats
-) -> list[tuple[str, Floats, Floats | None]]:
-    """Working columns of a category: role, table, and cross-fitted values if they differ from it.
-
-    A category of at least 50 rows is ranked by its shrunken mean: the mean of so many rows hardly
-    depends on a single one. A rare one would tell the targets of its own rows. If at most a tenth
-    of the rows is in rare categories, these are ranked as the mean of all rows. Otherwise the
-    shrunken mean of all categories is cross-fitted, and a second column identifies the category
-    without any target: its rank by frequency.
-    """
-    count = np.bincount(codes, counted, n_codes).astype(np.float64)
-    by_count = _ranks(-count)
-    if y is None:
-        return [("rank", by_count, None)]
-    score = _scores(codes, n_codes, y, counted)
-    rare = count < FEW_ROWS
-    if count[rare].sum() <= MOST_RARE * counted.sum():
-        mean = _shrunken(codes, n_codes, score, counted, None)[0]
-        mean[rare] = counted @ score / counted.sum()
-        return [("rank", _ranks(mean), None)]
-    folds = (hash_rows(_bits(data)) % np.uint64(N_FOLDS)).astype(np.int64)
-    table, crossed = _shrunken(codes, n_codes, score, counted, folds)
-    return [("mean", table, crossed), ("frequency", by_count, None)]
-
-
-def _scores(codes: Ints, n_codes: int, y: Floats, counted: Floats) -> Floats:
-    """One target per row, (n,): y itself, or the direction in which categories differ most.
-
-    For several targets: the first principal component of the means of the standardised targets.
-    """
-    if y.shape[1] == 1:
-        return y[:, 0]
-    total = counted.sum()
-    centred = y - counted @ y / total
-    size = np.sqrt(counted @ centred**2 / total)
-    centred = centred / np.where(size > 0, size, 1.0)
-    count = np.bincount(codes, counted, n_codes)
-    sums = np.stack([np.bincount(codes, counted * part, n_codes) for part in centred.T], axis=1)
-    means = sums / np.sqrt(np.maximum(count, 1e-300))[:, None]
-    direction = np.linalg.svd(means, full_matrices=False)[2][0]
-    return np.asarray(centred @ (direction * np.sign(direction[np.argmax(np.abs(direction))])))
-
-
-def _shrunken(
-    codes: Ints, n_codes: int, score: Floats, counted: Floats, folds: Ints | None
-) -> tuple[Floats, Floats]:
-    """Shrunken mean of each category, (n_codes,), and for each row without its fold, (n,).
-
-    A category of n_c rows with mean m_c has (n_c m_c + r m) / (n_c + r): the posterior mean of a
-    random effect, with r the variance within categories over that between them, by moments.
-    """
-    total = counted.sum()
-    centre = float(counted @ score / total)
-    left = score - centre
-    count = np.bincount(codes, counted, n_codes).astype(np.float64)
-    sums = np.bincount(codes, counted * left, n_codes).astype(np.float64)
-    mean = sums / np.where(count > 0, count, 1.0)
-    n_used = int((count > 0).sum())
-    within = float(counted @ (left - mean[codes]) ** 2) / max(total - n_used, 1.0)
-    spread = float(count @ mean**2) - (n_used - 1) * within
-    between = max(spread / max(total - float(count @ count) / total, 1e-300), 0.0)
-    ratio = within / between if between > 0 else np.inf
-
-    def shrink(sums: Floats, count: Floats) -> Floats:
-        if np.isinf(ratio):
-            return np.full(sums.shape, centre)
-        if ratio == 0:
-            return centre + sums / np.where(count > 0, count, 1.0)
-        return np.asarray(centre + sums / (count + ratio))
-
-    table = shrink(sums, count)
-    if folds is None:
-        return table, table[codes]
-    cell = codes * N_FOLDS + folds
-    fold_sums = np.bincount(cell, counted * left, n_codes * N_FOLDS)
-    fold_count = np.bincount(cell, counted, n_codes * N_FOLDS)
-    crossed = shrink(sums[codes] - fold_sums[cell], count[codes] - fold_count[cell])
-    used = crossed[counted > 0]
-    return np.clip(table, used.min(), used.max()), crossed  # within the training box
-
-
-def _ranks(values: Floats) -> Floats:
-    """Rank of each value, 0 to len - 1; equal values by their place."""
-    out = np.empty(values.size)
-    out[np.argsort(values, kind="stable")] = np.arange(values.size)
-    return out
-
-
-def _grid_of_codes(codes: Ints, counted: Floats, table: Floats, n_listed: int) -> Floats:
-    """Codes of categories at evenly spaced quantiles, in the order of the table."""
-    order = np.argsort(table, kind="stable")
-    below = np.cumsum(np.bincount(codes, counted, table.size)[order])
-    at = (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS * below[-1]
-    found = order[np.searchsorted(below, at, side="right").clip(max=order.size - 1)]
-    out: Floats = found.astype(np.float64)
-    out[found >= n_listed] = np.nan  # missing is a category of its own
-    return out
-
-
 def _quantiles(values: Floats, weight: Floats | None, at: Floats) -> Floats:
     """Values below which shares `at` of the weight lie; 0 if there are no values."""
     if not values.size:
@@ -414,10 +319,3 @@ def _of_calendar(days: Floats, role: str) -> Floats:
         start = whole.astype("datetime64[Y]").astype("datetime64[D]")
         return np.asarray((whole - start).astype(np.float64) + days - np.floor(days))
     return days
-
-
-def _bits(data: Array) -> npt.NDArray[np.uint64]:
-    """Columns of a table as integers, for hashing; all NaN are equal."""
-    columns = np.ascontiguousarray(data.T, np.float64) + 0.0
-    columns[np.isnan(columns)] = np.nan
-    return columns.view(np.uint64)

@@ -42,15 +42,17 @@ def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> 
     return [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
 
-def check_finite(data: npt.NDArray[Any], names: Any = None, first_row: int = 0) -> None:
+def check_finite(
+    data: npt.NDArray[Any], names: Any = None, first_row: int = 0, *, missing: bool = False
+) -> None:
     """Raise ValueError if an entry of `data` (n, d) is not finite.
 
     The message names the entry, by column name if `names` is given, with rows counted from
-    `first_row`.
+    `first_row`. missing: whether NaN is allowed.
     """
     n_rows, n_features = data.shape
     for rows in row_blocks(n_rows, n_features):
-        is_finite = np.isfinite(data[rows])
+        is_finite = ~np.isinf(data[rows]) if missing else np.isfinite(data[rows])
         if not is_finite.all():
             j, i = np.argwhere(~is_finite.T)[0].tolist()  # column by column
             cell = data[rows.start + i, j]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,9 +25,11 @@ from triegp.calibration.model import CalibratedModel, base_of
 from triegp.calibration.train import train_calibrated
 from triegp.checks import refuse_masked
 from triegp.devices import to_host
+from triegp.encoding.columns import Columns, recode, sort_categories
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import Layout, fit_layout, refuse_infinite
-from triegp.encoding.tables import Columns, read_table, sort_categories
+from triegp.encoding.layout import Layout, fit_layout
+from triegp.encoding.reading import check_finite
+from triegp.encoding.tables import read_table
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -36,6 +38,7 @@ from triegp.estimators.inputs import (
     read_rows,
     standardise,
 )
+from triegp.estimators.loading import ESTIMATORS
 from triegp.estimators.parameters import (
     check_common,
     count_threads,
@@ -54,7 +57,7 @@ from triegp.estimators.streaming import (
     rows_to_fit,
     stream_warnings,
 )
-from triegp.estimators.transform_choice import choose_transform
+from triegp.estimators.transform_choice import choose_by_mixtures
 from triegp.estimators.transforms import (
     IDENTITY,
     Transformer,
@@ -63,7 +66,7 @@ from triegp.estimators.transforms import (
     transform_rows,
 )
 from triegp.estimators.units import Target
-from triegp.files.container import ModelFileError, read_file, write_file
+from triegp.files.container import write_file
 from triegp.files.state import (
     ModelState,
     PartFormat,
@@ -72,7 +75,6 @@ from triegp.files.state import (
     pack_model,
     plain_parameters,
     unpack_model,
-    upgrade_header,
 )
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
@@ -82,13 +84,7 @@ from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
-Kind = TypeVar("Kind", bound="type[TreeGPRegressor]")
-
-ESTIMATORS: dict[str, type[TreeGPRegressor]] = {}  # by name: the classes that `load` can create
-GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
-TRANSFORM_KEY = 0x7A  # of the random numbers that choose a transform, beside those of the models
-TRANSFORM_SHARE = 0.2  # of the time budget, to choose transforms
 
 _fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
 
@@ -101,12 +97,6 @@ def _renew_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
-
-
-def loadable(kind: Kind) -> Kind:
-    """Class decorator that registers an estimator, so that `load` can create it."""
-    ESTIMATORS[kind.__name__] = kind
-    return kind
 
 
 class TreeGPRegressor(
@@ -239,8 +229,8 @@ class TreeGPRegressor(
             batch = copy_rows(read_rows(data, checked, *extras, all_zero=True))
             refuse_known_noise(self.target_transform, batch)
             read = transform_rows(batch, stream.transforms)
-            parts = (stream.encoders, stream.layout, stream.mean, stream.scale)
-            check_batch(read, stream.fitted, *parts)
+            table = (stream.encoders, stream.layout, columns.names)
+            check_batch(read, stream.fitted, *table, stream.mean, stream.scale)
             queued = queue_rows(stream, batch, refit=self.refit == "auto")
             self._stream = replace(queued.stream, columns=columns)
         self._tell_stream(queued)
@@ -423,6 +413,7 @@ class TreeGPRegressor(
         columns = stream.columns
         state, told = self._fit_rows(rows, self.one_dimensional_, columns, stream.seeds)
         plan = replace(stream.plan, n_model=state.plan.n_model, fit_at=0)
+        rest = tuple(replace(one, X=recode(one.features, columns, state.columns)) for one in rest)
         if not state.layout.plain:  # boxes are those of the working columns
             plan = replace(state.plan, n_rows=plan.n_rows, n_aside=plan.n_aside)
         self._adopt(state, plan, rest)
@@ -439,7 +430,7 @@ class TreeGPRegressor(
         self, data: npt.NDArray[Any], columns: Columns, y: Any, weight: Any, known_noise: Any
     ) -> Self:
         """Train on a table as `read_table` returns it; fitted attributes are set at the end."""
-        refuse_infinite(data, columns.names)
+        check_finite(data, columns.names, missing=True)
         rows = read_rows(data, y, weight, known_noise)
         state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, columns, None)
         self._restore(state)
@@ -468,7 +459,7 @@ class TreeGPRegressor(
         transforms = fit_transforms(
             self.target_transform,
             passed,
-            lambda t: self._choose_transform(passed, columns, t, source, skipped),
+            lambda t: choose_by_mixtures(self, passed, columns, t, source, skipped),
         )
         rows = transform_rows(passed, transforms)
         mean, scale = location_and_scale(rows.y, rows.weight)
@@ -518,38 +509,6 @@ class TreeGPRegressor(
                 )
             )
         return state, told
-
-    def _choose_transform(
-        self, rows: Rows, columns: Columns, t: int, seed: Seed, left_out: list[str]
-    ) -> str:
-        """Name of the transform for target t, by small mixtures of trees on the CPU.
-
-        seed: that of the first model; the random numbers drawn here are not those of the model.
-        left_out: told if there is no time for all transforms.
-        """
-        rng = generator_of(Seed(seed.entropy, (*seed.key, TRANSFORM_KEY, t)))
-        budget = self.time_budget
-        watch = Stopwatch(None if budget is None else TRANSFORM_SHARE * budget / rows.n_targets)
-        quick = ESTIMATORS["BinaryTreeGPRegressor"](
-            n_members=4,
-            n_candidates=8,
-            max_iter=50,
-            weights=self.weights,
-            keep_rows=False,
-            engine="cpu",
-            n_jobs=self.n_jobs,
-            random_state=int(rng.integers(2**31)),
-        )
-
-        def density(some: Rows) -> Floats:
-            state, _ = quick._fit_rows(some, True, columns, None)
-            quick._restore(state)
-            return np.asarray(quick.loo_log_density())
-
-        name = choose_transform(rows.targets([t]), density, rng, watch)
-        if watch.out_of_time and "transforms" not in left_out:
-            left_out.append("transforms")
-        return name
 
     def _train_calibrated(
         self,
@@ -644,45 +603,6 @@ def _tell(told: list[Warning]) -> None:
     """Issue warnings of a fit, after its result is in place."""
     for warning in told:
         warnings.warn(warning, stacklevel=4)
-
-
-def load(path: str | Path) -> TreeGPRegressor:
-    """Read a model that `save` wrote; its predictions have the same bits.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. Nothing in it is executed.
-
-    Returns
-    -------
-    TreeGPRegressor
-        The fitted estimator, of the class that was saved.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ModelFileError
-        If it is truncated, edited, not a model file, or from a newer version of triegp.
-    """
-    header, arrays = read_file(path)
-    name = header.get("estimator")
-    if isinstance(name, str) and name in GONE:
-        raise ModelFileError(
-            f"{path} holds a {name}, which this triegp does not read: fit a {GONE[name]} to the "
-            "training rows and save it again"
-        )
-    if not isinstance(name, str) or name not in ESTIMATORS:
-        expected = ", ".join(sorted(ESTIMATORS))
-        raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
-    try:
-        header = upgrade_header(header)
-        model = ESTIMATORS[name](**header["parameters"])
-        model._restore(unpack_model(header, arrays, model._format))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
-    return model
 
 
 def count_of(n: int, noun: str) -> str:

@@ -12,8 +12,9 @@ from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
-from triegp.estimators.base import TreeGPRegressor, count_of, loadable
+from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
+from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, unpack_ensemble

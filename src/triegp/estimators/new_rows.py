@@ -89,6 +89,11 @@ def _group_unseen(data: Array, unseen: npt.NDArray[np.bool_]) -> Ints:
     return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
+def any_unseen(unseen: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    """Rows with an unseen value, (n,), or a scalar False if there are none."""
+    return np.asarray(False if unseen is None else unseen.any(axis=1))
+
+
 def average_variants(mixture: PredictiveDistribution, copies: int) -> PredictiveDistribution:
     """The average of the distributions of each row's variants, one after another."""
     if copies == 1:

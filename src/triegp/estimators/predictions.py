@@ -16,14 +16,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from triegp.calibration.model import CalibratedModel
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, to_host
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import refuse_infinite, refuse_unseen
-from triegp.encoding.tables import Columns, is_named_frame, read_table
+from triegp.encoding.layout import read_working, refuse_unseen
+from triegp.encoding.reading import check_finite
+from triegp.encoding.tables import is_named_frame, read_table
 from triegp.estimators import units
 from triegp.estimators.inputs import check_targets
-from triegp.estimators.new_rows import NewRows, lay_out
+from triegp.estimators.new_rows import NewRows, any_unseen, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
-from triegp.estimators.streaming import Stream, insert_waiting, split_unseen
+from triegp.estimators.streaming import Stream, insert_waiting
 from triegp.estimators.transforms import describe_transforms
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
@@ -239,8 +241,8 @@ class Predictor:
         """
         stream = self._inserted()
         data, _ = self._read_features(X, stream)
-        working, unseen = split_unseen(stream.layout, data)
-        return mark_outside(stream.encoders[0], working) | unseen
+        working, unseen = read_working(stream.layout, data)
+        return mark_outside(stream.encoders[0], working) | any_unseen(unseen)
 
     @property
     def encoders_(self) -> tuple[BitEncoder, ...]:
@@ -293,7 +295,7 @@ class Predictor:
         data, columns = read_table(X, self, known)
         if known.names is None or not is_named_frame(X):
             validate_data(self, X, reset=False, skip_check_array=True)
-        refuse_infinite(data, known.names)
+        check_finite(data, known.names, missing=True)
         return data, columns
 
     def _read_targets(self, y: Any, n_rows: int) -> Floats:

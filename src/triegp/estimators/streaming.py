@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.model import CalibratedModel
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import N_VARIANTS, Layout, fill_unseen, find_unseen, work_out
-from triegp.encoding.tables import Columns
+from triegp.encoding.layout import Layout, read_working, refuse_unseen
 from triegp.estimators.inputs import standardise
+from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.outside import mark_outside
 from triegp.estimators.transforms import Transforms, transform_rows
 from triegp.files.state import Plan, Seed
@@ -30,7 +31,6 @@ from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows, join_rows
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 MAX_BATCHES = 256  # waiting batches beyond this number are joined into one
@@ -108,20 +108,6 @@ class Queued(NamedTuple):
     all_seen: bool
 
 
-def split_unseen(layout: Layout, data: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Working columns of rows, and which rows have unseen values, (k,).
-
-    Those rows have another value in place of each unseen one.
-    """
-    unseen = find_unseen(layout, data)
-    if unseen is None:
-        return work_out(layout, data), np.zeros(data.shape[0], bool)
-    rows = np.asarray(unseen.any(axis=1))
-    data = data.astype(np.float64)
-    data[rows] = fill_unseen(layout, data[rows], unseen[rows])[::N_VARIANTS]
-    return work_out(layout, data), rows
-
-
 def new_plan(rows: Rows, n_model: int) -> Plan:
     """The plan after a fit to these rows, with n_model rows of the models.
 
@@ -155,9 +141,9 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
     if len(waiting) > MAX_BATCHES:
         waiting = (join_rows(waiting),)
     plan = stream.plan
-    X, unseen = split_unseen(stream.layout, batch.features)
+    X, unseen = read_working(stream.layout, batch.features)
     counts = np.ones(batch.n_rows, bool) if batch.weight is None else batch.weight > 0
-    outside = (((plan.low > X) | (plan.high < X)).any(axis=1) | unseen) & counts
+    outside = (((plan.low > X) | (plan.high < X)).any(axis=1) | any_unseen(unseen)) & counts
     used = batch.select(counts)
     if used.n_rows:
         plan = replace(
@@ -194,7 +180,7 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
     ):
         plan = replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
     overdue = is_due and stream.kept is None
-    return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, not unseen.any())
+    return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, unseen is None)
 
 
 def insert_waiting(stream: Stream) -> Stream:
@@ -258,14 +244,17 @@ def check_batch(
     fitted: Sequence[Fitted],
     encoders: Sequence[BitEncoder],
     layout: Layout,
+    names: Any,
     mean: Floats,
     scale: Floats,
 ) -> None:
     """Raise ValueError if rows cannot be inserted. O(k) per tree for k rows.
 
-    mean, scale: float64 (n_targets,), how targets are standardised.
+    names: of the columns, or None. mean, scale: float64 (n_targets,), how targets are standardised.
     """
-    batch = replace(batch, X=split_unseen(layout, batch.features)[0])
+    if encoders[0].outside != "clip":
+        refuse_unseen(layout, batch.features, names)
+    batch = replace(batch, X=read_working(layout, batch.features)[0])
     outside = encoders[0].find_outside(batch.features)  # the box is the same for all encoders
     if outside.any():
         raise ValueError(
@@ -279,8 +268,8 @@ def check_batch(
 def _insert(stream: Stream, batch: Rows) -> Stream:
     """Insert rows; those outside the box are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
-    working, unseen = split_unseen(stream.layout, batch.features)
-    outside = mark_outside(stream.encoders[0], working) | unseen
+    working, unseen = read_working(stream.layout, batch.features)
+    outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
@@ -339,7 +328,7 @@ def _added_features(stream: Stream) -> npt.NDArray[np.floating] | None:
     added: Any = slice(first, None)
     if stream.observations is not None:
         added = stream.observations.index >= first
-    return split_unseen(stream.layout, stream.kept.features[added])[0]
+    return read_working(stream.layout, stream.kept.features[added])[0]
 
 
 def _added_repeats(stream: Stream) -> npt.NDArray[np.bool_] | None:

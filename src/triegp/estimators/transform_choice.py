@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.columns import Columns
+from triegp.estimators.loading import ESTIMATORS
+from triegp.estimators.seeds import generator_of
 from triegp.estimators.transforms import IDENTITY, fit_transform
+from triegp.files.state import Seed
 from triegp.models.jobs import Stopwatch
 from triegp.tree.rows import Rows
 
@@ -19,6 +24,42 @@ HURRIED_ROWS = 1_000  # with a time budget
 FEWEST_ROWS = 20  # with fewer rows targets are not transformed
 CONSTANT = 1e-9  # relative differences of y up to this are none
 LEAST_GAIN = 0.01  # nats per row that a transform must gain over the identity
+KEY = 0x7A  # of the random numbers that choose a transform, beside those of the models
+SHARE = 0.2  # of the time budget
+
+
+def choose_by_mixtures(
+    estimator: Any, rows: Rows, columns: Columns, t: int, seed: Seed, left_out: list[str]
+) -> str:
+    """Name of the transform for target t of an estimator, by small mixtures of trees on the CPU.
+
+    rows: with the columns of the table, y in its own units. seed: that of the first model; the
+    random numbers drawn here are not those of the model. left_out: told if there is no time for
+    all transforms.
+    """
+    rng = generator_of(Seed(seed.entropy, (*seed.key, KEY, t)))
+    budget = estimator.time_budget
+    watch = Stopwatch(None if budget is None else SHARE * budget / rows.n_targets)
+    quick = ESTIMATORS["BinaryTreeGPRegressor"](
+        n_members=4,
+        n_candidates=8,
+        max_iter=50,
+        weights=estimator.weights,
+        keep_rows=False,
+        engine="cpu",
+        n_jobs=estimator.n_jobs,
+        random_state=int(rng.integers(2**31)),
+    )
+
+    def density(some: Rows) -> Floats:
+        state, _ = quick._fit_rows(some, True, columns, None)
+        quick._restore(state)
+        return np.asarray(quick.loo_log_density())
+
+    name = choose_transform(rows.targets([t]), density, rng, watch)
+    if watch.out_of_time and "transforms" not in left_out:
+        left_out.append("transforms")
+    return name
 
 
 def choose_transform(

@@ -18,8 +18,9 @@ from triegp.calibration.model import base_of, with_base
 from triegp.checks import boolean, one_of
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
-from triegp.estimators.base import TreeGPRegressor, count_of, loadable
+from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
+from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
 from triegp.files.calibration import calibrated

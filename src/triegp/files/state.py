@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from triegp.checks import one_of, positive_number
 from triegp.encoding.codes import check_precision
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.layout import Layout
 from triegp.encoding.scaling import N_STEPS, SCALINGS
-from triegp.encoding.tables import Columns
 from triegp.files.contents import check_array, check_training_rows
 from triegp.files.tables import check_codes, pack_table, unpack_table
 from triegp.files.transforms import pack_transforms, unpack_transforms

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.columns import KINDS, Columns, plain_columns
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import BY_CODE, N_VARIANTS, ROLES, Layout
-from triegp.encoding.tables import KINDS, Columns
+from triegp.encoding.layout import BY_CODE, N_VARIANTS, ROLES, Layout, plain_layout
 from triegp.files.contents import check_array
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -137,14 +137,4 @@ def _old_table(encoders: Sequence[BitEncoder]) -> tuple[Columns, Layout]:
     if knots is not None:
         steps = np.linspace(0.0, 1.0, knots.shape[1])
         grid = np.stack([np.interp(at, steps, own) for own in knots])
-    n = low.size
-    layout = Layout(
-        ("value",) * n,
-        np.arange(n),
-        np.zeros(n, bool),
-        np.zeros(n),
-        (np.empty(0),) * n,
-        grid,
-        np.zeros(n, np.int64),
-    )
-    return Columns(("number",) * n, ((),) * n), layout
+    return plain_columns(low.size), plain_layout(grid)

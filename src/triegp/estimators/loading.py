@@ -1,0 +1,59 @@
+"""Estimators by name, and reading them from model files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from triegp.files.container import ModelFileError, read_file
+from triegp.files.state import unpack_model, upgrade_header
+
+Kind = TypeVar("Kind", bound=type[Any])
+
+ESTIMATORS: dict[str, type[Any]] = {}  # by name: the classes that `load` can create
+GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
+
+
+def loadable(kind: Kind) -> Kind:
+    """Class decorator that registers an estimator, so that `load` can create it."""
+    ESTIMATORS[kind.__name__] = kind
+    return kind
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote; its predictions have the same bits.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Nothing in it is executed.
+
+    Returns
+    -------
+    TreeGPRegressor
+        The fitted estimator, of the class that was saved.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ModelFileError
+        If it is truncated, edited, not a model file, or from a newer version of triegp.
+    """
+    header, arrays = read_file(path)
+    name = header.get("estimator")
+    if isinstance(name, str) and name in GONE:
+        raise ModelFileError(
+            f"{path} holds a {name}, which this triegp does not read: fit a {GONE[name]} to the "
+            "training rows and save it again"
+        )
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        expected = ", ".join(sorted(ESTIMATORS))
+        raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
+    try:
+        header = upgrade_header(header)
+        model = ESTIMATORS[name](**header["parameters"])
+        model._restore(unpack_model(header, arrays, model._format))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
+    return model
