@@ -1,6 +1,8 @@
 """Both estimators on tables with categories, gaps and times."""
 
 import copy
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -387,3 +389,26 @@ def test_numbers_without_gaps_are_what_they_were(kind, options):
     np.testing.assert_array_equal(mean[same], model.predict(X)[same])
     assert np.isfinite(mean[4])
     assert np.isfinite(std[4])
+
+
+WITHOUT_FRAMES = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pandas", "polars", "pyarrow"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from triegp import BinaryTreeGPRegressor
+rng = np.random.default_rng(0)
+X = np.empty((60, 2), dtype=object)
+X[:, 0] = rng.random(60)
+X[:, 1] = rng.choice(["a", "b"], 60)
+X[3, 0] = None
+model = BinaryTreeGPRegressor(n_members=2, random_state=0).fit(X, rng.random(60))
+assert np.isfinite(model.predict([[0.5, "a"], [None, "c"]])).all()
+"""
+
+
+def test_tables_of_objects_need_no_library_of_frames():
+    subprocess.run([sys.executable, "-c", WITHOUT_FRAMES], check=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -390,6 +390,23 @@ def test_log_as_a_transformer_is_log(fitted):
     for one, two in zip(own.predict(new, True), model.predict(new, True), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-8)
     np.testing.assert_allclose(own.loo_log_density(), model.loo_log_density(), atol=1e-5)
+
+
+def test_a_share_stays_between_zero_and_one():
+    X, y = skewed()
+    y = y / (1 + y)
+    logit = FunctionTransformer(special.logit, special.expit)
+    model = small("mixture", logit).fit(X, y)
+    new = inner_rows(model)
+    plain = small("mixture", "identity").fit(X, special.logit(y))
+    expected = special.expit(plain.predict_quantiles(new, 0.9))
+    np.testing.assert_allclose(model.predict_quantiles(new, 0.9), expected, rtol=1e-9)
+    bounds = model.predict_interval(new, 0.999)
+    assert (bounds > 0).all()
+    assert (bounds < 1).all()
+    shares = np.linspace(0, 1, 4_002)[1:-1]
+    density = np.exp(model.log_density(np.tile(new[0], (4_000, 1)), shares))
+    assert abs(density.mean() - 1) < 0.02
 
 
 def test_several_targets():
