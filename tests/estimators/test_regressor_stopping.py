@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from regressor_problems import QUICK, make_data
 from triegp import BinaryTreeGPRegressor
 from triegp.estimators import base
+from triegp.mixture import learning
 from triegp.mixture import optimise as training
 from triegp.mixture import train as ensemble_training
 from triegp.models.jobs import Stopwatch
@@ -96,14 +97,14 @@ def test_ctrl_c_ends_a_fit_and_leaves_the_old_one(monkeypatch):
 
 @pytest.mark.parametrize("multi_target", ["own", "shared"])
 def test_members_that_were_not_begun_are_missed(monkeypatch, multi_target):
-    real = ensemble_training.train_order
+    real = learning.train_order
 
     def train_one_and_stop(start, n_terms, settings, watch, ask):
         trained = real(start, n_terms, settings, Stopwatch(), ask)
         watch.halt()
         return replace(trained, converged=True)
 
-    monkeypatch.setattr(ensemble_training, "train_order", train_one_and_stop)
+    monkeypatch.setattr(learning, "train_order", train_one_and_stop)
     X, y = make_data()
     model = BinaryTreeGPRegressor(**QUICK, n_jobs=1, time_budget=1e6, multi_target=multi_target)
     with pytest.warns(ConvergenceWarning, match="time_budget"):

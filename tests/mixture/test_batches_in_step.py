@@ -11,7 +11,7 @@ from tolerances import REORDERED
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.mixture.batches import Batches, evaluate_candidates, train_in_step
-from triegp.mixture.optimise import draw_candidates
+from triegp.mixture.candidates import draw_candidates
 from triegp.mixture.train import train_ensemble
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -47,7 +47,7 @@ def test_fits_in_step_are_the_fits_one_by_one(optimizer, extras, n_targets, engi
     problems[1] = problems[1]._replace(codes=make_problem(1, 90).codes)  # another grid
     settings = replace(SETTINGS, optimizer=optimizer)
     starts = [(k % 2, order) for k, order in enumerate(orders_of(5))]
-    batches = Batches(problems, SETTINGS.noise, engine)
+    batches = Batches(dict(enumerate(problems)), SETTINGS.noise, engine)
     together = train_in_step(starts, batches, settings, Stopwatch())
     lengths = set()
     for (grid, order), fit in zip(starts, together, strict=True):
@@ -66,7 +66,7 @@ def test_candidates_in_batches_of_any_size(monkeypatch, batch_rows):
     problem, engine = make_problem(2, 100, 2), Counting()
     starts = [(0, order) for order in orders_of(7)]
     seen = []
-    batches = Batches([problem], SETTINGS.noise, engine)
+    batches = Batches({0: problem}, SETTINGS.noise, engine)
     values = evaluate_candidates(starts, batches, Stopwatch(), seen.append)
     per_batch = max(1, batch_rows // 200)
     assert engine.sizes == [2 * len(starts[k : k + per_batch]) for k in range(0, 7, per_batch)]
@@ -100,7 +100,7 @@ class Counting(Together):
 
 def test_rows_are_brought_to_the_engine_once():
     problem, engine = make_problem(3, 50, weight=True, known_noise=True), Counting()
-    batches = Batches([problem] * 3, SETTINGS.noise, engine)
+    batches = Batches(dict.fromkeys(range(3), problem), SETTINGS.noise, engine)
     starts = [(k % 3, order) for k, order in enumerate(orders_of(6))]
     evaluate_candidates(starts, batches, Stopwatch())
     train_in_step(starts[:3], batches, SETTINGS, Stopwatch())
@@ -111,11 +111,13 @@ def test_large_batches_are_split_while_fitting(monkeypatch):
     monkeypatch.setattr("triegp.mixture.batches.BATCH_ROWS", 220)
     problem, engine = make_problem(4, 100), Counting()
     starts = [(0, order) for order in orders_of(5)]
-    split = train_in_step(starts, Batches([problem], SETTINGS.noise, engine), SETTINGS, Stopwatch())
+    split = train_in_step(
+        starts, Batches({0: problem}, SETTINGS.noise, engine), SETTINGS, Stopwatch()
+    )
     assert engine.sizes[:3] == [2, 2, 1]
     monkeypatch.undo()
     whole = train_in_step(
-        starts, Batches([problem], SETTINGS.noise, Together()), SETTINGS, Stopwatch()
+        starts, Batches({0: problem}, SETTINGS.noise, Together()), SETTINGS, Stopwatch()
     )
     assert [fit.order for fit in split] == [fit.order for fit in whole]
 
@@ -130,7 +132,7 @@ def test_candidates_that_the_watch_cuts_off_are_none(monkeypatch):
 
     starts = [(0, order) for order in orders_of(4)]
     values = evaluate_candidates(
-        starts, Batches([problem], SETTINGS.noise, Together()), watch, stop
+        starts, Batches({0: problem}, SETTINGS.noise, Together()), watch, stop
     )
     assert [value is None for value in values] == [False, False, True, True]
 
@@ -147,7 +149,7 @@ def test_ctrl_c_between_batches_keeps_what_was_found(monkeypatch):
             return super().evaluate_many(candidates, *args, **kwargs)
 
     starts = [(0, order) for order in orders_of(4)]
-    values = evaluate_candidates(starts, Batches([problem], SETTINGS.noise, Pressed()), watch)
+    values = evaluate_candidates(starts, Batches({0: problem}, SETTINGS.noise, Pressed()), watch)
     assert watch.interrupted
     assert [value is None for value in values] == [False, False, True, True]
 
@@ -163,7 +165,7 @@ def test_ctrl_c_while_fitting_keeps_the_best_of_every_fit():
             return super().evaluate_many(candidates, *args, **kwargs)
 
     starts = [(0, order) for order in orders_of(4)]
-    fits = train_in_step(starts, Batches([problem], SETTINGS.noise, Pressed()), SETTINGS, watch)
+    fits = train_in_step(starts, Batches({0: problem}, SETTINGS.noise, Pressed()), SETTINGS, watch)
     assert watch.interrupted
     assert sizes == [4, 4]  # the one that was cut off, again; then the watch has stopped
     assert [(fit.n_evaluations, fit.converged) for fit in fits] == [(1, False)] * 4
@@ -176,7 +178,7 @@ def test_an_overflow_is_an_error_as_it_is_one_by_one():
     settings, starts = replace(SETTINGS, nugget="bit"), [(0, order) for order in orders_of(2)]
     starts = [(0, replace(order, nugget="bit")) for _, order in starts]
     with pytest.raises(OverflowError, match="scale y or raise noise"):
-        train_in_step(starts, Batches([problem], 1e-20, Together()), settings, Stopwatch())
+        train_in_step(starts, Batches({0: problem}, 1e-20, Together()), settings, Stopwatch())
 
 
 @pytest.mark.parametrize("own_grids", [True, False])

@@ -1,7 +1,8 @@
 """What of a mixture fits into a time budget."""
 
+from triegp.mixture.candidates import plan_ensemble
+from triegp.mixture.learning import turn_seconds
 from triegp.mixture.settings import settings_of
-from triegp.mixture.train import plan_ensemble, turn_seconds
 
 
 def test_a_mixture_is_thinned_to_the_time_left():

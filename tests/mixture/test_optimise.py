@@ -11,12 +11,11 @@ from tolerances import DIFFERENCE, ROUNDING, VALUE
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
 from triegp.estimators.inputs import location_and_scale
+from triegp.mixture.candidates import boltzmann_pick, draw_candidates
 from triegp.mixture.optimise import (
     Follower,
     Objective,
     Problem,
-    boltzmann_pick,
-    draw_candidates,
     train_order,
 )
 from triegp.models.jobs import Stopwatch

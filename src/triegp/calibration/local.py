@@ -77,12 +77,18 @@ def learn_local(
     local : LocalNoise
         The mixture.
     logs : float64 (n,)
-        Prediction at each row by a mixture trained on the other half of the rows.
+        Prediction at each row by a mixture that was trained on other rows.
     """
     table = _table(X, mean, var, by_var)
     target = np.log(np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE))
     mixed = run.rng.permutation(y.size)
     logs = np.empty(y.size)
+    if y.size >= 2 * MOST_ROWS:  # most rows are not in the mixture that is kept
+        used, spare = np.sort(mixed[:MOST_ROWS]), np.sort(mixed[MOST_ROWS : 2 * MOST_ROWS])
+        kept = _train(table, target, used, run, by_var)
+        logs[:] = _ask(kept, table)
+        logs[used] = _ask(_train(table, target, spare, run, by_var), table[used])
+        return kept, logs
     for half, other in ((mixed[::2], mixed[1::2]), (mixed[1::2], mixed[::2])):
         local = _train(table, target, np.sort(half[:MOST_ROWS]), run, by_var)
         logs[other] = _ask(local, table[other])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from triegp.encoding.codes import hold_codes
 from triegp.engines import Engine
@@ -27,7 +27,7 @@ class Batches:
 
     Parameters
     ----------
-    problems : sequence of Problem
+    problems : {grid: Problem}
         One per grid; all have the same targets.
     noise : float
         Noise floor.
@@ -35,11 +35,12 @@ class Batches:
         The engine that evaluates.
     """
 
-    def __init__(self, problems: Sequence[Problem], noise: float, engine: Engine) -> None:
+    def __init__(self, problems: Mapping[int, Problem], noise: float, engine: Engine) -> None:
         self._problems, self._noise, self._engine = problems, noise, engine
         self._held: dict[int, Problem] = {}
         self._targets: tuple[Rows, ...] | None = None
-        self.n_terms = problems[0].n_terms
+        self._any = next(iter(problems.values()))
+        self.n_terms = self._any.n_terms
 
     def hold(self, grid: int) -> Problem:
         """The problem on a grid, in the engine's memory; copied there on first use."""
@@ -52,7 +53,7 @@ class Batches:
 
     def split(self, starts: Sequence[Start]) -> Iterator[slice]:
         """Slices of the orders, each small enough for one batch."""
-        codes, targets = self._problems[0]
+        codes, targets = self._any
         step = max(1, BATCH_ROWS // (codes.n_rows * len(targets)))
         for first in range(0, len(starts), step):
             yield slice(first, first + step)
@@ -65,7 +66,7 @@ class Batches:
             for rows in self.hold(grid).targets
         ]
         found = evaluate_cases(cases, self._noise, self._engine, gradient=gradient)
-        n_targets = len(self._problems[0].targets)
+        n_targets = len(self._any.targets)
         return [found[k : k + n_targets] for k in range(0, len(found), n_targets)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
+from triegp.engines import CpuEngine, Engine
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution
@@ -28,10 +30,12 @@ from triegp.tree.posterior import (
     run_variance,
 )
 from triegp.tree.rows import Rows, add_noise, check_range
-from triegp.tree.trie import insert_rows
+from triegp.tree.trie import insert_rows, with_engine
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+
+MIXED_ROWS = 1 << 14  # rows whose mixture is computed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +215,13 @@ class Ensemble:
             unused = np.where(weight > 0, 0.0, np.nan)
             left = left._replace(mean=left.mean + unused, var=left.var + unused)
         if observations is None:
-            return temper(self.calibrations[column], left.mean, left.var + left.noise)
+            return temper(self.calibrations[column], left.mean, left.observed_var())
         row = np.maximum(observations.index, 0)
-        noise = np.broadcast_to(left.noise, left.mean.shape)[:, row]
+        noise, run = (
+            np.broadcast_to(part, left.mean.shape)[:, row] for part in (left.noise, left.run)
+        )
         others = find_others(observations, column)
-        mean, var = add_others(left.mean[:, row], left.var[:, row], left.run[:, row], noise, others)
+        mean, var = add_others(left.mean[:, row], left.var[:, row], run, noise, others)
         unused = np.where(observations.index >= 0, 0.0, np.nan)
         return temper(self.calibrations[column], mean + unused, var + noise + unused)
 
@@ -226,13 +232,17 @@ class Ensemble:
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows; O(K n)."""
-        left = leave_out_members(self.members, column)
-        found = temper(self.calibrations[column], left.mean, left.var + left.noise)
-        rows = self.members[0].posteriors[column].rows
+        return self.mix_residuals(column, leave_out_members(self.members, column))
+
+    def mix_residuals(self, column: int, left: LeftOut) -> Residuals:
+        """`residuals`, given what the members predict."""
+        rows, mixed = self.members[0].posteriors[column].rows, self.calibrations[column]
         every = np.arange(rows.n_rows)
-        return Residuals(
-            every, found.mean(), found.var(), rows.y, rows.weight, np.zeros(every.size, bool)
-        )
+        mean, var = np.empty((2, rows.n_rows))
+        for some in (slice(k, k + MIXED_ROWS) for k in range(0, rows.n_rows, MIXED_ROWS)):
+            found = temper(mixed, left.mean[:, some], left.observed_var(some))
+            mean[some], var[some] = found.mean(), found.var()
+        return Residuals(every, mean, var, rows.y, rows.weight, np.zeros(every.size, bool))
 
     def stand(self, *, apart: bool) -> Ensemble:
         """The model with the unbranched runs of rows observed once counted as noise, or not."""
@@ -306,16 +316,39 @@ class LeftOut(NamedTuple):
     run: Floats
     noise: Floats
 
+    def observed_var(self, rows: slice = slice(None)) -> Floats:
+        """Variance of an observation at some of the rows, (K, m)."""
+        noise = self.noise if self.noise.shape[1] == 1 else self.noise[:, rows]
+        return self.var[:, rows] + noise
 
-def leave_out_members(members: tuple[Member, ...], target: int, *, run: bool = False) -> LeftOut:
-    """Leave out every row, with all of its copies, in every member. O(K n)."""
+    def select(self, members: npt.NDArray[np.intp]) -> LeftOut:
+        """What some of the members predict; the same arrays if these are all."""
+        if members.size == len(self.mean):
+            return self
+        run = self.run if self.run.shape[0] == 1 else self.run[members]
+        return LeftOut(self.mean[members], self.var[members], run, self.noise[members])
+
+
+def leave_out_members(members: Sequence[Member], target: int, *, run: bool = False) -> LeftOut:
+    """Leave out every row, with all of its copies, in every member. O(K n), on all cores.
+
+    Without `run`, the variances of runs are (1, 1) zeros.
+    """
     posteriors = [member.posteriors[target] for member in members]
-    parts = [leave_one_out(posterior, whole=True) for posterior in posteriors]
-    mean = np.stack([part.mean for part in parts])
-    var = np.stack([np.asarray(part.var) for part in parts])
-    runs = np.stack([run_variance(p) for p in posteriors]) if run else np.zeros_like(var)
+    shape = (len(posteriors), posteriors[0].n_rows)
+    mean, var = np.empty(shape), np.empty(shape)
+    runs = np.empty(shape) if run else np.zeros((1, 1))
+
+    def leave_out(_: Engine, k: int) -> None:
+        alone = with_engine(posteriors[k].trie, CpuEngine(n_threads=1))
+        part = leave_one_out(replace(posteriors[k], trie=alone), whole=True)
+        mean[k], var[k] = part.mean, np.asarray(part.var)
+        if run:
+            np.minimum(run_variance(posteriors[k]), var[k], out=runs[k])
+
+    posteriors[0].trie.engine.each(leave_out, range(len(posteriors)))
     noise = np.stack([posterior.rows.total_noise for posterior in posteriors])
-    return LeftOut(mean, var, np.minimum(runs, var), noise)
+    return LeftOut(mean, var, runs, noise)
 
 
 def _insert(member: Member, codes: Codes, targets: list[Rows]) -> Member:

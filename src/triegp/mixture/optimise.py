@@ -1,4 +1,4 @@
-"""Training of one tree: random candidates, the choice among them, and optimisation of phi."""
+"""Training of one tree: optimisation of phi, the order and the weights together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triegp.engines import Engine
 from triegp.mixture.settings import Settings
 from triegp.models.jobs import Stopwatch
 from triegp.tree.likelihood import Likelihood, rows_likelihood
-from triegp.tree.order import BitOrder, random_bits, uniform_weights
+from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
 from triegp.tree.trie import Trie, build_trie, rebuild_trie
 
@@ -62,6 +62,8 @@ class TrainedOrder:
         Evaluations of the likelihood with gradient.
     converged : bool
         Whether the optimiser converged; False if it was stopped before.
+    gain : float
+        Nll per row that training gained; 0 if it is not known.
     """
 
     order: BitOrder
@@ -69,6 +71,7 @@ class TrainedOrder:
     n_iter: int | None
     n_evaluations: int
     converged: bool
+    gain: float = 0.0
 
 
 class _Stop(Exception):  # noqa: N818
@@ -104,6 +107,7 @@ class Objective:
         self.n_terms, self.settings, self.watch = n_terms, settings, watch
         self._ask = ask
         self.n_iter = self.n_evaluations = 0
+        self.first: float | None = None
         self.best: tuple[float, BitOrder] | None = None
 
     def order(self, z: Floats) -> BitOrder:
@@ -137,39 +141,11 @@ class Objective:
                 gradient[-1] += order.log_scale_gradient(by_level, by_noise)
         self.n_evaluations += 1
         value /= self.n_terms
+        if self.first is None:
+            self.first = value
         if self.best is None or value < self.best[0]:
             self.best = (value, order)
         return value, gradient / self.n_terms
-
-
-def draw_candidates(
-    precision: npt.NDArray[np.int64], settings: Settings, rng: np.random.Generator
-) -> list[BitOrder]:
-    """Random orders with uniform weights, except that the last weight cycles through a list."""
-    n_bits = int(precision.sum())
-    weights = [
-        uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
-    ]
-    return [
-        BitOrder.from_weights(
-            random_bits(precision, rng), weights[i % len(weights)], nugget=settings.nugget
-        )
-        for i in range(settings.n_candidates)
-    ]
-
-
-def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generator) -> list[int]:
-    """Draw candidates without replacement, with probability proportional to exp(z).
-
-    z is the standardised log likelihood. The best candidate is always drawn, and comes first.
-    """
-    best = int(np.argmax(log_likelihood))
-    spread = float(np.std(log_likelihood))
-    z = (log_likelihood - np.mean(log_likelihood)) / (spread if spread > 0 else 1.0)
-    # Sorting by z + Gumbel noise is drawing without replacement.
-    drawn = np.argsort(-(z + rng.gumbel(size=z.size)))
-    others = [int(i) for i in drawn if i != best]
-    return [best, *others[: n_picks - 1]]
 
 
 def train_order(
@@ -203,5 +179,7 @@ def train_order(
     except _Stop:
         pass
     assert objective.best is not None
+    assert objective.first is not None
     value, order = objective.best
-    return TrainedOrder(order, value, objective.n_iter, objective.n_evaluations, converged)
+    n_iter, n_evaluations, gain = objective.n_iter, objective.n_evaluations, objective.first - value
+    return TrainedOrder(order, value, n_iter, n_evaluations, converged, gain)

@@ -31,6 +31,8 @@ class Settings:
         Last weights of the candidates, which cycle through them; None means uniform weights.
     box_margin : float
         Added to the width of the box before features are scaled.
+    by_parts : bool
+        Whether orders are learned from parts of the rows, as far as more rows help.
     """
 
     n_members: int
@@ -49,6 +51,7 @@ class Settings:
     temperature: float
     last_weights: tuple[float | None, ...]
     box_margin: float
+    by_parts: bool
 
     @property
     def n_grids(self) -> int:
@@ -82,6 +85,7 @@ PAPER_BTE = Settings(
     temperature=0.01,
     last_weights=(None, 0.5, 0.9),
     box_margin=1e-6,
+    by_parts=False,
 )
 
 PRESETS = {
@@ -102,6 +106,7 @@ PRESETS = {
         temperature=0.01,
         last_weights=(None, 0.5, 0.9),
         box_margin=0.0,
+        by_parts=True,
     ),
     "paper-bte": PAPER_BTE,
     "paper-bt": replace(PAPER_BTE, mixture="best"),

@@ -1,0 +1,158 @@
+"""Where training starts: random orders of every grid, of which the most likely are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.encoding.encoder import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.mixture.batches import Batches, Start, evaluate_candidates
+from triegp.mixture.optimise import Problem
+from triegp.mixture.settings import Settings
+from triegp.models.jobs import run_jobs
+from triegp.models.run import Run
+from triegp.tree.likelihood import rows_likelihood
+from triegp.tree.order import BitOrder, random_bits, uniform_weights
+from triegp.tree.trie import build_trie
+
+Floats = npt.NDArray[np.float64]
+
+# Planning for a time budget. Times are in evaluations of one candidate.
+CANDIDATE_SHARE = 1 / 3  # largest share of the time for candidates
+LEAST_EVALUATIONS = 20  # with gradient, that every member can have
+GRADIENT_EVALUATIONS = 1.5  # time of one of them
+FINISH_EVALUATIONS = 5.0  # time of a member's posterior
+WEIGH_EVALUATIONS = 1.5  # time of a member's leave-one-out, not in parallel
+WEIGH_SECONDS = 0.3  # time of the mixture weights
+
+
+def draw_candidates(
+    precision: npt.NDArray[np.int64], settings: Settings, rng: np.random.Generator
+) -> list[BitOrder]:
+    """Random orders with uniform weights, except that the last weight cycles through a list."""
+    n_bits = int(precision.sum())
+    weights = [
+        uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
+    ]
+    return [
+        BitOrder.from_weights(
+            random_bits(precision, rng), weights[i % len(weights)], nugget=settings.nugget
+        )
+        for i in range(settings.n_candidates)
+    ]
+
+
+def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generator) -> list[int]:
+    """Draw candidates without replacement, with probability proportional to exp(z).
+
+    z is the standardised log likelihood. The best candidate is always drawn, and comes first.
+    """
+    best = int(np.argmax(log_likelihood))
+    spread = float(np.std(log_likelihood))
+    z = (log_likelihood - np.mean(log_likelihood)) / (spread if spread > 0 else 1.0)
+    # Sorting by z + Gumbel noise is drawing without replacement.
+    drawn = np.argsort(-(z + rng.gumbel(size=z.size)))
+    others = [int(i) for i in drawn if i != best]
+    return [best, *others[: n_picks - 1]]
+
+
+def choose_starts(
+    settings: Settings,
+    grids: Sequence[BitEncoder],
+    problems: Mapping[int, Problem],
+    streams: Sequence[np.random.Generator],
+    run: Run,
+    batches: Batches | None,
+    share: float,
+) -> tuple[list[Start], float]:
+    """Evaluate the candidates of every grid, and choose the orders to train.
+
+    share: part of all rows that the problems have. Also returns the seconds to reserve for what
+    follows training; 0 without a time budget.
+    """
+    candidates = [
+        (grid, order)
+        for grid, encoder in enumerate(grids)
+        for order in draw_candidates(encoder.precision_, settings, streams[grid])
+    ]
+
+    def evaluate(candidate: Start) -> float:
+        grid, order = candidate
+        return nll_per_row(problems[grid], order, settings.noise)
+
+    per_grid, n_members, later = settings.n_candidates, settings.n_members, 0.0
+    if run.watch.limited:
+        at_once = run.n_threads if batches is None else 1
+        measured = []
+        for _ in range(3):  # the first ones may find cold caches
+            began = run.watch.elapsed()
+            if batches is None:
+                evaluate(candidates[0])
+            else:
+                batches.evaluate(candidates[:1], gradient=False)
+            measured.append(run.watch.elapsed() - began)
+            if run.watch.left() < 10 * measured[-1]:
+                break
+        seconds = min(measured)
+        per_grid, n_members, later = plan_ensemble(
+            run.watch.left(), seconds, at_once, settings, share
+        )
+    n_seen = n_members if settings.shift else 1
+    asked = [k for k in range(len(candidates)) if k % settings.n_candidates < per_grid]
+    asked = [k for k in asked if k // settings.n_candidates < n_seen]
+    some = [candidates[k] for k in asked]
+    if len(some) < len(candidates):
+        run.leave_out(f"{len(candidates) - len(some)} of {len(candidates)} candidates")
+    tell = run.tell("candidates", len(some))
+    found_values: list[float | None]
+    if batches is not None:
+        found_values = evaluate_candidates(some, batches, run.watch, tell)
+    else:
+        found_values = run_jobs(evaluate, some, run.n_threads, run.watch, tell)
+    values: list[float | None] = [None] * len(candidates)
+    for k, value in zip(asked, found_values, strict=True):
+        values[k] = value
+    if all(value is None for value in values):
+        values[0] = 0.0
+    nll = np.array([np.inf if value is None else value for value in values])
+    if settings.shift:
+        by_grid = nll.reshape(len(grids), -1)
+        seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
+        best = [grid * settings.n_candidates + int(np.argmin(by_grid[grid])) for grid in seen]
+        return [candidates[k] for k in best], later
+    found = np.flatnonzero(np.isfinite(nll))
+    picks = boltzmann_pick(-nll[found], n_members, streams[-1])
+    return [candidates[int(found[i])] for i in picks], later
+
+
+def plan_ensemble(
+    left: float, seconds: float, n_threads: int, settings: Settings, share: float = 1.0
+) -> tuple[int, int, float]:
+    """What fits into a time budget: candidates per grid, members, and seconds after training.
+
+    left: seconds left. seconds: time of one evaluation of a candidate on one thread. Candidates
+    take at most a third of the time, and there are only as many members as can be trained for 20
+    evaluations each. There is at least one of both. share: part of all rows that a candidate is
+    evaluated on.
+    """
+    seconds = max(seconds, 1e-9)
+    each = seconds / share * (FINISH_EVALUATIONS / n_threads + WEIGH_EVALUATIONS)
+    trained = seconds * LEAST_EVALUATIONS * GRADIENT_EVALUATIONS / n_threads
+    shortest = seconds / n_threads if settings.shift else 0.0  # one candidate per grid
+    members = (left - WEIGH_SECONDS) / (each + trained + shortest)
+    n_members = int(np.clip(members, 1, settings.n_members))
+    n_grids = n_members if settings.shift else 1
+    most = left * CANDIDATE_SHARE * n_threads / (seconds * n_grids)
+    per_grid = int(np.clip(most, 1, settings.n_candidates))
+    return per_grid, n_members, min(n_members * each + WEIGH_SECONDS, left / 2)
+
+
+def nll_per_row(problem: Problem, order: BitOrder, noise: float) -> float:
+    """Nll of a candidate, divided by the number of observations; targets share one trie."""
+    codes, targets = problem
+    trie = build_trie(codes, order, engine=CpuEngine(n_threads=1))
+    nll = sum(rows_likelihood(trie, order, rows, noise).nll for rows in targets)
+    return nll / problem.n_terms
