@@ -40,7 +40,7 @@ ORDER_ROWS = 1 << 20  # rows that orders are learned from, at most
 def single_settings() -> MixtureSettings:
     """Settings of the single trees."""
     found: MixtureSettings = settings_of("default", {"n_members": N_SINGLES})
-    return found
+    return replace(found, by_parts=False)  # measured with all rows only
 
 
 @dataclass(frozen=True, eq=False)

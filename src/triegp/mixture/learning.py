@@ -61,7 +61,7 @@ def learn_orders(
         Whether the watch stopped training.
     """
     sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
-    parts = Parts(rows, sizes, streams[-1])
+    parts = Parts(rows, sizes, streams[0].spawn(1)[0])  # the same for any number of members
     problems = make_problems(grids, range(len(grids)), parts.rows(0), run.n_threads)
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
     share = sizes[0] / rows.n_rows

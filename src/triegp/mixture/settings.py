@@ -17,6 +17,7 @@ from triegp.tree.order import NUGGETS
 
 OPTIMIZERS = ("lbfgs", "bfgs")
 MIXTURES = ("calibrated", "stacking", "softmax", "best")
+MANY_ROWS, LEAST_MEMBERS = 2_000_000, 8  # as `members_for` reads them
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,14 @@ TUNABLE = (
 )
 
 
+def members_for(n_rows: int, usual: int) -> int:
+    """Number of members for so many rows: fewer above MANY_ROWS, at least LEAST_MEMBERS.
+
+    A member takes about 130 bytes per row, so memory stops growing there for a while.
+    """
+    return min(usual, max(LEAST_MEMBERS, usual * MANY_ROWS // max(n_rows, 1)))
+
+
 def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     """Settings of a preset with the given values, checked; None keeps the preset's value."""
     settings = PRESETS[one_of("preset", preset, tuple(PRESETS))]
@@ -139,6 +148,8 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     one_of("nugget", settings.nugget, NUGGETS)
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
     one_of("mixture", settings.mixture, MIXTURES)
+    if settings.mixture in ("softmax", "best"):  # these compare the nll of all rows
+        settings = replace(settings, by_parts=False)
     for name in ("n_members", "n_candidates", "max_iter"):
         whole_number(name, getattr(settings, name))
     for name in ("noise", "tol", "temperature"):
