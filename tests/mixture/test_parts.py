@@ -134,3 +134,25 @@ def test_fewer_members_only_by_default(monkeypatch):
     seen.clear()
     BinaryTreeGPRegressor(**quick, n_members=5).fit(X, y)
     assert seen[0] == 5
+
+
+def test_messages_of_very_many_rows_are_float32(monkeypatch):
+    X, y = smooth_rows(1_200)
+    quick = {"n_candidates": 1, "max_iter": 10, "random_state": 0, "n_members": 3}
+    exact = BinaryTreeGPRegressor(**quick).fit(X, y)
+    monkeypatch.setattr("triegp.mixture.train.MANY_ROWS", 1_000)
+    short = BinaryTreeGPRegressor(**quick).fit(X, y)
+    part = short.ensembles_[0].members[0].posteriors[0]
+    assert part.inside[0].dtype == part.outside[0].dtype == np.float32
+    for one, two in zip(exact.predict(X, True), short.predict(X, True), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    grown = short.partial_fit(X[:5] + 1e-3, y[:5])
+    assert grown.ensembles_[0].members[0].posteriors[0].inside[0].dtype == np.float32
+
+
+def test_members_share_their_targets():
+    X, y = smooth_rows(300)
+    members = BinaryTreeGPRegressor(**FEW).fit(X, y).ensembles_[0].members
+    first = members[0].posteriors[0].rows.y
+    assert all(member.posteriors[0].rows.y is first for member in members)
+    assert not np.shares_memory(first, y)

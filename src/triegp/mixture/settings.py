@@ -17,7 +17,8 @@ from triegp.tree.order import NUGGETS
 
 OPTIMIZERS = ("lbfgs", "bfgs")
 MIXTURES = ("calibrated", "stacking", "softmax", "best")
-MANY_ROWS, LEAST_MEMBERS = 2_000_000, 8  # as `members_for` reads them
+MANY_ROWS = 2_000_000  # with more, there are fewer members, and their messages are float32
+LEAST_MEMBERS = 8  # however many rows there are
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ TUNABLE = (
 def members_for(n_rows: int, usual: int) -> int:
     """Number of members for so many rows: fewer above MANY_ROWS, at least LEAST_MEMBERS.
 
-    A member takes about 130 bytes per row, so memory stops growing there for a while.
+    A member takes about 120 bytes per row, 80 above MANY_ROWS, so memory stops growing there for a
+    while.
     """
     return min(usual, max(LEAST_MEMBERS, usual * MANY_ROWS // max(n_rows, 1)))
 

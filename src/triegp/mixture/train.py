@@ -20,13 +20,13 @@ from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
     TrainedOrder,
 )
-from triegp.mixture.settings import Settings
+from triegp.mixture.settings import MANY_ROWS, Settings
 from triegp.mixture.weights import average, soften, stack
 from triegp.models.distribution import component_log_density
 from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
-from triegp.tree.posterior import condition_rows
+from triegp.tree.posterior import condition_rows, own_rows
 from triegp.tree.rows import Rows, check_range, refuse_zero_weights
 from triegp.tree.trie import build_trie, with_engine
 
@@ -74,7 +74,7 @@ def train_ensemble(
     ]
     done, stopped = learn_orders(grids, rows, settings, streams, run, engine)
     run.raise_interrupt()
-    targets = tuple(replace(rows.target(j), X=None) for j in range(rows.n_targets))
+    targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
     floor = settings.floor(rows.count)
     members = _finish(
         lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor),
@@ -175,7 +175,10 @@ def _member(
     alone = CpuEngine(n_threads=1)
     (codes,) = encode_grids([encoder], data, alone)
     trie = build_trie(codes, trained.order, engine=alone)
-    posteriors = tuple(condition_rows(trie, codes, trained.order, rows, noise) for rows in targets)
+    dtype = np.float64 if len(data) <= MANY_ROWS else np.float32
+    posteriors = tuple(
+        condition_rows(trie, codes, trained.order, rows, noise, dtype=dtype) for rows in targets
+    )
     free = with_engine(trie, CpuEngine())
     return Member(encoder, trained, tuple(replace(p, trie=free) for p in posteriors))
 

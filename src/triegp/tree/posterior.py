@@ -129,7 +129,7 @@ def condition(
         dtype=dtype,
         engine=trie.engine,
     )
-    return condition_rows(trie, codes, order, rows, noise, dtype=dtype)
+    return condition_rows(trie, codes, order, own_rows(rows), noise, dtype=dtype)
 
 
 def condition_rows(
@@ -141,9 +141,12 @@ def condition_rows(
     *,
     dtype: npt.DTypeLike = np.float64,
 ) -> Posterior:
-    """Compute `condition` for rows of one target that are already checked."""
+    """Compute `condition` for rows of one target that are already checked.
+
+    The posterior keeps the arrays of the rows, which nobody may change any more (`own_rows`).
+    """
     refuse_zero_weights(rows)
-    known = _own(add_noise(rows, order, noise, dtype=dtype))
+    known = replace(add_noise(rows, order, noise, dtype=dtype), X=None)
     return restore(trie, trie_keys(trie, codes), order, noise, known, dtype)
 
 
@@ -350,11 +353,11 @@ def restore(
     return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
 
 
-def _own(rows: Rows) -> Rows:
+def own_rows(rows: Rows) -> Rows:
     """Return the rows with their arrays copied, so that callers can't change them later."""
-    extras = (rows.weight, rows.copies, rows.scatter)
-    weight, copies, scatter = (None if part is None else part.copy() for part in extras)
-    return Rows(rows.y.copy(), weight=weight, noise=rows.noise, copies=copies, scatter=scatter)
+    extras = (rows.known_noise, rows.weight, rows.copies, rows.scatter)
+    known, weight, copies, scatter = (None if part is None else part.copy() for part in extras)
+    return Rows(rows.y.copy(), known, weight, noise=rows.noise, copies=copies, scatter=scatter)
 
 
 def _check_codes(posterior: Posterior, codes: Codes) -> None:
