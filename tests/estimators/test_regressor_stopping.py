@@ -165,7 +165,7 @@ def test_verbose_shows_progress_on_stderr(capsys):
     BinaryTreeGPRegressor(**QUICK, verbose=1).fit(X, y)
     shown = capsys.readouterr()
     assert shown.out == ""
-    for stage in ("candidates", "fits", "posteriors"):
+    for stage in ("candidates", "fits on", "posteriors"):
         assert stage in shown.err
     BinaryTreeGPRegressor(**QUICK).fit(X, y)
     assert capsys.readouterr().err == ""

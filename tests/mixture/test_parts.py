@@ -1,12 +1,18 @@
 """Orders learned from growing parts of the rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
-from triegp import BinaryTreeGPRegressor
+from triegp import BinaryTreeGPRegressor, BitEncoder
 from triegp.mixture import learning, parts
 from triegp.mixture.parts import Parts, part_sizes
 from triegp.mixture.settings import members_for, settings_of
+from triegp.mixture.train import train_ensemble
+from triegp.models.jobs import Stopwatch
+from triegp.models.run import Run
 from triegp.tree.rows import Rows
 
 FEW = {"n_members": 3, "n_candidates": 2, "random_state": 0}
@@ -71,18 +77,85 @@ def test_orders_that_gain_nothing_are_not_trained_on_more_rows(small_parts, monk
 def test_members_go_on_independently_of_each_other(small_parts):
     """A member's order does not depend on how many others there are."""
     X, y = smooth_rows(900)
-    few = {**FEW, "mixture": "stacking"}
-    three = BinaryTreeGPRegressor(**few).fit(X, y)
-    both = BinaryTreeGPRegressor(**{**few, "n_members": 2}).fit(X, y)
-    for one in both.ensembles_[0].members:
-        same = [
-            other
-            for other in three.ensembles_[0].members
-            if np.array_equal(one.encoder.shift_, other.encoder.shift_)
+    few = {**FEW, "mixture": "softmax"}  # keeps all members
+    orders = []
+    for n_members in (3, 2):
+        model = BinaryTreeGPRegressor(**{**few, "n_members": n_members})
+        model._settings = lambda own=model._settings: replace(own(), by_parts=True)
+        orders.append([member.order for member in model.fit(X, y).ensembles_[0].members])
+    assert [len(part) for part in orders] == [3, 2]
+    assert len(small_parts) == 6
+    for one, two in zip(*orders, strict=False):
+        np.testing.assert_array_equal(one.phi, two.phi)
+
+
+def test_some_members_go_on_and_others_do_not(small_parts, monkeypatch):
+    X, y = smooth_rows(900)
+    monkeypatch.setattr(learning, "LEAST_GAIN", 0.0)
+    BinaryTreeGPRegressor(**FEW, mixture="stacking").fit(X, y)
+    assert [grids for _, grids in small_parts] == [[0, 1, 2]] * 3
+    noted = learning._train_orders
+
+    def gain_little(starts, *given):
+        found = noted(starts, *given)
+        return [
+            replace(one, gain=1.0 if grid == 1 else -1.0)
+            for (grid, _), one in zip(starts, found, strict=True)
         ]
-        assert len(same) <= 1  # a member of weight 0 is left out
-        for other in same:
-            assert one.trained.n_iter == other.trained.n_iter
+
+    small_parts.clear()
+    monkeypatch.setattr(learning, "_train_orders", gain_little)
+    BinaryTreeGPRegressor(**FEW, mixture="stacking").fit(X, y)
+    assert [grids for _, grids in small_parts] == [[0, 1, 2], [1], [1]]
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_a_stop_between_parts_is_told(small_parts, monkeypatch, interrupt):
+    X, y = smooth_rows(900)
+    noted = learning._train_orders
+
+    def stop_after(starts, problems, settings, run, batches):
+        found = noted(starts, problems, settings, run, batches)
+        if interrupt:
+            run.watch.interrupt()
+        else:
+            run.watch.halt()
+        return [replace(one, converged=True) for one in found]
+
+    monkeypatch.setattr(learning, "_train_orders", stop_after)
+    model = BinaryTreeGPRegressor(**FEW, mixture="stacking", on_interrupt="keep")
+    with pytest.warns(ConvergenceWarning, match="larger parts of the rows for 3 members"):
+        model.fit(X, y)
+    assert model.stopped_early_
+    assert len(small_parts) == 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_progress_names_the_parts(small_parts):
+    rows = Rows(smooth_rows(900)[1][:, None], X=smooth_rows(900)[0])
+    told = []
+    run = Run(np.random.default_rng(0), 1, Stopwatch(), lambda *stage: told.append(stage))
+    settings = settings_of("default", {"n_members": 2, "n_candidates": 1, "max_iter": 5})
+    encoder = BitEncoder(precision=6).fit(rows.features)
+    train_ensemble([encoder], rows, settings, run)
+    fits = {stage for stage, _, _ in told if stage.startswith("fits")}
+    assert fits == {"fits on 56 rows", "fits on 225 rows", "fits on 900 rows"}
+
+
+@pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning")
+@pytest.mark.parametrize("extra", ["weights", "known noise", "targets"])
+def test_parts_take_all_kinds_of_rows(small_parts, extra):
+    X, y = smooth_rows(900)
+    given = {}
+    if extra == "weights":
+        given["sample_weight"] = np.random.default_rng(0).integers(0, 3, 900)
+    if extra == "known noise":
+        given["known_noise"] = np.full(900, 1e-3)
+    if extra == "targets":
+        y = np.stack([y, -y], axis=1)
+    model = BinaryTreeGPRegressor(**FEW, multi_target="shared").fit(X, y, **given)
+    assert len(small_parts) > 1
+    assert model.score(X, y) > 0.8
 
 
 def test_parts_are_as_good_as_all_rows(small_parts, monkeypatch):
@@ -99,7 +172,8 @@ def test_parts_are_as_good_as_all_rows(small_parts, monkeypatch):
 def test_threads_make_no_difference(small_parts):
     X, y = smooth_rows(900)
     one, two = (BinaryTreeGPRegressor(**FEW, n_jobs=k).fit(X, y) for k in (1, 2))
-    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    for a, b in zip(one.predict(X, True), two.predict(X, True), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_weights_of_softmax_compare_all_rows():
@@ -150,9 +224,27 @@ def test_messages_of_very_many_rows_are_float32(monkeypatch):
     assert grown.ensembles_[0].members[0].posteriors[0].inside[0].dtype == np.float32
 
 
-def test_members_share_their_targets():
+def test_members_share_their_targets_and_nobody_else_does():
     X, y = smooth_rows(300)
-    members = BinaryTreeGPRegressor(**FEW).fit(X, y).ensembles_[0].members
-    first = members[0].posteriors[0].rows.y
-    assert all(member.posteriors[0].rows.y is first for member in members)
-    assert not np.shares_memory(first, y)
+    rows = Rows(y[:, None], weight=np.ones(300), X=X)
+    run = Run(np.random.default_rng(0), 1, Stopwatch())
+    settings = settings_of("default", {"n_members": 2, "n_candidates": 1, "mixture": "softmax"})
+    trained = train_ensemble([BitEncoder(precision=6).fit(X)], rows, settings, run)
+    one, two = (member.posteriors[0].rows for member in trained.fitted.members)
+    assert one.y is two.y
+    assert one.weight is two.weight
+    assert not np.shares_memory(one.y, rows.y)
+    assert not np.shares_memory(one.weight, rows.weight)
+
+
+def test_short_messages_keep_their_range(monkeypatch):
+    X, y = smooth_rows(600)
+    monkeypatch.setattr("triegp.mixture.train.MANY_ROWS", 500)
+    model = BinaryTreeGPRegressor(**FEW, mixture="stacking", max_iter=5).fit(X, y)
+    assert model.ensembles_[0].members[0].posteriors[0].inside[0].dtype == np.float32
+    with pytest.raises(ValueError, match="y must be at most 1e"):
+        model.partial_fit(X[:1], [1e40])
+    assert np.isfinite(model.predict(X)).all()
+    for given in ({"noise": 1e-31}, {"preset": "paper-bte", "n_candidates": 4, "max_iter": 3}):
+        exact = BinaryTreeGPRegressor(**{**FEW, "max_iter": 3, **given}).fit(X, y)
+        assert exact.ensembles_[0].members[0].posteriors[0].inside[0].dtype == np.float64

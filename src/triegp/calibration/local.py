@@ -34,6 +34,7 @@ SETTINGS = replace(
     max_iter=30,
     tol=1e-2,
     mixture="stacking",
+    by_parts=False,
 )
 
 

@@ -44,8 +44,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         mixes them by their training nll, "paper-bt" keeps the best one.
     n_members : int, optional
         Number of trees: 24 by default, 20 with the paper's presets. Above 2,000,000 rows the
-        default falls in proportion to their number, to 8 from 6,000,000 rows on: each takes about
-        120 bytes of memory per row, and 80 above 2,000,000 rows, where messages are float32.
+        default of a calibrated mixture falls in proportion to their number, to 8 from 6,000,000
+        rows on: each takes about 120 bytes of memory per row, and 80 above 2,000,000 rows, where
+        messages are float32.
     n_candidates : int, optional
         Number of random orders to choose from before training, per grid: 30 by default, 480 with
         the paper's presets. There is one grid per member, or one in all if shift is False.
@@ -79,7 +80,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         "lbfgs" by default, "bfgs" with the paper's presets. "bfgs" keeps a q x q matrix and raises
         ValueError for more than 5,000 bits.
     max_iter : int, optional
-        Largest number of optimiser steps: 200 by default, 1,000 with the paper's presets.
+        Largest number of optimiser steps, on each part of the rows: 200 by default, 1,000 with
+        the paper's presets.
     tol : float, optional
         Stop when every component of the gradient of nll / n is below this: 1e-3 by default, 1e-4
         with the paper's presets.

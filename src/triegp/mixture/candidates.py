@@ -27,6 +27,7 @@ GRADIENT_EVALUATIONS = 1.5  # time of one of them
 FINISH_EVALUATIONS = 5.0  # time of a member's posterior
 WEIGH_EVALUATIONS = 1.5  # time of a member's leave-one-out, not in parallel
 WEIGH_SECONDS = 0.3  # time of the mixture weights
+LARGER_ROWS = 2.0  # times as long per row as on a part: they do not fit the caches
 
 
 def draw_candidates(
@@ -139,7 +140,8 @@ def plan_ensemble(
     evaluated on.
     """
     seconds = max(seconds, 1e-9)
-    each = seconds / share * (FINISH_EVALUATIONS / n_threads + WEIGH_EVALUATIONS)
+    seconds_of_all = seconds / share * (LARGER_ROWS if share < 1.0 else 1.0)
+    each = seconds_of_all * (FINISH_EVALUATIONS / n_threads + WEIGH_EVALUATIONS)
     trained = seconds * LEAST_EVALUATIONS * GRADIENT_EVALUATIONS / n_threads
     shortest = seconds / n_threads if settings.shift else 0.0  # one candidate per grid
     members = (left - WEIGH_SECONDS) / (each + trained + shortest)

@@ -74,9 +74,11 @@ def learn_orders(
         found[0] = TrainedOrder(order, value, 0, 1, False)
     pairs = zip(starts, found, strict=True)
     learned = [(grid, one) for (grid, _), one in pairs if one is not None]
+    waiting: list[int] = []  # members that were to see more rows, and did not
     for part in range(1, len(parts)):
         going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
         if not going or before.watch.stop:
+            waiting = going
             break
         starts = [(learned[k][0], learned[k][1].order) for k in going]
         used = sorted({grid for grid, _ in starts})
@@ -86,12 +88,18 @@ def learn_orders(
         for k, more in zip(
             going, _train_orders(starts, problems, settings, before, batches), strict=True
         ):
-            if more is not None:
+            if more is None:
+                waiting.append(k)
+            else:
                 grid, one = learned[k]
                 learned[k] = grid, _joined(one, more)
+        if waiting:
+            break
+    if waiting:
+        run.leave_out(f"larger parts of the rows for {len(waiting)} members")
     ended = run.watch.interrupted or before.watch.stop
     whole = len(learned) == len(found) and all(one.converged for _, one in learned)
-    return learned, ended and not whole
+    return learned, bool(waiting) or (ended and not whole)
 
 
 def make_problems(
@@ -126,7 +134,8 @@ def _train_orders(
         watch = run.watch.within(seconds) if run.watch.limited else run.watch
         return train_order(order, problem.n_terms, settings, watch, follow)
 
-    tell = run.tell("fits", len(starts))
+    n_rows = problems[starts[0][0]].codes.n_rows
+    tell = run.tell(f"fits on {n_rows:,} rows", len(starts))
 
     with warnings.catch_warnings():
         # An optimiser whose line search ends at rounding error has converged.

@@ -265,10 +265,12 @@ class Ensemble:
 
     def check(self, rows: Rows) -> None:
         """Raise ValueError if these rows cannot be added. O(K k) for k rows."""
-        check_range(rows)
+        dtype = self.members[0].posteriors[0].inside[0].dtype
+        check_range(rows, dtype)
         for j in range(rows.n_targets):
             for member in self.members:
-                add_noise(rows.target(j), member.order, member.posteriors[0].noise)
+                noise = member.posteriors[0].noise
+                add_noise(rows.target(j), member.order, noise, dtype=dtype)
 
     def insert(self, rows: Rows) -> Ensemble:
         """The mixture conditioned on more rows, with the same orders, weights and calibration.

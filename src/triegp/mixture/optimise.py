@@ -55,7 +55,8 @@ class TrainedOrder:
     order : BitOrder
         Bits, weights and scale.
     nll_per_row : float
-        Nll of the training rows, divided by their number.
+        Nll of the training rows, divided by their number; of the last part of the rows, if there
+        were parts.
     n_iter : int or None
         Steps of the optimiser. None if a model file of format version 1 did not store it.
     n_evaluations : int

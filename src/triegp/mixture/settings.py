@@ -35,6 +35,8 @@ class Settings:
         Added to the width of the box before features are scaled.
     by_parts : bool
         Whether orders are learned from parts of the rows, as far as more rows help.
+    short : bool
+        Whether messages of more than MANY_ROWS rows are float32.
     """
 
     n_members: int
@@ -54,6 +56,7 @@ class Settings:
     last_weights: tuple[float | None, ...]
     box_margin: float
     by_parts: bool
+    short: bool
 
     @property
     def n_grids(self) -> int:
@@ -88,6 +91,7 @@ PAPER_BTE = Settings(
     last_weights=(None, 0.5, 0.9),
     box_margin=1e-6,
     by_parts=False,
+    short=False,
 )
 
 PRESETS = {
@@ -109,6 +113,7 @@ PRESETS = {
         last_weights=(None, 0.5, 0.9),
         box_margin=0.0,
         by_parts=True,
+        short=True,
     ),
     "paper-bte": PAPER_BTE,
     "paper-bt": replace(PAPER_BTE, mixture="best"),

@@ -35,6 +35,8 @@ Result = TypeVar("Result")
 
 Floats = npt.NDArray[np.float64]
 
+SHORT_NOISE, SHORT_TARGET = 1e-20, 1e10  # least noise and largest target of float32 messages
+
 
 @one_blas_thread()
 def train_ensemble(
@@ -76,8 +78,9 @@ def train_ensemble(
     run.raise_interrupt()
     targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
     floor = settings.floor(rows.count)
+    dtype = message_dtype(rows, settings)
     members = _finish(
-        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor),
+        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor, dtype),
         done,
         run,
         run.tell("posteriors", len(done)),
@@ -104,6 +107,14 @@ def card_bytes(
     widths = [-(-(encoder.n_bits_ + extra) // 8) for encoder in encoders]
     codes = sum(widths[k % len(widths)] for k in range(settings.n_grids))
     return n_rows * (codes + CARD_ROW_BYTES + 24 * (n_targets - 1))
+
+
+def message_dtype(rows: Rows, settings: Settings) -> np.dtype[Any]:
+    """Storage type of messages: float32 if there are very many rows, all within its range."""
+    short = settings.short and rows.n_rows > MANY_ROWS and rows.known_noise is None
+    if short and settings.floor(rows.count) >= SHORT_NOISE and np.abs(rows.y).max() < SHORT_TARGET:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64)
 
 
 def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:
@@ -142,15 +153,17 @@ def weigh(
         else:
             weight = stack(component_log_density(left.mean, var, y), count)
         found.append(Calibration(weight))
-        lefts.append(left)
+        if rows.n_targets == 1:  # of several targets, one at a time is held
+            lefts.append(left)
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     calibrated = settings.mixture == "calibrated"
     mixed = Ensemble(tuple(members[k] for k in used), kept, calibrated, calibrated)
     if not calibrated:
         return mixed, None
-    pairs = enumerate(lefts)
-    return mixed, tuple(mixed.mix_residuals(column, left.select(used)) for column, left in pairs)
+    if lefts:
+        return mixed, (mixed.mix_residuals(0, lefts[0].select(used)),)
+    return mixed, tuple(mixed.residuals(column) for column in range(rows.n_targets))
 
 
 def _finish(
@@ -171,11 +184,11 @@ def _member(
     targets: Sequence[Rows],
     trained: TrainedOrder,
     noise: float,
+    dtype: np.dtype[Any],
 ) -> Member:
     alone = CpuEngine(n_threads=1)
     (codes,) = encode_grids([encoder], data, alone)
     trie = build_trie(codes, trained.order, engine=alone)
-    dtype = np.float64 if len(data) <= MANY_ROWS else np.float32
     posteriors = tuple(
         condition_rows(trie, codes, trained.order, rows, noise, dtype=dtype) for rows in targets
     )
