@@ -145,6 +145,7 @@ def plan_ensemble(
     trained = seconds * LEAST_EVALUATIONS * GRADIENT_EVALUATIONS / n_threads
     shortest = seconds / n_threads if settings.shift else 0.0  # one candidate per grid
     members = (left - WEIGH_SECONDS) / (each + trained + shortest)
+    members = min(members, left / 2 / each)  # no more than half of the time is for what follows
     n_members = int(np.clip(members, 1, settings.n_members))
     n_grids = n_members if settings.shift else 1
     most = left * CANDIDATE_SHARE * n_threads / (seconds * n_grids)
