@@ -15,6 +15,7 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.engines import CpuEngine, Engine
 from triegp.mixture.calibration import Calibration, temper
+from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Residuals
@@ -29,7 +30,7 @@ from triegp.tree.posterior import (
     predict,
     run_variance,
 )
-from triegp.tree.rows import Rows, add_noise, check_range
+from triegp.tree.rows import Rows, add_noise, check_range, join_rows
 from triegp.tree.trie import insert_rows, with_engine
 
 Array = npt.NDArray[Any]
@@ -56,7 +57,8 @@ class Member:
 class Ensemble:
     """Members, and one calibration of their mixture per target; implements `Fitted`.
 
-    All members are conditioned on the same rows.
+    All members are conditioned on the same rows. Their leaves are these rows, or cells that sum up
+    more rows than a model can hold (`triegp.mixture.cells`).
 
     Attributes
     ----------
@@ -71,12 +73,19 @@ class Ensemble:
     averaged : bool
         Whether predictions are made around the average of the members' means, as calibration
         does. The paper predicts a mixture.
+    held : Rows or None
+        With cells, the rows of the model: some of those in the cells, with their features, one for
+        each input. Leave-one-out and residuals are about these. None if the leaves are the rows.
+    n_summed : int
+        Rows that are in the cells only; 0 without cells.
     """
 
     members: tuple[Member, ...]
     calibrations: tuple[Calibration, ...]
     apart: bool = False
     averaged: bool = False
+    held: Rows | None = None
+    n_summed: int = 0
 
     @property
     def n_targets(self) -> int:
@@ -85,8 +94,14 @@ class Ensemble:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows."""
-        return self.members[0].posteriors[0].n_rows
+        """Number of rows of the model."""
+        return self.rows(0).n_rows
+
+    def rows(self, column: int) -> Rows:
+        """The rows of the model, with one target."""
+        if self.held is not None:
+            return self.held.target(column)
+        return self.members[0].posteriors[column].rows
 
     @property
     def n_observations(self) -> float:
@@ -209,8 +224,8 @@ class Ensemble:
         self, column: int, observations: Observations | None = None
     ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; noise included. O(K n)."""
-        left = leave_out_members(self.members, column, run=self.apart)
-        weight = self.members[0].posteriors[column].rows.weight
+        left = self.leave_out(column, run=self.apart)
+        weight = self.rows(column).weight
         if weight is not None and not weight.all():
             unused = np.where(weight > 0, 0.0, np.nan)
             left = left._replace(mean=left.mean + unused, var=left.var + unused)
@@ -232,11 +247,17 @@ class Ensemble:
 
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows; O(K n)."""
-        return self.mix_residuals(column, leave_out_members(self.members, column))
+        return self.mix_residuals(column, self.leave_out(column))
+
+    def leave_out(self, column: int, *, run: bool = False) -> LeftOut:
+        """Leave out every row of the model, with all of its copies, in every member. O(K n)."""
+        if self.held is not None:
+            return leave_out_held(self.members, column, self.held)
+        return leave_out_members(self.members, column, run=run)
 
     def mix_residuals(self, column: int, left: LeftOut) -> Residuals:
         """`residuals`, given what the members predict."""
-        rows, mixed = self.members[0].posteriors[column].rows, self.calibrations[column]
+        rows, mixed = self.rows(column), self.calibrations[column]
         every = np.arange(rows.n_rows)
         mean, var = np.empty((2, rows.n_rows))
         for some in (slice(k, k + MIXED_ROWS) for k in range(0, rows.n_rows, MIXED_ROWS)):
@@ -255,7 +276,7 @@ class Ensemble:
 
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
         """Training targets (n,) and their sample weights (n,), None if all are 1."""
-        rows = self.members[0].posteriors[column].rows
+        rows = self.rows(column)
         return rows.y, rows.weight
 
     def log_evidence(self, column: int) -> float:
@@ -279,8 +300,10 @@ class Ensemble:
         """
         targets = [replace(rows.target(j), X=None) for j in range(rows.n_targets)]
         pairs = zip(self.members, self.read(rows.features, var=False), strict=True)
-        members = tuple(_insert(member, codes, targets) for member, codes in pairs)
-        return replace(self, members=members)
+        if self.held is None:
+            return replace(self, members=tuple(_insert(one, codes, targets) for one, codes in pairs))
+        members = tuple(_add(one, codes, targets) for one, codes in pairs)
+        return replace(self, members=members, held=join_rows([self.held, rows]))
 
     def _joints(self, codes: list[Codes], column: int) -> tuple[list[_JointMember], Floats]:
         """Joint distributions of the members, and their noise."""
@@ -351,6 +374,32 @@ def leave_out_members(members: Sequence[Member], target: int, *, run: bool = Fal
     posteriors[0].trie.engine.each(leave_out, range(len(posteriors)))
     noise = np.stack([posterior.rows.total_noise for posterior in posteriors])
     return LeftOut(mean, var, runs, noise)
+
+
+def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOut:
+    """Leave out rows that are in the cells of every member. O(K m log c) for m rows."""
+    rows = held.target(target)
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    parts = np.empty((3, len(members), rows.n_rows))
+    noise = np.stack([member.posteriors[target].rows.total_noise for member in members])
+
+    def leave_out(alone: Engine, k: int) -> None:
+        (codes,) = encode_grids([members[k].encoder], held.features, alone)
+        posterior = members[k].posteriors[target]
+        single = replace(posterior, trie=with_engine(posterior.trie, CpuEngine(n_threads=1)))
+        left = leave_out_rows(single, codes, rows.y, weight)
+        parts[:, k] = left.mean, left.var, left.run
+
+    members[0].posteriors[0].trie.engine.each(leave_out, range(len(members)))
+    return LeftOut(*parts, noise)
+
+
+def _add(member: Member, codes: Codes, targets: list[Rows]) -> Member:
+    """A member with more rows in its cells; all targets share one trie."""
+    pairs = zip(member.posteriors, targets, strict=True)
+    grown = [add_rows(posterior, codes, rows) for posterior, rows in pairs]
+    shared = tuple(replace(one, trie=grown[0].trie, keys=grown[0].keys) for one in grown)
+    return replace(member, posteriors=shared)
 
 
 def _insert(member: Member, codes: Codes, targets: list[Rows]) -> Member:

@@ -254,8 +254,12 @@ def leaf_messages(
 
 
 def check_order(trie: Trie, order: BitOrder) -> None:
-    """Raise ValueError if the trie was built with other key bits than those of `order`."""
-    if not np.array_equal(trie.bits, order.key_bits):
+    """Raise ValueError if the trie was built with other key bits than those of `order`.
+
+    It may leave out key bits at the end whose weights are 0 (`cut_order`).
+    """
+    n = trie.n_levels
+    if n < order.n_used or not np.array_equal(trie.bits, order.key_bits[:n]):
         raise ValueError(
             "order must be the one the trie was built with, with key bits "
             f"{trie.bits!r:.60}, got {order.key_bits!r:.60}"

@@ -143,6 +143,12 @@ class BitOrder:
         return self.bits[: self.n_levels]
 
     @property
+    def n_used(self) -> int:
+        """Number of leading key bits after which all weights but the last are 0."""
+        steps = np.flatnonzero(np.diff(self.levels))
+        return int(steps[-1]) + 1 if steps.size else 0
+
+    @property
     def levels(self) -> Floats:
         """R(0..D), (D + 1,), as the engines use it. The prior variance of f is R(0) - R(D)."""
         return self.remaining[: self.n_levels + 1]
@@ -229,6 +235,29 @@ class BitOrder:
         by_level = finite_vector("by_level", by_level, self.n_levels + 1)
         nugget = by_noise * self.nugget_variance
         return float(-(by_level * self.levels).sum() + nugget)
+
+
+def cut_order(order: BitOrder, n_levels: int) -> BitOrder:
+    """Return the order whose first `n_levels` weights are kept; the nugget takes all others.
+
+    The bits after these have weight 0 and need not be in a key: rows that share the first bits are
+    observations of one cell, and what the other bits explained is noise between them. O(q).
+
+    Examples
+    --------
+    >>> order = BitOrder.from_weights([2, 0, 1, 3], [0.5, 0.2, 0.2, 0.1])
+    >>> cut_order(order, 1).weights.round(3)
+    array([0.5, 0. , 0. , 0.5])
+    >>> cut_order(order, 1).n_used
+    1
+    """
+    if order.nugget != "row":
+        raise ValueError(f"only an order with nugget='row' can be cut, got {order.nugget!r}")
+    if not 0 <= n_levels <= order.n_levels:
+        raise ValueError(f"n_levels must lie in [0, {order.n_levels}], got {n_levels}")
+    remaining = order.remaining.copy()
+    remaining[n_levels:-1] = remaining[n_levels]
+    return BitOrder(order.bits, remaining, order.nugget)
 
 
 def random_bits(precision: Any, rng: np.random.Generator) -> Ints:

@@ -240,11 +240,10 @@ def check_codes(codes: Codes, order: BitOrder) -> None:
 
 
 def _check_bits(trie: Trie, codes: Codes) -> None:
-    if codes.n_bits - trie.n_levels not in (0, 1):  # with nugget="row" keys omit the last bit
-        raise ValueError(
-            f"codes must have the {trie.n_levels} bits that the trie reads, or one more with "
-            f"nugget='row', got {codes.n_bits}"
-        )
+    # With nugget="row" keys omit the last bit of the order, and after `cut_order` more of them.
+    n_read = int(trie.bits.max(initial=-1)) + 1
+    if codes.n_bits < n_read:
+        raise ValueError(f"codes must have the {n_read} bits that the trie reads, got {codes.n_bits}")
 
 
 def _refuse_outside(codes: Codes) -> None:
