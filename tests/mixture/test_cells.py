@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tolerances import DENSE, VALUE
 
+from tolerances import DENSE, VALUE
 from triegp.encoding.codes import pack_codes, select_codes
 from triegp.mixture.cells import (
     Units,
@@ -17,6 +17,7 @@ from triegp.mixture.cells import (
     leave_out_rows,
     limit_cells,
     sum_rows,
+    sum_squares,
 )
 from triegp.tree.likelihood import likelihood
 from triegp.tree.order import BitOrder, cut_order, random_bits, uniform_weights
@@ -41,8 +42,8 @@ def units_of(rows):
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     return Units(
         (float(np.abs(weight * rows.y[:, 0]).max()),),
+        (float((weight * rows.y[:, 0] ** 2).max()),),
         None if rows.weight is None else float(weight.max()),
-        (float(weight @ rows.y[:, 0] ** 2),),
     )
 
 
@@ -52,7 +53,8 @@ def cells_of(codes, order, rows, n_levels):
 
 def posterior_of(codes, order, rows, n_levels):
     cells = cells_of(codes, order, rows, n_levels)
-    found = cell_rows(cells, units_of(rows), unit=1.0, divided=False)
+    units = units_of(rows)
+    found = cell_rows(cells, sum_squares(rows, units), units, unit=1.0, divided=False)
     return condition_cells(cells, order, found, NOISE, np.float64)
 
 
@@ -100,9 +102,8 @@ def test_any_division_into_pieces_gives_the_same_bits(seed, most, weighted):
     for some in rng.permutation(len(cuts) + 1):
         part = np.split(np.arange(rows.n_rows), cuts)[some]
         cells = sum_rows(select_codes(codes, part), order.key_bits, integers[part])
-        cells = limit_cells(cells, 2 * most)
-        found = cells if found is None else limit_cells(join_cells(found, cells), 2 * most)
-    found = limit_cells(found, most)
+        cells = limit_cells(cells, most)
+        found = cells if found is None else limit_cells(join_cells(found, cells), most)
     assert found.n_levels == whole.n_levels
     assert found.n_levels == 1 or found.n_cells <= most
     for name in ("keys", "lcp", "sums"):

@@ -78,6 +78,11 @@ class FittedForest:
         return self.model.n_rows
 
     @property
+    def n_summed(self) -> int:
+        """Number of training rows of which the model keeps sums only: none."""
+        return 0
+
+    @property
     def n_observations(self) -> float:
         """Number of observations in the likelihood."""
         return self.model.rows.count

@@ -97,6 +97,11 @@ class CalibratedModel:
         return int(self.base.n_rows)
 
     @property
+    def n_summed(self) -> int:
+        """Number of training rows of which the model keeps sums only."""
+        return int(self.base.n_summed)
+
+    @property
     def n_observations(self) -> float:
         """Number of observations in the likelihood of one target."""
         return float(self.base.n_observations)

@@ -76,8 +76,10 @@ from triegp.files.state import (
     plain_parameters,
     unpack_model,
 )
+from triegp.mixture.whole import Whole
 from triegp.models.interface import Trained
 from triegp.models.jobs import Stopwatch
+from triegp.models.pieces import Pieces
 from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
 from triegp.tree.rows import Rows
@@ -159,9 +161,25 @@ class TreeGPRegressor(
 
     @abstractmethod
     def _train(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Any, run: Run
+        self,
+        encoders: tuple[BitEncoder, ...],
+        rows: Rows,
+        settings: Any,
+        run: Run,
+        whole: Whole | None = None,
     ) -> Trained:
-        """Train one model for all targets of the rows, in standardised units."""
+        """Train one model for all targets of the rows, in standardised units.
+
+        whole: all rows, if `rows` are some of them; only subclasses that fit by pieces get one.
+        """
+
+    def _pieces(self, X: Any, y: Any, sample_weight: Any, known_noise: Any) -> Pieces | None:
+        """The rows in pieces, if there are more than the model can hold; otherwise None."""
+        return None
+
+    def _fit_pieces(self, pieces: Pieces) -> Self:
+        """Fit to rows in pieces; only subclasses whose `_pieces` returns some need it."""
+        raise TypeError(f"{type(self).__name__} does not fit rows in pieces")
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None) -> Self:
         """Train on rows and their targets.
@@ -196,6 +214,9 @@ class TreeGPRegressor(
         X, y, sample_weight, known_noise = map(to_host, (X, y, sample_weight, known_noise))
         check_common(self.get_params(deep=False))
         self._settings()
+        pieces = self._pieces(X, y, sample_weight, known_noise)
+        if pieces is not None:
+            return self._fit_pieces(pieces)
         data, columns = read_table(X, self, categorical=self.categorical_features)
         return self._fit_read(data, columns, y, sample_weight, known_noise)
 
@@ -417,7 +438,7 @@ class TreeGPRegressor(
         if not state.layout.plain:  # boxes are those of the working columns
             plan = replace(state.plan, n_rows=plan.n_rows, n_aside=plan.n_aside)
         self._adopt(state, plan, rest)
-        _tell(told)
+        tell_warnings(told)
 
     def _tell_stream(self, queued: Queued) -> None:
         """Warn, once per fitted model, about rows that stay aside and fits that cannot be done."""
@@ -434,7 +455,7 @@ class TreeGPRegressor(
         rows = read_rows(data, y, weight, known_noise)
         state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, columns, None)
         self._restore(state)
-        _tell(told)
+        tell_warnings(told)
         return self
 
     def _fit_rows(
@@ -502,12 +523,7 @@ class TreeGPRegressor(
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:
-            shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
-            told.append(
-                ConvergenceWarning(
-                    f"training was ended by {ended_by}; the best found so far is kept{shorter}"
-                )
-            )
+            told.append(stop_warning(ended_by, left_out))
         return state, told
 
     def _train_calibrated(
@@ -517,10 +533,11 @@ class TreeGPRegressor(
         observations: Observations | None,
         settings: Any,
         run: Run,
+        whole: Whole | None = None,
     ) -> Trained:
         """Train one model for all targets of the rows, and calibrate it if it is to be."""
         trained = train_calibrated(
-            lambda own, some, its_run: self._train(encoders, some, own, its_run),
+            lambda own, some, its_run: self._train(encoders, some, own, its_run, whole),
             settings,
             self._variants(settings),
             rows,
@@ -564,11 +581,13 @@ class TreeGPRegressor(
         groups: list[list[int]],
         seeds: tuple[Seed, ...],
         began: float,
+        wholes: Sequence[Whole] | None = None,
     ) -> tuple[list[Trained], str, list[str]]:
         """Train one model per target, or one for all.
 
         Also returns what ended training early, if so, and what was left out. began: the time at
         which the time budget begins. Its rest is shared equally by the models not trained yet.
+        wholes: all rows for each model, if `rows` are some of them.
         """
         parameters = self.get_params(deep=False)
         budget = parameters["time_budget"]
@@ -593,16 +612,25 @@ class TreeGPRegressor(
                 own = replace(own, y=own.y[:, group])
             some = rows.targets(group)
             with keep_interrupts(watch, verbose) if keep else nullcontext():
-                trained.append(self._train_calibrated(encoders, some, own, settings, run))
+                whole = None if wholes is None else wholes[k]
+                trained.append(self._train_calibrated(encoders, some, own, settings, run, whole))
             if watch.interrupted:
                 ended_by = "Ctrl-C"
         return trained, ended_by or f"time_budget of {budget} s", left_out
 
 
-def _tell(told: list[Warning]) -> None:
+def tell_warnings(told: list[Warning]) -> None:
     """Issue warnings of a fit, after its result is in place."""
     for warning in told:
         warnings.warn(warning, stacklevel=4)
+
+
+def stop_warning(ended_by: str, left_out: Sequence[str]) -> Warning:
+    """Warning of a training that ended early."""
+    shorter = f"; left out or shortened: {', '.join(left_out)}" if left_out else ""
+    text = f"training was ended by {ended_by}; the best found so far is kept{shorter}"
+    warning: Warning = ConvergenceWarning(text)
+    return warning
 
 
 def count_of(n: int, noun: str) -> str:

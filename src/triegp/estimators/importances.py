@@ -149,11 +149,11 @@ def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
     """
     posterior = member.posteriors[target]
     order, rows = member.order, posterior.rows
-    n_levels = order.n_levels
-    weights = order.weights[:n_levels]  # the scale cancels in shares
-    factor = factorize_rows(posterior.trie, order.levels, rows)
+    n_levels = posterior.trie.n_levels  # bits after these, if there are any, have weight 0
+    weights, levels = order.weights[:n_levels], order.levels[: n_levels + 1]
+    factor = factorize_rows(posterior.trie, levels, rows)  # the scale cancels in shares
     alpha = solve(factor, rows.y)
-    f = product(posterior.trie, order.levels, alpha)  # the posterior mean
+    f = product(posterior.trie, levels, alpha)  # the posterior mean
     count = np.ones_like(f) if rows.weight is None else rows.weight
     centred = count * (f - np.average(f, weights=count))
     by_level = weights * level_products(posterior.trie, centred, alpha)[1:]
@@ -167,7 +167,7 @@ def _by_feature(by_level: Floats, member: Member) -> Floats:
 def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
     """Values by level, arranged by feature and bit, (n_features, largest precision)."""
     out = np.zeros((encoder.n_features_in_, int(encoder.precision_.max())))
-    bits = order.key_bits
+    bits = order.key_bits[: by_level.size]
     np.add.at(out, (features_of(encoder)[bits], depths_of(encoder)[bits]), by_level)
     return out
 

@@ -10,25 +10,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
+from triegp.checks import whole_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
-from triegp.estimators.base import TreeGPRegressor, count_of
+from triegp.estimators.base import count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
+from triegp.estimators.pieces import PiecesRegressor
 from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, unpack_ensemble
 from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
+from triegp.mixture.whole import Whole
 from triegp.models.interface import Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
 
 
 @loadable
-class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
+class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     """Exact Gaussian-process regression with a mixture of binary tree kernels.
 
     Each member is a binary tree GP with its own bit order and weights, learned by maximum
@@ -110,6 +113,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         identity unless another gains more than 0.01 nats per row. Or a transformer of scikit-learn
         with an inverse, of which each target fits a clone. Other than "identity", it refuses
         `known_noise` and `return_cov`.
+    max_cells : int, default=4194304
+        Largest number of leaves of a tree. With more rows, a tree sums them up by cell, the first
+        bits of their keys, as many as this allows; the other bits count as noise. The model then
+        holds a sample of the rows: those that leave-one-out is about. Fewer cells make smaller and
+        faster models (`docs/large.md`). Not used by mixture="softmax" and "best", nor with known
+        noise.
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. If time
         is short, there are fewer candidates (a third of the time at most) and fewer members, which
@@ -215,6 +224,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         multi_target: str = "own",
         weights: str = "frequency",
         target_transform: Any = "identity",
+        max_cells: int = 2**22,
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -243,6 +253,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.multi_target = multi_target
         self.weights = weights
         self.target_transform = target_transform
+        self.max_cells = max_cells
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
@@ -285,6 +296,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         return f"<{text} fitted: {self._describe(contents, noise)}>"
 
     def _settings(self) -> Settings:
+        whole_number("max_cells", self.max_cells, least=2)
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
     def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
@@ -306,12 +318,17 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         return [(settings, replace(settings, n_members=min(few, settings.n_members)))]
 
     def _train(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run
+        self,
+        encoders: tuple[BitEncoder, ...],
+        rows: Rows,
+        settings: Settings,
+        run: Run,
+        whole: Whole | None = None,
     ) -> Trained:
         if self.n_members is None and settings.mixture == "calibrated":
-            n_members = members_for(rows.n_rows, settings.n_members)
-            settings = replace(settings, n_members=n_members)
-        return train_ensemble(encoders, rows, settings, run)
+            n_rows = rows.n_rows if whole is None else whole.n_rows
+            settings = replace(settings, n_members=members_for(n_rows, settings.n_members))
+        return train_ensemble(encoders, rows, settings, run, whole)
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

@@ -92,7 +92,9 @@ class Stream:
     @property
     def n_rows(self) -> int:
         """Number of rows passed, without those that wait."""
-        return self.fitted[0].n_rows if self.observations is None else self.observations.n_rows
+        model = self.fitted[0]
+        held = model.n_rows if self.observations is None else self.observations.n_rows
+        return held + model.n_summed
 
 
 class Queued(NamedTuple):

@@ -25,6 +25,7 @@ from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
 from triegp.files.calibration import calibrated
 from triegp.files.state import PartFormat
+from triegp.mixture.whole import Whole
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -354,8 +355,14 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         return [(one, replace(one, n_trees=few)) for one in found]
 
     def _train(
-        self, encoders: tuple[BitEncoder, ...], rows: Rows, settings: Settings, run: Run
+        self,
+        encoders: tuple[BitEncoder, ...],
+        rows: Rows,
+        settings: Settings,
+        run: Run,
+        whole: Whole | None = None,
     ) -> Trained:
+        assert whole is None  # `_pieces` returns none
         trained = train_forest(encoders, rows, settings, run)
         fitted = cast(FittedForest, trained.fitted)
         if fitted.diverged:

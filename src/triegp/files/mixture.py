@@ -123,5 +123,5 @@ def unpack_ensemble(
         Calibration(weight, *numbers)
         for weight, numbers in zip(mixing, tempering.tolist(), strict=True)
     )
-    flags = (bool(header.get(name, False)) for name in ("apart", "averaged"))
-    return Ensemble(tuple(members), calibrations, *flags)
+    apart, averaged = (bool(header.get(name, False)) for name in ("apart", "averaged"))
+    return Ensemble(tuple(members), calibrations, apart, averaged)

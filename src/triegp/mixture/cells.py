@@ -11,6 +11,7 @@ not depend on how rows are divided into pieces, to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,26 +31,23 @@ Words = npt.NDArray[np.uint64]
 
 FRACTION_BITS = 52  # of a summed value, below the largest one
 LOW_BITS = 26  # of these, in the second of two integers; sums of 2^37 rows do not overflow
-SLACK = 2  # cells that are held while rows are summed, relative to those that are kept
 
 
 @dataclass(frozen=True)
 class Units:
-    """Largest sizes of the summed values, from which their rounding follows, and sums of squares.
+    """Largest sizes of the summed values, from which their rounding follows.
 
     Attributes
     ----------
-    target : tuple of float
-        Largest |weight * target| of each target.
+    target, square : tuple of float
+        Largest |weight * target| and weight * target^2 of each target.
     weight : float or None
         Largest weight; None if all weights are 1.
-    squares : tuple of float
-        Sum of weight * target^2 over all rows, for each target.
     """
 
     target: tuple[float, ...]
+    square: tuple[float, ...]
     weight: float | None
-    squares: tuple[float, ...]
 
     @property
     def n_columns(self) -> int:
@@ -96,11 +94,25 @@ def integer_rows(rows: Rows, units: Units) -> Ints:
     return out
 
 
+def sum_squares(rows: Rows, units: Units) -> tuple[int, ...]:
+    """Sum of weight * target^2 of each target, in multiples of 2^-52 of the largest."""
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    found = []
+    for j, largest in enumerate(units.square):
+        high, low = _split(weight * np.square(rows.y[:, j]), largest).sum(axis=0).tolist()
+        found.append((high << LOW_BITS) + low)
+    return tuple(found)
+
+
 def sum_rows(codes: Codes, bits: Ints, integers: Ints, engine: Engine | None = None) -> Cells:
     """Sum rows by the first len(bits) bits of their keys. O(n q / 8), one radix sort.
 
-    bits: int64 (L,), at least one, canonical numbers; integers: of `integer_rows`.
+    bits: int64 (L,), at least one, canonical numbers; integers: of `integer_rows`. Without rows
+    there are no cells.
     """
+    if not codes.n_rows:
+        keys = np.empty((0, -(-bits.size // 64)), np.uint64)
+        return Cells(int(bits.size), keys, np.empty(0, np.int32), integers)
     engine = engine or CpuEngine(n_threads=1)
     row_idx, lcp = engine.sort_rows(codes.packed, bits)
     first = np.flatnonzero(lcp < bits.size)
@@ -113,6 +125,8 @@ def join_cells(one: Cells, other: Cells, engine: Engine | None = None) -> Cells:
     engine = engine or CpuEngine(n_threads=1)
     n_levels = min(one.n_levels, other.n_levels)
     one, other = shorten(one, n_levels), shorten(other, n_levels)
+    if not (one.n_cells and other.n_cells):
+        return one if one.n_cells else other
     source, lcp = engine.merge_keys(one.keys, one.lcp, other.keys, other.lcp, n_levels)
     old = source >= 0
     keys = np.empty((source.size, one.keys.shape[1]), np.uint64)
@@ -137,8 +151,8 @@ def shorten(cells: Cells, n_levels: int) -> Cells:
 def limit_cells(cells: Cells, most: int) -> Cells:
     """Cells at the longest prefix of which there are at most `most`; at least one bit. O(c).
 
-    The prefix of some of the rows is never shorter than that of all rows. So cells may be limited
-    to SLACK * most while rows are summed: the result does not depend on it.
+    More rows never have fewer cells. So the prefix of some of the rows is never shorter than that
+    of all, and cells may be limited while rows are summed: the result does not depend on it.
     """
     if cells.n_cells <= most:
         return cells
@@ -148,14 +162,16 @@ def limit_cells(cells: Cells, most: int) -> Cells:
     return shorten(cells, int(fits[-1]) + 1 if fits.size else 1)
 
 
-def cell_rows(cells: Cells, units: Units, *, unit: float, divided: bool) -> list[Rows]:
+def cell_rows(
+    cells: Cells, squares: Sequence[int], units: Units, *, unit: float, divided: bool
+) -> list[Rows]:
     """What was observed in each cell, one record per target.
 
     The scatter within cells enters the likelihood as a sum over all cells only. It is known as
     such, and divided among them by weight.
 
-    unit: weight of one observation. divided: whether weights divide the noise of an observation,
-    rather than count it.
+    squares: of `sum_squares`. unit: weight of one observation. divided: whether weights divide the
+    noise of an observation, rather than count it.
     """
     count = cells.sums[:, 0].astype(np.float64)
     total = count
@@ -163,9 +179,10 @@ def cell_rows(cells: Cells, units: Units, *, unit: float, divided: bool) -> list
         total = _join(cells.sums[:, -2:], units.weight)
     share = total / total.sum()
     found = []
-    for j, (largest, squares) in enumerate(zip(units.target, units.squares, strict=True)):
+    for j, largest in enumerate(units.target):
         y = _join(cells.sums[:, 1 + 2 * j : 3 + 2 * j], largest) / total
-        within = max(squares - float(total @ np.square(y)), 0.0) / unit
+        square = squares[j] * (units.square[j] / 2.0**FRACTION_BITS)
+        within = max(square - float(total @ np.square(y)), 0.0) / unit
         copies = count if divided else None
         found.append(Rows(y, weight=total / unit, copies=copies, scatter=within * share))
     return found

@@ -301,7 +301,9 @@ class Ensemble:
         targets = [replace(rows.target(j), X=None) for j in range(rows.n_targets)]
         pairs = zip(self.members, self.read(rows.features, var=False), strict=True)
         if self.held is None:
-            return replace(self, members=tuple(_insert(one, codes, targets) for one, codes in pairs))
+            return replace(
+                self, members=tuple(_insert(one, codes, targets) for one, codes in pairs)
+            )
         members = tuple(_add(one, codes, targets) for one, codes in pairs)
         return replace(self, members=members, held=join_rows([self.held, rows]))
 
@@ -380,7 +382,7 @@ def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOu
     """Leave out rows that are in the cells of every member. O(K m log c) for m rows."""
     rows = held.target(target)
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-    parts = np.empty((3, len(members), rows.n_rows))
+    mean, var, run = np.empty((3, len(members), rows.n_rows))
     noise = np.stack([member.posteriors[target].rows.total_noise for member in members])
 
     def leave_out(alone: Engine, k: int) -> None:
@@ -388,10 +390,10 @@ def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOu
         posterior = members[k].posteriors[target]
         single = replace(posterior, trie=with_engine(posterior.trie, CpuEngine(n_threads=1)))
         left = leave_out_rows(single, codes, rows.y, weight)
-        parts[:, k] = left.mean, left.var, left.run
+        mean[k], var[k], run[k] = left.mean, left.var, left.run
 
     members[0].posteriors[0].trie.engine.each(leave_out, range(len(members)))
-    return LeftOut(*parts, noise)
+    return LeftOut(mean, var, run, noise)
 
 
 def _add(member: Member, codes: Codes, targets: list[Rows]) -> Member:

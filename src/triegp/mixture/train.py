@@ -14,14 +14,16 @@ from triegp.encoding.grids import encode_grids
 from triegp.engines import CpuEngine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
-from triegp.mixture.learning import learn_orders
-from triegp.mixture.members import Ensemble, Member, leave_out_members
+from triegp.mixture.cells import cell_rows, condition_cells
+from triegp.mixture.learning import Learned, learn_orders
+from triegp.mixture.members import Ensemble, Member, leave_out_held, leave_out_members
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
     TrainedOrder,
 )
 from triegp.mixture.settings import MANY_ROWS, Settings
 from triegp.mixture.weights import average, soften, stack
+from triegp.mixture.whole import Whole
 from triegp.models.distribution import component_log_density
 from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import run_jobs
@@ -40,7 +42,11 @@ SHORT_NOISE, SHORT_TARGET = 1e-20, 1e10  # least noise and largest target of flo
 
 @one_blas_thread()
 def train_ensemble(
-    encoders: Sequence[BitEncoder], rows: Rows, settings: Settings, run: Run
+    encoders: Sequence[BitEncoder],
+    rows: Rows,
+    settings: Settings,
+    run: Run,
+    whole: Whole | None = None,
 ) -> Trained:
     """Train a mixture; the result does not depend on the number of threads.
 
@@ -63,28 +69,27 @@ def train_ensemble(
         How to train.
     run : Run
         Random numbers, threads, clock, progress, engine.
+    whole : Whole, optional
+        All rows, if `rows` are only some of them: those that the model holds, for leave-one-out.
+        Orders are then learned from `whole.sample`, and members hold cells of all rows.
     """
     check_encoders(encoders, settings)
     refuse_zero_weights(rows)
     check_range(rows)
-    work = rows.n_rows * rows.n_targets * settings.all_candidates
-    room = card_bytes(encoders, settings, rows.n_rows, rows.n_targets)
+    learned = rows if whole is None else whole.sample
+    work = learned.n_rows * rows.n_targets * settings.all_candidates
+    room = card_bytes(encoders, settings, learned.n_rows, rows.n_targets)
     engine = choose(run.engine, work, run.n_threads, room)
     streams = run.rng.spawn(settings.n_grids + 1)
     grids = [
         _grid(encoders[k % len(encoders)], settings, streams[k]) for k in range(settings.n_grids)
     ]
-    done, stopped = learn_orders(grids, rows, settings, streams, run, engine)
+    done, stopped = learn_orders(grids, learned, settings, streams, run, engine)
     run.raise_interrupt()
-    targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
-    floor = settings.floor(rows.count)
-    dtype = message_dtype(rows, settings)
-    members = _finish(
-        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor, dtype),
-        done,
-        run,
-        run.tell("posteriors", len(done)),
-    )
+    if whole is None:
+        members = _condition(grids, rows, done, settings, run)
+    else:
+        members = _sum_up(grids, whole, done, settings, run)
     run.raise_interrupt()
     usual = min(settings.n_members, settings.all_candidates)
     if len(members) < usual:
@@ -93,7 +98,8 @@ def train_ensemble(
     if stopped and untrained:
         run.leave_out(f"the training of {untrained} members")
     n_evaluations = sum(one.n_evaluations for _, one in done)
-    mixed, residuals = weigh(tuple(members), rows, settings)
+    n_summed = None if whole is None else whole.n_summed
+    mixed, residuals = weigh(tuple(members), rows, settings, n_summed)
     run.progress("weights", 1, 1)
     run.raise_interrupt()
     return Trained(mixed, stopped, n_evaluations, residuals)
@@ -129,12 +135,14 @@ def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:
 
 
 def weigh(
-    members: tuple[Member, ...], rows: Rows, settings: Settings
+    members: tuple[Member, ...], rows: Rows, settings: Settings, n_summed: int | None = None
 ) -> tuple[Ensemble, tuple[Residuals, ...] | None]:
     """Mix the members by the method settings.mixture; members of weight 0 are left out.
 
-    Also returns the residuals of each target, if the mixture is to be calibrated.
+    Also returns the residuals of each target, if the mixture is to be calibrated. n_summed: number
+    of rows that are in the cells of the members only; None if their leaves are the rows.
     """
+    held = None if n_summed is None else rows
     nll = np.array([member.trained.nll_per_row for member in members])
     if settings.mixture == "best":
         best = members[int(np.argmin(nll))]
@@ -144,10 +152,13 @@ def weigh(
         return Ensemble(members, (Calibration(weight),) * rows.n_targets), None
     found, lefts = [], []
     for target in range(rows.n_targets):
-        left = leave_out_members(members, target)
+        if held is None:
+            left = leave_out_members(members, target)
+        else:
+            left = leave_out_held(members, target, held)
         # Observations at one input are left out together: they count once.
         count = rows.weight if rows.copies is None or rows.pulling else None
-        y, var = members[0].posteriors[target].rows.y, left.observed_var()
+        y, var = rows.target(target).y, left.observed_var()
         if settings.mixture == "calibrated":
             weight = average(left.mean, var, y, count)
         else:
@@ -158,12 +169,62 @@ def weigh(
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     calibrated = settings.mixture == "calibrated"
-    mixed = Ensemble(tuple(members[k] for k in used), kept, calibrated, calibrated)
+    mixed = Ensemble(
+        tuple(members[k] for k in used), kept, calibrated, calibrated, held, n_summed or 0
+    )
     if not calibrated:
         return mixed, None
     if lefts:
         return mixed, (mixed.mix_residuals(0, lefts[0].select(used)),)
     return mixed, tuple(mixed.residuals(column) for column in range(rows.n_targets))
+
+
+def _condition(
+    grids: Sequence[BitEncoder],
+    rows: Rows,
+    done: Sequence[Learned],
+    settings: Settings,
+    run: Run,
+) -> list[Member]:
+    """Members whose leaves are the rows."""
+    targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
+    floor = settings.floor(rows.count)
+    dtype = message_dtype(rows, settings)
+    return _finish(
+        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor, dtype),
+        done,
+        run,
+        run.tell("posteriors", len(done)),
+    )
+
+
+def _sum_up(
+    grids: Sequence[BitEncoder],
+    whole: Whole,
+    done: Sequence[Learned],
+    settings: Settings,
+    run: Run,
+) -> list[Member]:
+    """Members whose leaves are cells of all rows."""
+    floor = settings.floor(whole.n_rows)
+    short = settings.short and whole.n_rows > MANY_ROWS and floor >= SHORT_NOISE
+    dtype = np.dtype(np.float32 if short and max(whole.units.target) < SHORT_TARGET else np.float64)
+    tell = run.tell("cells", 2)
+    tell(0)
+    used = [grids[grid] for grid, _ in done]
+    found = whole.sum(used, [one.order for _, one in done])
+    tell(1)
+
+    def condition(k: int) -> Member:
+        cells, trained = found.cells[k], done[k][1]
+        sums = (cells, found.squares, whole.units)
+        rows = cell_rows(*sums, unit=whole.unit, divided=whole.divided)
+        order, posteriors = condition_cells(cells, trained.order, rows, floor, dtype)
+        return Member(used[k], replace(trained, order=order), posteriors)
+
+    members = _finish(condition, range(len(done)), run, lambda _: None)
+    tell(2)
+    return members
 
 
 def _finish(

@@ -37,6 +37,11 @@ class Fitted(Protocol):
         ...
 
     @property
+    def n_summed(self) -> int:
+        """Number of training rows, as passed, of which the model keeps sums only."""
+        ...
+
+    @property
     def n_observations(self) -> float:
         """Number of observations in the likelihood of one target."""
         ...

@@ -243,7 +243,9 @@ def _check_bits(trie: Trie, codes: Codes) -> None:
     # With nugget="row" keys omit the last bit of the order, and after `cut_order` more of them.
     n_read = int(trie.bits.max(initial=-1)) + 1
     if codes.n_bits < n_read:
-        raise ValueError(f"codes must have the {n_read} bits that the trie reads, got {codes.n_bits}")
+        raise ValueError(
+            f"codes must have the {n_read} bits that the trie reads, got {codes.n_bits}"
+        )
 
 
 def _refuse_outside(codes: Codes) -> None:
