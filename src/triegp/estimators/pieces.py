@@ -128,6 +128,9 @@ class PiecesRegressor(TreeGPRegressor):
             counted = np.ones(rows.n_rows)
         layout, working = fit_layout(rows.features, columns, rows.y, counted)
         rows = replace(rows, X=working)
+        learned = fold_rows(rows, self.weights, scale)
+        if learned.rows.scatter is None:  # otherwise it is in these units
+            mean, scale = location_and_scale(learned.rows.y, learned.rows.weight)
         reader = Reader(plain, columns, layout, transforms, mean, scale, tuple(range(mean.size)))
         survey = pieces.reduce(partial(survey_piece, reader=reader), join_surveys)
         corners = np.stack([survey.low, survey.high]).astype(working.dtype)
@@ -138,7 +141,7 @@ class PiecesRegressor(TreeGPRegressor):
             encoder.feature_names_in_ = np.array(names, dtype=object)
         place = sample.place[used]
         held = rows.select(place < HELD_ROWS / pieces.n_rows) if rows.n_rows > HELD_ROWS else rows
-        folded, learned = fold_rows(held, self.weights, scale), fold_rows(rows, self.weights, scale)
+        folded = fold_rows(held, self.weights, scale)
         observations = folded.observations((held.y - mean) / scale)
         wholes = [
             Whole(

@@ -219,18 +219,19 @@ class Predictor:
         """Leave-one-out mean and standard deviation of each training target, without refitting.
 
         Returns two arrays (n,) or (n, n_targets), with NaN for rows of weight 0. Each target is
-        predicted given all other rows, noise included.
+        predicted given all other rows, noise included. Raises ValueError if the model was fitted to
+        more rows than it holds (`max_cells`).
         """
-        stream = self._inserted()
+        stream = _holding_rows(self._inserted())
         mean, std = zip(*map(units.loo_moments, self._targets(stream)), strict=True)
         return self._shape(mean), self._shape(std)
 
     def loo_log_density(self) -> Any:
         """Leave-one-out log density of each training target, (n,) or (n, n_targets).
 
-        NaN for rows of weight 0.
+        NaN for rows of weight 0. Raises ValueError as `loo_predict` does.
         """
-        stream = self._inserted()
+        stream = _holding_rows(self._inserted())
         return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
 
     def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
@@ -281,7 +282,10 @@ class Predictor:
 
     @property
     def loo_score_(self) -> float:
-        """Mean leave-one-out log density of the training targets in their own units."""
+        """Mean leave-one-out log density of the training targets in their own units.
+
+        If the model was fitted to more rows than it holds, of those that it holds.
+        """
         return self._summarise()[1]
 
     # Internal
@@ -389,6 +393,16 @@ class Predictor:
     def _shape(self, values: Sequence[Floats]) -> Floats:
         """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
         return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
+
+
+def _holding_rows(stream: Stream) -> Stream:
+    """The stream; raises ValueError if its models hold some of their rows only."""
+    if stream.fitted[0].n_summed:
+        raise ValueError(
+            f"this model was fitted to {stream.n_rows:,} rows and holds {stream.fitted[0].n_rows:,}"
+            " of them: loo_score_ is known, leave-one-out of every row is not"
+        )
+    return stream
 
 
 def _beyond_the_box(fitted: Sequence[Fitted]) -> str:

@@ -81,9 +81,7 @@ def check_sorted_rows(
     keys = check_array(arrays, f"{name}.keys", np.uint64, (n_rows, n_words))
     if not _is_permutation(row_idx):
         raise ValueError(f"{name}.row_idx must be a permutation of 0..{n_rows - 1}")
-    unused = 64 * n_words - n_levels
-    if unused and (keys[:, -1] & np.uint64((1 << unused) - 1)).any():
-        raise ValueError(f"{name}.keys must be 0 after the first {n_levels} bits")
+    _check_unused(keys, name, n_levels)
     shared, rises = _neighbours(keys, n_levels)
     if not rises.all():
         raise ValueError(f"{name}.keys must be sorted")
@@ -92,6 +90,17 @@ def check_sorted_rows(
     if (np.diff(row_idx)[shared == n_levels] < 0).any():
         raise ValueError(f"{name}.row_idx must increase among rows with the same key")
     return row_idx, lcp, keys
+
+
+def check_cells(arrays: Arrays, name: str, n_levels: int) -> tuple[Words, Ids]:
+    """Distinct sorted keys of a tree's cells, and the lcp of neighbours. O(c q / 64)."""
+    n_words = -(-n_levels // 64)
+    keys = check_array(arrays, f"{name}.keys", np.uint64, (None, n_words))
+    _check_unused(keys, name, n_levels)
+    shared, rises = _neighbours(keys, n_levels)
+    if not (rises.all() and (shared < n_levels).all()):
+        raise ValueError(f"{name}.keys must be sorted and distinct")
+    return keys, np.append(np.int32(-1), shared).astype(np.int32)
 
 
 class Counts(NamedTuple):
@@ -166,6 +175,12 @@ def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets:
     for name in ("rows.weight", "rows.known_noise"):
         if name in arrays and check_array(arrays, name, np.float64, (n_rows,)).min() < 0:
             raise ValueError(f"{name} must not be negative")
+
+
+def _check_unused(keys: Words, name: str, n_levels: int) -> None:
+    unused = 64 * keys.shape[1] - n_levels
+    if unused and (keys[:, -1] & np.uint64((1 << unused) - 1)).any():
+        raise ValueError(f"{name}.keys must be 0 after the first {n_levels} bits")
 
 
 def _is_permutation(numbers: npt.NDArray[Any]) -> bool:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from triegp.checks import positive_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
+from triegp.files.cells import pack_cells, unpack_cells
 from triegp.files.contents import (
     check_array,
     check_counts,
@@ -34,6 +35,8 @@ def pack_ensemble(
     ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of an ensemble; names of arrays begin with prefix."""
+    if ensemble.held is not None:
+        return pack_cells(ensemble, prefix, encoders)
     arrays: Arrays = {
         f"{prefix}.weight": np.stack([part.weight for part in ensemble.calibrations]),
         f"{prefix}.tempering": np.array(
@@ -83,6 +86,8 @@ def unpack_ensemble(
 
     Everything that the engines rely on is checked first, since a file may contain anything.
     """
+    if "n_summed" in header:
+        return unpack_cells(header, arrays, prefix, encoders)
     targets = check_array(arrays, f"{prefix}.targets", np.float64, (None, None))
     shared = check_counts(arrays, prefix, targets.shape)
     mixing = check_array(

@@ -249,6 +249,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
     if "rows.index" in arrays:
         observations = _unpack_observations(header, arrays, parts, n_rows)
         n_rows = observations.n_rows
+    n_rows += parts[0].n_summed
     kept = None
     if header["has_rows"]:
         check_training_rows(arrays, n_rows, layout.n_columns, n_targets)

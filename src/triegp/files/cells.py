@@ -1,0 +1,170 @@
+"""Conversion of a mixture that holds cells to a header and flat arrays, and back.
+
+A member stores the prefix, the weight and the mean of each of its cells. The rows that the model
+holds are stored once, with their features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.checks import positive_number
+from triegp.encoding.encoder import BitEncoder
+from triegp.engines import CpuEngine
+from triegp.files.contents import (
+    check_array,
+    check_cells,
+    check_counts,
+    check_index,
+    check_mixing,
+    check_noisy_rows,
+    check_stored_order,
+)
+from triegp.mixture.calibration import Calibration
+from triegp.mixture.members import Ensemble, Member
+from triegp.mixture.optimise import TrainedOrder
+from triegp.tree.posterior import restore
+from triegp.tree.rows import Rows, check_dtype
+from triegp.tree.trie import link_rows
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack_cells(
+    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a mixture that holds cells; names of arrays begin with prefix."""
+    held = ensemble.held
+    assert held is not None
+    weight = np.stack([part.weight for part in ensemble.calibrations])
+    arrays: Arrays = {f"{prefix}.weight": weight, f"{prefix}.held.X": held.features}
+    arrays[f"{prefix}.held.targets"] = np.ascontiguousarray(held.y.T)
+    for name, values in (("row_weight", held.weight), ("copies", held.copies)):
+        if values is not None:
+            arrays[f"{prefix}.held.{name}"] = values
+    if held.scatter is not None:
+        arrays[f"{prefix}.held.scatter"] = np.ascontiguousarray(held.scatter.T)
+    members = []
+    for k, member in enumerate(ensemble.members):
+        name, first = f"{prefix}.{k}", member.posteriors[0]
+        if member.encoder.shift_ is not None:
+            arrays[f"{name}.shift"] = member.encoder.shift_
+        arrays[f"{name}.bits"] = member.order.bits
+        arrays[f"{name}.remaining"] = member.order.remaining
+        arrays[f"{name}.keys"] = first.keys
+        arrays[f"{name}.targets"] = np.stack([part.rows.y for part in member.posteriors])
+        scatter = [np.asarray(part.rows.scatter) for part in member.posteriors]
+        arrays[f"{name}.scatter"] = np.stack(scatter)
+        arrays[f"{name}.row_weight"] = np.asarray(first.rows.weight)
+        if first.rows.copies is not None:
+            arrays[f"{name}.copies"] = first.rows.copies
+        for t, part in enumerate(member.posteriors):
+            arrays[f"{name}.noise.{t}"] = part.rows.total_noise
+        members.append(
+            {
+                "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
+                "nugget": member.order.nugget,
+                "noise": first.noise,
+                "dtype": first.inside[0].dtype.name,
+                "n_levels": first.trie.n_levels,
+                "nll_per_row": member.trained.nll_per_row,
+                "n_iter": member.trained.n_iter,
+                "n_evaluations": member.trained.n_evaluations,
+                "converged": member.trained.converged,
+            }
+        )
+    flags = {"apart": ensemble.apart, "averaged": ensemble.averaged, "pulling": held.pulling}
+    return {"members": members, "n_summed": ensemble.n_summed, **flags}, arrays
+
+
+def unpack_cells(
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+) -> Ensemble:
+    """Restore a mixture that holds cells; messages are computed again.
+
+    Everything that the engines rely on is checked first, since a file may contain anything.
+    """
+    held = _unpack_held(header, arrays, prefix, encoders)
+    shape = (held.n_targets, len(header["members"]))
+    weight = check_array(arrays, f"{prefix}.weight", np.float64, shape)
+    check_mixing(weight, np.tile([1.0, 1.0, 0.0, 1.0], (held.n_targets, 1)))
+    members = tuple(
+        _unpack_member(facts, arrays, f"{prefix}.{k}", encoders, held.n_targets)
+        for k, facts in enumerate(header["members"])
+    )
+    return Ensemble(
+        members,
+        tuple(Calibration(own) for own in weight),
+        bool(header["apart"]),
+        bool(header["averaged"]),
+        held,
+        header["n_summed"],
+    )
+
+
+def _unpack_held(
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+) -> Rows:
+    """The rows that a model with cells holds, checked."""
+    X = arrays[f"{prefix}.held.X"]
+    kind = np.float32 if X.dtype == np.float32 else np.float64
+    X = check_array(arrays, f"{prefix}.held.X", kind, (None, encoders[0].n_features_in_))
+    targets = check_array(arrays, f"{prefix}.held.targets", np.float64, (None, X.shape[0]))
+    counts = check_counts(arrays, f"{prefix}.held", targets.shape)
+    scatter = None
+    if counts[0].scatter is not None:
+        scatter = np.stack([np.asarray(one.scatter) for one in counts], axis=1)
+    if type(header["n_summed"]) is not int or header["n_summed"] < 0:
+        raise ValueError(f"n_summed must be an int >= 0, got {header['n_summed']!r:.40}")
+    return Rows(
+        np.ascontiguousarray(targets.T),
+        weight=counts[0].weight,
+        X=X,
+        copies=counts[0].copies,
+        scatter=scatter,
+        pulling=bool(header["pulling"]),
+    )
+
+
+def _unpack_member(
+    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[BitEncoder], n_targets: int
+) -> Member:
+    """Restore a member from its cells, which are checked first; messages are computed again."""
+    own = check_index("encoder", facts["encoder"], encoders)
+    if f"{name}.shift" in arrays:
+        own = own.with_shift(arrays[f"{name}.shift"])
+    order = check_stored_order(arrays, name, own.n_bits_, facts["nugget"])
+    n_levels = facts["n_levels"]
+    if type(n_levels) is not int or not max(1, order.n_used) <= n_levels <= order.n_levels:
+        raise ValueError(f"{name}: n_levels must reach all used bits, got {n_levels!r:.40}")
+    keys, lcp = check_cells(arrays, name, n_levels)
+    targets = check_array(arrays, f"{name}.targets", np.float64, (n_targets, lcp.size))
+    counts = check_counts(arrays, name, targets.shape)
+    if counts[0].weight is None or counts[0].scatter is None or counts[0].weight.min() <= 0:
+        raise ValueError(f"{name} must have cells of positive weight, with their scatter")
+    row_idx = np.arange(lcp.size, dtype=np.int32)
+    trie = link_rows(order.bits[:n_levels], row_idx, lcp, CpuEngine())
+    dtype, noise = check_dtype(facts["dtype"]), positive_number("noise", facts["noise"])
+    posteriors = tuple(
+        restore(
+            trie,
+            keys,
+            order,
+            noise,
+            check_noisy_rows(y, arrays, f"{name}.noise.{t}", counts[t], dtype),
+            dtype,
+        )
+        for t, y in enumerate(targets)
+    )
+    trained = TrainedOrder(
+        order,
+        float(facts["nll_per_row"]),
+        int(facts["n_iter"]),
+        int(facts["n_evaluations"]),
+        bool(facts["converged"]),
+    )
+    return Member(own, trained, posteriors)
