@@ -78,7 +78,7 @@ from triegp.files.state import (
 )
 from triegp.mixture.whole import Whole
 from triegp.models.interface import Trained
-from triegp.models.jobs import Stopwatch
+from triegp.models.jobs import Pool, Stopwatch
 from triegp.models.pieces import Pieces
 from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
@@ -175,6 +175,10 @@ class TreeGPRegressor(
 
     def _pieces(self, X: Any, y: Any, sample_weight: Any, known_noise: Any) -> Pieces | None:
         """The rows in pieces, if there are more than the model can hold; otherwise None."""
+        return None
+
+    def _pool(self) -> Pool | None:
+        """Workers elsewhere that learn orders; None to use threads."""
         return None
 
     def _fit_pieces(self, pieces: Pieces) -> Self:
@@ -606,6 +610,7 @@ class TreeGPRegressor(
                 keep=keep,
                 engine=parameters["engine"],
                 left_out=left_out,
+                pool=self._pool(),
             )
             own = observations
             if own is not None:

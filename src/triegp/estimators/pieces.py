@@ -83,10 +83,14 @@ class PiecesRegressor(TreeGPRegressor):
         usual = self._settings().mixture not in ("softmax", "best")
         return usual and n_rows > max(self.max_cells, FEWEST_ROWS)
 
+    def _unfitted(self) -> Any:
+        """The estimator without what is fitted: what readers of pieces need."""
+        return clone(self)
+
     def _fit_pieces(self, pieces: Pieces) -> Self:
         began = time.monotonic()
         n_rows = pieces.n_rows
-        plain = clone(self)  # small, and without what is fitted
+        plain = self._unfitted()
         seeds = draw_seeds(self.get_params(deep=False)["random_state"], 1)
         salt = int(generator_of(seeds[0]).integers(2**63))
         share = SAMPLE_ROWS / n_rows if self._by_cells(n_rows) else 1.0

@@ -5,18 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
-from triegp.engines import CpuEngine, Engine
+from triegp.engines import CpuEngine, Engine, one_blas_thread
 from triegp.mixture.batches import Batches, Start, train_in_step
 from triegp.mixture.candidates import choose_starts, nll_per_row
 from triegp.mixture.optimise import Follower, Problem, TrainedOrder, train_order
 from triegp.mixture.parts import LEAST_GAIN, Parts, part_sizes
 from triegp.mixture.settings import Settings
-from triegp.models.jobs import run_jobs
+from triegp.models.jobs import Pool, Stopwatch, run_jobs
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
 
@@ -30,6 +31,7 @@ def learn_orders(
     streams: Sequence[np.random.Generator],
     run: Run,
     engine: Engine,
+    parts_rng: np.random.Generator,
 ) -> tuple[list[Learned], bool]:
     """Learn orders, one per member.
 
@@ -52,6 +54,8 @@ def learn_orders(
         Threads, clock, progress.
     engine : Engine
         Where likelihoods are evaluated.
+    parts_rng : Generator
+        Draws the parts of the rows.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def learn_orders(
         Whether the watch stopped training.
     """
     sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
-    parts = Parts(rows, sizes, streams[0].spawn(1)[0])  # the same for any number of members
+    parts = Parts(rows, sizes, parts_rng)
     problems = make_problems(grids, range(len(grids)), parts.rows(0), run.n_threads)
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
     share = sizes[0] / rows.n_rows
@@ -100,6 +104,43 @@ def learn_orders(
     ended = run.watch.interrupted or before.watch.stop
     whole = len(learned) == len(found) and all(one.converged for _, one in learned)
     return learned, bool(waiting) or (ended and not whole)
+
+
+class Lesson(NamedTuple):
+    """What a worker needs to learn the order of any one of the trees (`learn_in_pool`).
+
+    A worker holds all rows that orders are learned from.
+    """
+
+    grids: Sequence[BitEncoder]
+    rows: Rows
+    settings: Settings
+    streams: Sequence[np.random.Generator]
+    parts_rng: np.random.Generator
+
+
+def learn_in_pool(lesson: Lesson, run: Run, pool: Pool) -> tuple[list[Learned], bool]:
+    """`learn_orders` by the workers of a pool, one grid at a time; the same bits.
+
+    Every grid has its own members, streams and parts, so that nothing is exchanged.
+    """
+    turns = range(len(lesson.grids))
+    tell = run.tell("orders", len(turns))
+    found = pool.run(learn_grid, lesson, turns, tell)
+    learned = [(k, one) for k, (own, _) in zip(turns, found, strict=True) for _, one in own]
+    return learned, any(stopped for _, stopped in found)
+
+
+def learn_grid(lesson: Lesson, grid: int) -> tuple[list[Learned], bool]:
+    """`learn_orders` for the member of one grid, on one thread."""
+    settings = replace(lesson.settings, n_members=1)
+    streams = [lesson.streams[grid], lesson.streams[-1]]
+    run = Run(lesson.parts_rng, 1, Stopwatch())
+    alone = CpuEngine(n_threads=1)
+    with one_blas_thread():
+        return learn_orders(
+            [lesson.grids[grid]], lesson.rows, settings, streams, run, alone, lesson.parts_rng
+        )
 
 
 def make_problems(

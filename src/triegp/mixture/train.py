@@ -15,7 +15,7 @@ from triegp.engines import CpuEngine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.cells import cell_rows, condition_cells
-from triegp.mixture.learning import Learned, learn_orders
+from triegp.mixture.learning import Learned, Lesson, learn_in_pool, learn_orders
 from triegp.mixture.members import Ensemble, Member, leave_out_held, leave_out_members
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
@@ -37,6 +37,7 @@ Result = TypeVar("Result")
 
 Floats = npt.NDArray[np.float64]
 
+POOL_ROWS = 2_000  # with fewer, sending them takes longer than learning from them
 SHORT_NOISE, SHORT_TARGET = 1e-20, 1e10  # least noise and largest target of float32 messages
 
 
@@ -84,7 +85,13 @@ def train_ensemble(
     grids = [
         _grid(encoders[k % len(encoders)], settings, streams[k]) for k in range(settings.n_grids)
     ]
-    done, stopped = learn_orders(grids, learned, settings, streams, run, engine)
+    parts_rng = streams[0].spawn(1)[0]  # the same for any number of members
+    alone = settings.shift and not engine.batches and not run.watch.limited
+    if run.pool is not None and alone and learned.n_rows >= POOL_ROWS:
+        lesson = Lesson(grids, learned, settings, streams, parts_rng)
+        done, stopped = learn_in_pool(lesson, run, run.pool)
+    else:
+        done, stopped = learn_orders(grids, learned, settings, streams, run, engine, parts_rng)
     run.raise_interrupt()
     if whole is None:
         members = _condition(grids, rows, done, settings, run)

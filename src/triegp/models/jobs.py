@@ -8,9 +8,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 Item = TypeVar("Item")
+Shared = TypeVar("Shared")
 Result = TypeVar("Result")
 
 POLL_SECONDS = 0.1  # longest wait between calls of `progress`
@@ -106,6 +107,25 @@ class Stopwatch:
         part._patience = n_interrupts
         part._budget = self._budget + max(GRACE_SECONDS, GRACE_SHARE * self._budget)
         return part
+
+
+class Pool(Protocol):
+    """Workers elsewhere, such as those of a cluster, that run jobs."""
+
+    def run(
+        self,
+        work: Callable[[Shared, Item], Result],
+        shared: Shared,
+        items: Sequence[Item],
+        progress: Callable[[int], None],
+    ) -> list[Result]:
+        """Compute work(shared, item) for all items; results are in the order of the items.
+
+        work, shared and items must be picklable. `shared` is sent to each worker once. `progress`
+        is called with the number of finished jobs. Raises RuntimeError if workers are lost and no
+        other can take over.
+        """
+        ...
 
 
 class _Requests:

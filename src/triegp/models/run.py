@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from triegp.models.jobs import Stopwatch
+from triegp.models.jobs import Pool, Stopwatch
 
 REPEAT_SECONDS = 2.0  # a third Ctrl-C this soon after the second raises
 FINISHING = (
@@ -48,6 +48,9 @@ class Run:
     left_out : list of str
         What was left out or shortened to meet the time budget, or after Ctrl-C: phrases such as "3
         of 24 members". Every stage may append; `fit` puts them into its warning.
+    pool : Pool or None
+        Workers elsewhere that learn the orders of trees; None to use threads. Not used with a time
+        budget, which this process has to keep.
     """
 
     rng: np.random.Generator
@@ -57,6 +60,7 @@ class Run:
     keep: bool = True
     engine: str = "cpu"
     left_out: list[str] = field(default_factory=list)
+    pool: Pool | None = None
 
     def raise_interrupt(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C was pressed and `keep` is False."""

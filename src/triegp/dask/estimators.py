@@ -1,0 +1,301 @@
+"""The estimators on Dask collections: fitted by a cluster, with lazy predictions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed, delayed
+from distributed import Client
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from triegp.dask.cluster import ClusterPool, compute, find_client, wait_for_workers
+from triegp.dask.partitions import (
+    DaskPieces,
+    Partition,
+    align,
+    delay,
+    gather_rows,
+    is_collection,
+)
+from triegp.estimators.base import TreeGPRegressor
+from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
+from triegp.estimators.pieces import concat_tables
+from triegp.estimators.trie_regressor import TrieGPRegressor
+from triegp.models.distribution import check_quantiles, interval_quantiles
+from triegp.models.jobs import Pool
+
+
+class DaskRegressor(TreeGPRegressor):
+    """What both estimators share: collections in, lazy predictions out.
+
+    Attributes
+    ----------
+    client : distributed.Client or None
+        The client; None for the current one. It is not copied, pickled or saved.
+    """
+
+    client: Client | None
+    _local: ClassVar[type[TreeGPRegressor]]
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None) -> Self:
+        """Train on rows of Dask collections; with other arrays as the local estimator.
+
+        Parameters
+        ----------
+        X : Dask array (n_rows, n_features) or data frame
+            Any chunks, also of unknown size; empty partitions are skipped.
+        y : Dask array or series (n_rows,) or (n_rows, n_targets), or an array
+            Targets. Series must be divided as X is; arrays are cut where X is.
+        sample_weight, known_noise : Dask array or series (n_rows,), or an array, optional
+            As in the local estimator.
+
+        Returns
+        -------
+        self
+            The same model as the local estimator's, to the last bit, for any number of workers.
+        """
+        if not is_collection(X):
+            return super().fit(X, y, sample_weight, known_noise)
+        if y is None:
+            name = type(self).__name__
+            raise ValueError(f"This {name} requires y to be passed, but the target y is None")
+        client = find_client(self.client)
+        parts = align(client, X, y=y, weight=sample_weight, known_noise=known_noise)
+        if not parts:
+            raise ValueError("X must have at least one row and one column, got no rows")
+        return self._fit_partitions(client, parts)
+
+    def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
+        raise NotImplementedError
+
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
+    ) -> Self:
+        """Add training rows; those of Dask collections are gathered in this process."""
+        if not is_collection(X):
+            return super().partial_fit(X, y, sample_weight, known_noise)
+        client = find_client(self.client)
+        parts = align(client, X, y=y, weight=sample_weight, known_noise=known_noise)
+        if not hasattr(self, "_stream"):
+            return self._fit_partitions(client, parts)
+        return super().partial_fit(*gather_rows(client, parts))
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, latent: bool = False
+    ) -> Any:
+        """Mean of new observations, and their standard deviation.
+
+        For a Dask collection X the results are Dask arrays, (m,) or (m, n_targets), computed when
+        they are asked for. Covariances are those of the local estimator: `to_local().predict`.
+        """
+        if not is_collection(X):
+            return super().predict(X, return_std, return_cov, latent=latent)
+        if return_cov:
+            raise ValueError("return_cov=True requires X in memory, got a Dask collection")
+        if not return_std:
+            return self._each(X, _predict, {"latent": latent}, ())[0]
+        return tuple(self._each(X, _predict, {"latent": latent, "return_std": True}, (), 2))
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), *, latent: bool = False
+    ) -> Any:
+        """Quantiles of new observations, (m, k) or (m, k, n_targets); lazy for a collection X."""
+        if not is_collection(X):
+            return super().predict_quantiles(X, quantiles, latent=latent)
+        q = check_quantiles(quantiles)
+        asked = {"quantiles": q, "latent": latent}
+        return self._each(X, _predict_quantiles, asked, (q.size,))[0]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, *, latent: bool = False) -> Any:
+        """Central interval of new observations, (m, 2) or (m, 2, n_targets); as quantiles."""
+        return self.predict_quantiles(X, interval_quantiles(coverage), latent=latent)
+
+    def predict_distribution(self, X: Any, *, latent: bool = False) -> Any:
+        """Predictive distribution at rows in memory; raises TypeError for a Dask collection."""
+        if is_collection(X):
+            raise TypeError(
+                "predict_distribution takes rows in memory, got a Dask collection: use predict, "
+                "predict_quantiles or predict_interval, or X.map_partitions with to_local()"
+            )
+        return super().predict_distribution(X, latent=latent)
+
+    def to_local(self) -> TreeGPRegressor:
+        """The fitted model as the local estimator, which does not know Dask. Nothing is copied."""
+        check_is_fitted(self)
+        parameters = self.get_params(deep=False)
+        parameters.pop("client")
+        local = self._local(**parameters)
+        local._restore(self._state())
+        return local
+
+    def save(self, path: str | Path, *, training_data: bool = False) -> None:
+        """Write the fitted model to a file; `triegp.load` returns the local estimator."""
+        self.to_local().save(path, training_data=training_data)
+
+    def __sklearn_clone__(self) -> Self:
+        """An unfitted copy with the same client."""
+        parameters = self.get_params(deep=False)
+        client = parameters.pop("client")
+        return type(self)(client=client, **{k: clone(v, safe=False) for k, v in parameters.items()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State for pickle and copy, without the client."""
+        state = super().__getstate__()
+        state.pop("_sent", None)
+        return state | {"client": None}
+
+    def _each(
+        self,
+        X: Any,
+        work: Callable[..., Any],
+        asked: dict[str, Any],
+        shape: tuple[int, ...],
+        n_results: int = 1,
+    ) -> list[da.Array]:
+        """The n_results of work(model, partition) as Dask arrays (m, *shape, ...), lazily."""
+        check_is_fitted(self)
+        model, parts = self._send(), delay(X)
+        last = shape if self.one_dimensional_ else (*shape, self._stream.mean.size)
+        lengths = X.chunks[0] if isinstance(X, da.Array) else [np.nan] * len(parts)
+        call = delayed(work, pure=True, nout=n_results)
+        found = [call(model, part, last, n_results, **asked) for part in parts]
+        return [
+            da.concatenate(
+                [
+                    da.from_delayed(one[which], (n, *last), dtype=np.float64)
+                    for one, n in zip(found, lengths, strict=True)
+                ],
+                allow_unknown_chunksizes=True,
+            )
+            for which in range(n_results)
+        ]
+
+    def _send(self) -> Delayed:
+        """The model for the tasks of predictions, on a worker if there is a cluster."""
+        stream = self._inserted()
+        sent = getattr(self, "_sent", None)
+        if sent is None or sent[0] is not stream:
+            local = self.to_local()
+            try:
+                client = find_client(self.client)
+            except RuntimeError:  # the schedulers of one machine need no cluster
+                held = delayed(local, traverse=False)
+            else:
+                wait_for_workers(client)
+                held = delayed(client.scatter(local, hash=False))
+            self._sent = sent = (stream, held)
+        return sent[1]
+
+
+def _with_client(local: type[TreeGPRegressor]) -> Callable[..., None]:
+    """The constructor of an estimator, with the parameter `client` in front."""
+    names = inspect.signature(local.__init__)
+
+    def __init__(self: Any, *, client: Client | None = None, **parameters: Any) -> None:  # noqa: N807
+        local.__init__(self, **parameters)
+        self.client = client
+
+    own = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
+    first, *rest = names.parameters.values()
+    __init__.__signature__ = names.replace(parameters=[first, own, *rest])  # type: ignore[attr-defined]
+    return __init__
+
+
+class DaskBinaryTreeGPRegressor(DaskRegressor, BinaryTreeGPRegressor):
+    """`BinaryTreeGPRegressor` on Dask arrays and data frames.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The cluster; by default the current client.
+    **parameters
+        Those of `BinaryTreeGPRegressor`.
+
+    Notes
+    -----
+    Up to `max_cells` rows are gathered in this process, and those that orders are learned from are
+    sent to every worker. Each tree is learned by a task, on one thread. This process conditions
+    and calibrates. With more rows, no process holds all of them: partitions are summed up by cell
+    where they lie (`docs/large.md`), in three passes. With a time budget, orders are learned in
+    this process. The model is in this process in the end; predictions are sent to the workers with
+    it.
+    """
+
+    _local = BinaryTreeGPRegressor
+    __init__ = _with_client(BinaryTreeGPRegressor)
+
+    def _pool(self) -> Pool | None:
+        return self.__dict__.get("_cluster")
+
+    def _unfitted(self) -> Any:
+        parameters = self.get_params(deep=False)
+        parameters.pop("client")
+        return clone(self._local(**parameters))
+
+    def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
+        self._cluster = ClusterPool(client)  # while this lasts, workers learn the orders
+        try:
+            if parts[0].known_noise is None and self._by_cells(sum(p.n_rows for p in parts)):
+                return self.fit_pieces(DaskPieces(client, parts))
+            return super(DaskRegressor, self).fit(*gather_rows(client, parts))
+        finally:
+            del self._cluster
+
+
+class DaskTrieGPRegressor(DaskRegressor, TrieGPRegressor):
+    """`TrieGPRegressor` on Dask arrays and data frames.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The cluster; by default the current client.
+    **parameters
+        Those of `TrieGPRegressor`.
+
+    Notes
+    -----
+    One task gathers all rows on one worker and fits there, with its threads. The model is in this
+    process in the end; predictions are sent to the workers with it.
+    """
+
+    _local = TrieGPRegressor
+    __init__ = _with_client(TrieGPRegressor)
+
+    def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
+        parameters = self.get_params(deep=False)
+        parameters.pop("client")
+        columns = [
+            None if getattr(parts[0], name) is None else [getattr(one, name) for one in parts]
+            for name in ("X", "y", "weight", "known_noise")
+        ]
+        task = delayed(_fit_here, pure=False)(self._local(**parameters), *columns)
+        (local,) = compute(client, [task])
+        self._restore(local._state())
+        return self
+
+
+def _fit_here(local: TreeGPRegressor, X: Any, y: Any, weight: Any, known_noise: Any) -> Any:
+    """Fit to all rows in one task."""
+    extras = (None if part is None else np.concatenate(part) for part in (weight, known_noise))
+    return local.fit(concat_tables(X), np.concatenate(list(map(np.asarray, y))), *extras)
+
+
+def _predict(model: Any, X: Any, last: tuple[int, ...], n_results: int, **asked: Any) -> Any:
+    """Mean of a partition's rows, and their deviation if it is asked for, as a tuple."""
+    if not len(X):
+        return (np.empty((0, *last)),) * n_results
+    found = model.predict(X, **asked)
+    return found if n_results > 1 else (found,)
+
+
+def _predict_quantiles(
+    model: Any, X: Any, last: tuple[int, ...], n_results: int, **asked: Any
+) -> Any:
+    """Quantiles of a partition's rows, as a tuple of one array."""
+    return (model.predict_quantiles(X, **asked) if len(X) else np.empty((0, *last)),)

@@ -1,0 +1,135 @@
+"""Clusters whose workers die, restart, are slow or go away: a fit ends or goes on, and never hangs."""
+
+import os
+import signal
+import threading
+import time
+
+import dask.array as da
+import pytest
+from distributed import Client, LocalCluster
+
+import triegp.estimators.pieces as pieces_module
+from dask_problems import QUICK, assert_same, problem
+from triegp import BinaryTreeGPRegressor
+from triegp.dask import DaskBinaryTreeGPRegressor, cluster
+from triegp.dask.cluster import ClusterPool, find_client
+from triegp.mixture import train
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore:Port .* is already in use:UserWarning"
+)
+
+
+@pytest.fixture
+def processes():
+    """Three workers that are processes, without a nanny's memory limits."""
+    with LocalCluster(
+        n_workers=3, threads_per_worker=1, dashboard_address=None, memory_limit=None
+    ) as workers:
+        yield workers
+
+
+@pytest.fixture
+def client(processes):
+    with Client(processes) as client:
+        yield client
+
+
+def wait_and_square(shared, item):
+    seconds, slow = shared
+    time.sleep(seconds * (10 if item == slow else 1))
+    return item * item
+
+
+def die(shared, item):
+    if item == shared:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def pid_of_first_worker(client):
+    return sorted(client.run(os.getpid).items())[0][1]
+
+
+def later(seconds, work):
+    timer = threading.Timer(seconds, work)
+    timer.start()
+    return timer
+
+
+def test_a_job_whose_worker_is_killed_runs_again(client):
+    pid = pid_of_first_worker(client)
+    timer = later(0.3, lambda: os.kill(pid, signal.SIGKILL))
+    found = ClusterPool(client).run(wait_and_square, (0.2, None), range(12))
+    timer.join()
+    assert found == [k * k for k in range(12)]
+
+
+def test_a_job_that_kills_every_worker_ends_with_a_name(client):
+    with pytest.raises(RuntimeError, match=r"worker \S+ was lost"):
+        ClusterPool(client).run(die, 1, range(3))
+
+
+def test_restarted_workers_get_what_they_share_again(client):
+    timer = later(0.5, client.restart)
+    found = ClusterPool(client).run(wait_and_square, (0.4, None), range(9))
+    timer.join()
+    assert found == [k * k for k in range(9)]
+
+
+def test_slow_workers_are_waited_for(client):
+    assert ClusterPool(client).run(wait_and_square, (0.05, 2), range(6)) == [0, 1, 4, 9, 16, 25]
+
+
+def test_a_cluster_may_shrink(processes, client):
+    timer = later(0.3, lambda: processes.scale(1))
+    found = ClusterPool(client).run(wait_and_square, (0.2, None), range(12))
+    timer.join()
+    assert found == [k * k for k in range(12)]
+
+
+def test_without_workers_a_job_ends(processes, client, monkeypatch):
+    monkeypatch.setattr(cluster, "WAIT_SECONDS", 1.0)
+    timer = later(0.3, lambda: processes.scale(0))
+    with pytest.raises(
+        RuntimeError, match="all workers of the cluster are lost: 0, 1, 2|no workers"
+    ):
+        ClusterPool(client).run(wait_and_square, (1.0, None), range(12))
+    timer.join()
+
+
+def test_without_a_client_or_workers_it_is_said(monkeypatch):
+    monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.5)
+    with pytest.raises(RuntimeError, match="no Dask client"):
+        find_client(None)
+    with LocalCluster(n_workers=0, dashboard_address=None, processes=False) as empty:
+        with Client(empty) as client, pytest.raises(RuntimeError, match="has no workers"):
+            ClusterPool(client).run(wait_and_square, (0.0, None), range(2))
+
+
+@pytest.mark.parametrize("max_cells", [10**6, 200])
+def test_a_fit_survives_a_killed_worker_with_the_same_bits(client, monkeypatch, max_cells):
+    monkeypatch.setattr(train, "POOL_ROWS", 100)
+    for name, value in (("FEWEST_ROWS", 500), ("SAMPLE_ROWS", 1_500), ("HELD_ROWS", 900)):
+        monkeypatch.setattr(pieces_module, name, value)
+    X, y = problem()
+    parameters = QUICK | {"max_cells": max_cells, "n_members": 6}
+    local = BinaryTreeGPRegressor(**parameters).fit(X, y)
+    pid = pid_of_first_worker(client)
+    timer = later(0.5, lambda: os.kill(pid, signal.SIGKILL))
+    model = DaskBinaryTreeGPRegressor(client=client, **parameters)
+    model.fit(da.from_array(X, chunks=300), da.from_array(y, chunks=300))
+    timer.join()
+    assert_same(model.to_local(), local, X[:100])
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(processes, client, monkeypatch):
+    monkeypatch.setattr(cluster, "WAIT_SECONDS", 1.0)
+    X, y = problem(400)
+    model = DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(da.from_array(X, 200), y)
+    before = model.predict(X[:10])
+    processes.scale(0)
+    with pytest.raises(RuntimeError, match="no workers|are lost"):
+        model.fit(da.from_array(2 * X, chunks=200), 2 * y)
+    assert (model.predict(X[:10]) == before).all()
