@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 import triegp.estimators.pieces as pieces_module
 from dask_problems import N_ROWS, QUICK, assert_same, frame, problem
+from tolerances import ROUNDING
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor, load
 from triegp.dask import DaskBinaryTreeGPRegressor, DaskTrieGPRegressor
 from triegp.mixture import train
@@ -70,10 +71,10 @@ def test_chunks_of_unknown_size(client, mode):
     unknown = lazy[mask]
     assert np.isnan(unknown.shape[0])
     model = DaskBinaryTreeGPRegressor(client=client, **mode).fit(unknown, target[mask])
-    assert_same(model, BinaryTreeGPRegressor(**mode).fit(X[keep], y[keep]), X[:100])
+    assert_same(model, BinaryTreeGPRegressor(**mode).fit(X[keep], y[keep]), X[keep][:100])
     found = model.predict(unknown)
     assert np.isnan(found.shape[0])
-    np.testing.assert_array_equal(found.compute(), model.to_local().predict(X[keep]))
+    np.testing.assert_allclose(found.compute(), model.to_local().predict(X[keep]), rtol=ROUNDING)
 
 
 def test_data_frames_with_categories_gaps_and_empty_partitions(client, mode):
@@ -84,10 +85,10 @@ def test_data_frames_with_categories_gaps_and_empty_partitions(client, mode):
     keep = X["a"] > 0.2
     local = BinaryTreeGPRegressor(**mode).fit(X[keep], y[keep])
     model = DaskBinaryTreeGPRegressor(client=client, **mode).fit(some[list(X)], some["y"])
-    assert_same(model, local, X[:100])
+    assert_same(model, local, X[keep][:100])
     assert list(model.feature_names_in_) == ["a", "b", "town"]
     mean, std = model.predict(some[list(X)], return_std=True)
-    np.testing.assert_array_equal(mean.compute(), local.predict(X[keep]))
+    np.testing.assert_allclose(mean.compute(), local.predict(X[keep]), rtol=ROUNDING)
     assert (std.compute() > 0).all()
 
 
@@ -107,7 +108,7 @@ def test_predictions_are_lazy_and_equal_local_ones(client):
         assert isinstance(found, da.Array)
         assert found.shape == expected.shape
         assert found.chunks[0] == (250, 250, 100)
-        np.testing.assert_array_equal(found.compute(), expected)
+        np.testing.assert_allclose(found.compute(), expected, rtol=ROUNDING)
         np.testing.assert_array_equal(getattr(model, name)(X, **asked), expected)
 
 
@@ -117,9 +118,8 @@ def test_predictions_without_a_cluster_use_this_machine(client):
     copy = pickle.loads(pickle.dumps(model))
     assert copy.client is None
     with client.as_current():
-        np.testing.assert_array_equal(
-            copy.predict(da.from_array(X, chunks=100)).compute(), model.predict(X)
-        )
+        found = copy.predict(da.from_array(X, chunks=100)).compute()
+    np.testing.assert_allclose(found, model.predict(X), rtol=ROUNDING)
 
 
 def test_models_are_pickled_cloned_and_saved_without_their_client(client, tmp_path):
@@ -138,6 +138,7 @@ def test_models_are_pickled_cloned_and_saved_without_their_client(client, tmp_pa
     assert type(load(tmp_path / "model.tgp")) is BinaryTreeGPRegressor
 
 
+@pytest.mark.filterwarnings("ignore:.*lie outside the training box")
 def test_rows_are_added(client):
     X, y = problem(600)
     model = DaskBinaryTreeGPRegressor(client=client, refit=False, **QUICK)
@@ -153,7 +154,7 @@ def test_rows_are_added(client):
 
 def test_the_flagship_is_fitted_by_one_worker(client):
     X, y = problem(150)
-    parameters = {"n_trees": 4, "max_steps": 4, "random_state": 0}
+    parameters = {"n_trees": 4, "max_iter": 4, "random_state": 0}
     local = TrieGPRegressor(**parameters).fit(X, y)
     model = DaskTrieGPRegressor(client=client, **parameters)
     model.fit(da.from_array(X, chunks=70), da.from_array(y, chunks=70))
@@ -176,9 +177,7 @@ def test_errors_say_what_is_wrong(client):
     X, y = problem(300)
     lazy = da.from_array(X, chunks=100)
     model = DaskBinaryTreeGPRegressor(client=client, **QUICK)
-    with pytest.raises(
-        ValueError, match="X and y must have the same number of rows, got 300, 299|got 300 and 299"
-    ):
+    with pytest.raises(ValueError, match="the same number of rows, got 300 and 299"):
         model.fit(lazy, da.from_array(y[:-1], chunks=100))
     with pytest.raises(ValueError, match="requires y"):
         model.fit(lazy, None)

@@ -1,9 +1,10 @@
-"""Clusters whose workers die, restart, are slow or go away: a fit ends or goes on, and never hangs."""
+"""Clusters whose workers die, restart, are slow or go away: a fit goes on or ends, in time."""
 
 import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import dask.array as da
 import pytest
@@ -53,7 +54,11 @@ def pid_of_first_worker(client):
 
 
 def later(seconds, work):
-    timer = threading.Timer(seconds, work)
+    def quietly():
+        with suppress(OSError, RuntimeError):  # what was closed in the meantime
+            work()
+
+    timer = threading.Timer(seconds, quietly)
     timer.start()
     return timer
 
@@ -67,7 +72,7 @@ def test_a_job_whose_worker_is_killed_runs_again(client):
 
 
 def test_a_job_that_kills_every_worker_ends_with_a_name(client):
-    with pytest.raises(RuntimeError, match=r"worker \S+ was lost"):
+    with pytest.raises(RuntimeError, match=r"worker 0, 1, 2|worker \S+ was lost"):
         ClusterPool(client).run(die, 1, range(3))
 
 
@@ -92,9 +97,7 @@ def test_a_cluster_may_shrink(processes, client):
 def test_without_workers_a_job_ends(processes, client, monkeypatch):
     monkeypatch.setattr(cluster, "WAIT_SECONDS", 1.0)
     timer = later(0.3, lambda: processes.scale(0))
-    with pytest.raises(
-        RuntimeError, match="all workers of the cluster are lost: 0, 1, 2|no workers"
-    ):
+    with pytest.raises(RuntimeError, match=r"lost: 0, 1, 2|lost are 0, 1, 2"):
         ClusterPool(client).run(wait_and_square, (1.0, None), range(12))
     timer.join()
 
@@ -103,9 +106,12 @@ def test_without_a_client_or_workers_it_is_said(monkeypatch):
     monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.5)
     with pytest.raises(RuntimeError, match="no Dask client"):
         find_client(None)
-    with LocalCluster(n_workers=0, dashboard_address=None, processes=False) as empty:
-        with Client(empty) as client, pytest.raises(RuntimeError, match="has no workers"):
-            ClusterPool(client).run(wait_and_square, (0.0, None), range(2))
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None, processes=False) as empty,
+        Client(empty) as client,
+        pytest.raises(RuntimeError, match="has no workers"),
+    ):
+        ClusterPool(client).run(wait_and_square, (0.0, None), range(2))
 
 
 @pytest.mark.parametrize("max_cells", [10**6, 200])
@@ -130,6 +136,6 @@ def test_a_failed_fit_leaves_the_model_as_it_was(processes, client, monkeypatch)
     model = DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(da.from_array(X, 200), y)
     before = model.predict(X[:10])
     processes.scale(0)
-    with pytest.raises(RuntimeError, match="no workers|are lost"):
+    with pytest.raises(RuntimeError, match=r"no workers|are lost"):
         model.fit(da.from_array(2 * X, chunks=200), 2 * y)
     assert (model.predict(X[:10]) == before).all()

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from distributed import Client, Future, get_client
 from distributed import wait as wait_for_some
-from distributed.client import FutureCancelledError
+from distributed.client import CancelledError
+from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
 Item = TypeVar("Item")
@@ -17,7 +18,7 @@ Result = TypeVar("Result")
 
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 30.0  # for a worker to appear, or for one to come back after all are lost
-ATTEMPTS = 3  # to send what workers share, which is lost with the last worker that holds it
+ATTEMPTS = 5  # to send what workers share, which is lost with the last worker that holds it
 
 
 def find_client(client: Client | None) -> Client:
@@ -74,39 +75,50 @@ def _finish(
 ) -> list[Any]:
     """Results of tasks 0, 1, ...; those that a restart of workers cancels are submitted again."""
     found: dict[int, Any] = {}
+    seen: dict[str, str] = {}  # all workers so far
     for _ in range(ATTEMPTS):
-        wait_for_workers(client)
+        wait_for_workers(client, seen)
         left = [k for k in range(n_tasks) if k not in found]
         try:
-            for k, result in zip(left, _iterate(client, submit(left)), strict=True):
+            for k, result in zip(left, _iterate(client, submit(left), seen), strict=True):
                 found[k] = result
                 progress(len(found))
             return [found[k] for k in range(n_tasks)]
-        except FutureCancelledError:
-            continue
-    raise RuntimeError(f"the workers of the cluster were restarted or lost {ATTEMPTS} times")
+        except (CancelledError, CommClosedError):  # lost with what they shared, or on the way
+            time.sleep(POLL_SECONDS)
+    raise RuntimeError(f"workers were lost or restarted {ATTEMPTS} times: worker {_lost(seen)}")
 
 
-def wait_for_workers(client: Client) -> None:
-    """Wait until there is a worker; raises RuntimeError after 30 seconds."""
+def wait_for_workers(client: Client, seen: dict[str, str] | None = None) -> None:
+    """Wait until there is a worker; raises RuntimeError after 30 seconds.
+
+    seen: names of workers that were there before, by address.
+    """
     try:
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
     except TimeoutError:
-        raise RuntimeError(f"the cluster at {client.scheduler.address} has no workers") from None
+        lost = f": lost are {_lost(seen)}" if seen else ""
+        raise RuntimeError(
+            f"the cluster at {client.scheduler.address} has no workers{lost}"
+        ) from None
 
 
-def _iterate(client: Client, futures: Sequence[Future]) -> Iterator[Any]:
+def _lost(seen: dict[str, str]) -> str:
+    return ", ".join(sorted(set(seen.values())))
+
+
+def _iterate(client: Client, futures: Sequence[Future], seen: dict[str, str]) -> Iterator[Any]:
     """Results of futures, in their order, each released as soon as it is here.
 
     Raises what a job raised; RuntimeError, with the name of a worker, if it was lost again and
     again; RuntimeError if no worker is left for 30 seconds, or the scheduler is gone. Futures that
     are not done are then cancelled.
     """
-    known = _workers(client)
+    seen |= _workers(client)
     rest = list(futures)
     try:
         while rest:
-            _wait(client, rest[0], known)
+            _wait(client, rest[0], seen)
             yield _result(rest[0])
             rest.pop(0).release()
     finally:
@@ -114,7 +126,7 @@ def _iterate(client: Client, futures: Sequence[Future]) -> Iterator[Any]:
             client.cancel(rest)
 
 
-def _wait(client: Client, future: Future, known: dict[str, str]) -> None:
+def _wait(client: Client, future: Future, seen: dict[str, str]) -> None:
     """Wait until a future is done, has failed or is cancelled."""
     alone_since = None
     while not future.done():
@@ -126,14 +138,13 @@ def _wait(client: Client, future: Future, known: dict[str, str]) -> None:
         if client.status != "running":
             raise RuntimeError(f"the scheduler of the cluster is gone (client {client.status})")
         now = _workers(client)
-        lost = [name for address, name in known.items() if address not in now]
-        known |= now
+        seen |= now
         if now:
             alone_since = None
             continue
         alone_since = alone_since or time.monotonic()
         if time.monotonic() - alone_since > WAIT_SECONDS:
-            raise RuntimeError(f"all workers of the cluster are lost: {', '.join(sorted(lost))}")
+            raise RuntimeError(f"all workers of the cluster are lost: {_lost(seen)}")
 
 
 def _result(future: Future) -> Any:
