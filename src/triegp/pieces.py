@@ -64,7 +64,7 @@ def parquet_pieces(
     if missing:
         raise ValueError(f"columns {', '.join(map(repr, missing))} are not in the files {names}")
     groups = [part for file in data.get_fragments() for part in file.split_by_row_group()]
-    counts = [part.count_rows() for part in groups]
+    counts = [sum(group.num_rows for group in part.row_groups) for part in groups]
     groups = [part for part, n in zip(groups, counts, strict=True) if n]
     counts = [n for n in counts if n]
     if not counts:

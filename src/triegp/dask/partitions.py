@@ -80,7 +80,7 @@ def _delay_like(client: Client, name: str, value: Any, lengths: Sequence[int]) -
     own = count_rows(client, value, blocks)
     if sum(own) != n_rows:
         raise ValueError(
-            f"X and {name} must have the same number of rows, got {n_rows}, {sum(own)}"
+            f"X and {name} must have the same number of rows, got {n_rows} and {sum(own)}"
         )
     if list(own) == list(lengths):
         return blocks
