@@ -15,12 +15,11 @@ from triegp.mixture.batches import Batches, Start, train_in_step
 from triegp.mixture.candidates import choose_starts, nll_per_row
 from triegp.mixture.optimise import Follower, Problem, TrainedOrder, train_order
 from triegp.mixture.parts import LEAST_GAIN, Parts, part_sizes
+from triegp.mixture.selection import Learned, select_useful
 from triegp.mixture.settings import Settings
 from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
-
-Learned = tuple[int, TrainedOrder]  # index of a grid, and an order on it
 
 
 def learn_orders(
@@ -30,11 +29,12 @@ def learn_orders(
     streams: Sequence[np.random.Generator],
     run: Run,
     engine: Engine,
-) -> tuple[list[Learned], bool]:
+) -> tuple[list[Learned], bool, int]:
     """Learn orders, one per member.
 
     Candidates are evaluated on the first part of the rows, and the chosen ones are trained on it.
-    Then each is trained on the next part, four times as large, and so on, as long as the part
+    Those that get no weight in the average over it are left out (`select_useful`). Then each is
+    trained on the next part, four times as large, and so on, as long as the part
     before gained 0.003 of nll per row. So every order has as many rows as it needs, whatever the
     others have.
 
@@ -59,6 +59,8 @@ def learn_orders(
         At least one. Orders that the watch stopped before they began are left out.
     stopped : bool
         Whether the watch stopped training.
+    n_useless : int
+        Number of orders that were left out because they got no weight.
     """
     sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
     parts = Parts(rows, sizes, streams[0].spawn(1)[0])  # the same for any number of members
@@ -74,6 +76,9 @@ def learn_orders(
         found[0] = TrainedOrder(order, value, 0, 1, False)
     pairs = zip(starts, found, strict=True)
     learned = [(grid, one) for (grid, _), one in pairs if one is not None]
+    n_begun, whole = len(learned), len(learned) == len(found)
+    if len(parts) > 1 and not before.watch.stop:
+        learned = select_useful(learned, grids, problems, settings, run.n_threads)
     waiting: list[int] = []  # members that were to see more rows, and did not
     for part in range(1, len(parts)):
         going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
@@ -98,8 +103,8 @@ def learn_orders(
     if waiting:
         run.leave_out(f"larger parts of the rows for {len(waiting)} members")
     ended = run.watch.interrupted or before.watch.stop
-    whole = len(learned) == len(found) and all(one.converged for _, one in learned)
-    return learned, bool(waiting) or (ended and not whole)
+    whole = whole and all(one.converged for _, one in learned)
+    return learned, bool(waiting) or (ended and not whole), n_begun - len(learned)
 
 
 def make_problems(

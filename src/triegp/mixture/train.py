@@ -74,7 +74,7 @@ def train_ensemble(
     grids = [
         _grid(encoders[k % len(encoders)], settings, streams[k]) for k in range(settings.n_grids)
     ]
-    done, stopped = learn_orders(grids, rows, settings, streams, run, engine)
+    done, stopped, n_useless = learn_orders(grids, rows, settings, streams, run, engine)
     run.raise_interrupt()
     targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
     floor = settings.floor(rows.count)
@@ -86,7 +86,7 @@ def train_ensemble(
         run.tell("posteriors", len(done)),
     )
     run.raise_interrupt()
-    usual = min(settings.n_members, settings.all_candidates)
+    usual = min(settings.n_members, settings.all_candidates) - n_useless
     if len(members) < usual:
         run.leave_out(f"{usual - len(members)} of {usual} members")
     untrained = sum(one.n_iter == 0 for _, one in done)
@@ -147,11 +147,11 @@ def weigh(
         left = leave_out_members(members, target)
         # Observations at one input are left out together: they count once.
         count = rows.weight if rows.copies is None or rows.pulling else None
-        y, var = members[0].posteriors[target].rows.y, left.observed_var()
+        y = members[0].posteriors[target].rows.y
         if settings.mixture == "calibrated":
-            weight = average(left.mean, var, y, count)
+            weight = average(left.mean, left.var, y, count, left.noise)
         else:
-            weight = stack(component_log_density(left.mean, var, y), count)
+            weight = stack(component_log_density(left.mean, left.observed_var(), y), count)
         found.append(Calibration(weight))
         if rows.n_targets == 1:  # of several targets, one at a time is held
             lefts.append(left)

@@ -19,7 +19,7 @@ from triegp.checks import (
     random_generator,
     whole_number,
 )
-from triegp.engines import mix_moments
+from triegp.engines import mix_means, mix_moments
 
 Floats = npt.NDArray[np.float64]
 
@@ -170,9 +170,14 @@ class PredictiveDistribution:
 
 
 def average(weights: Floats, values: Floats) -> Floats:
-    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m)."""
+    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m).
+
+    Not by BLAS: the sum at a row must not depend on the number of rows.
+    """
     if weights.ndim == 1:
-        return np.asarray(weights @ values)
+        out = np.empty(values.shape[1])
+        mix_means(weights, np.ascontiguousarray(values, np.float64), out)
+        return out
     return np.asarray(np.einsum("km,km->m", weights, values))
 
 
