@@ -9,9 +9,10 @@ import oracle
 from optimise_problems import PRECISION, SETTINGS, make_problem, train_alone
 from tolerances import DIFFERENCE, ROUNDING, VALUE
 from triegp.encoding import pack_codes
+from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.estimators.inputs import location_and_scale
-from triegp.mixture.candidates import boltzmann_pick, draw_candidates
+from triegp.mixture.candidates import boltzmann_pick, draw_candidates, drawn_precision
 from triegp.mixture.optimise import (
     Follower,
     Objective,
@@ -19,7 +20,7 @@ from triegp.mixture.optimise import (
     train_order,
 )
 from triegp.models.jobs import Stopwatch
-from triegp.tree import BitOrder
+from triegp.tree import BitOrder, random_bits
 from triegp.tree.rows import Rows
 
 
@@ -277,3 +278,28 @@ def test_location_and_scale_of_constants():
     mean, scale = location_and_scale(np.array([[3.0, 0.0]] * 5), None)
     np.testing.assert_array_equal(mean, [3.0, 0.0])
     np.testing.assert_allclose(scale, [3.0 / np.sqrt(7), 1.0 / np.sqrt(7)])
+
+
+def test_bits_that_a_feature_does_not_have_are_left_out_of_a_drawn_order():
+    precision, drawn = np.array([1, 3, 1]), np.array([4, 3, 2])
+    kept = [0, 4, 5, 6, 7]  # of the bits drawn
+    settings = replace(SETTINGS, n_candidates=20)
+    found = draw_candidates(precision, settings, np.random.default_rng(13), drawn)
+    rng = np.random.default_rng(13)
+    for order in found:
+        whole = random_bits(drawn, rng)
+        assert order.bits.tolist() == [kept.index(bit) for bit in whole.tolist() if bit in kept]
+    first = np.mean([order.bits[0] == 0 for order in found])
+    assert first > 1 / 5  # the feature drawn with four bits comes early
+
+
+def test_two_valued_features_are_drawn_as_early_as_others():
+    rng = np.random.default_rng(14)
+    X = np.column_stack([rng.integers(0, 2, 200), rng.normal(size=(200, 2))])
+    encoder = BitEncoder(precision="paper").fit(X)
+    assert drawn_precision(encoder).tolist() == [8, 8, 8]
+    encoder = BitEncoder().fit(X).with_shift(np.zeros(3))
+    assert encoder.precision_.tolist() == [1, 9, 9]
+    assert drawn_precision(encoder).tolist() == [9, 9, 9]
+    encoder.two_valued_ = None
+    assert drawn_precision(encoder).tolist() == [1, 9, 9]

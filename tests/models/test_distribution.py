@@ -86,6 +86,26 @@ def test_moments_and_density_against_scipy():
     )
 
 
+@pytest.mark.parametrize("n_rows", [1, 700])
+def test_variance_is_that_of_the_definition(n_rows):
+    rng = np.random.default_rng(2)
+    weights = rng.dirichlet(np.ones(4))
+    means, variances = 100.0 + rng.normal(size=(4, n_rows)), rng.random((4, n_rows))
+    mean = np.einsum("k,km->m", weights, means)
+    var = np.einsum("k,km->m", weights, variances + np.square(means - mean))
+    for own in (means, np.asfortranarray(means)):
+        mixture = PredictiveDistribution(weights, own, variances)
+        np.testing.assert_allclose(mixture.mean(), mean, **VALUE)
+        np.testing.assert_allclose(mixture.var(), var, **VALUE)
+    shared = PredictiveDistribution(weights, np.broadcast_to(means[0], means.shape), variances)
+    copied = PredictiveDistribution(weights, np.tile(means[0], (4, 1)), variances)
+    np.testing.assert_array_equal(shared.mean(), means[0])
+    np.testing.assert_allclose(shared.mean(), copied.mean(), **VALUE)
+    np.testing.assert_allclose(shared.var(), copied.var(), **VALUE)
+    shared.mean()[0] = 0.0  # the result is the caller's
+    assert shared.means[0, 0] == means[0, 0]
+
+
 def test_moments_are_integrals_of_the_density():
     mixture = make_mixture(n_rows=3)
     for row in range(3):

@@ -78,6 +78,10 @@ def test_large_sort_takes_the_parallel_path(threads, clustered):
     differ = bits[expected][1:] != bits[expected][:-1]
     lcp = np.where(differ.any(axis=1), differ.argmax(axis=1), order.n_levels)
     np.testing.assert_array_equal(trie.links.lcp[1:], lcp)
+    keys = trie_keys(trie, codes)
+    unpacked = np.unpackbits(keys.astype(">u8").view(np.uint8), axis=1)
+    np.testing.assert_array_equal(unpacked[:, : order.n_levels], bits[expected])
+    assert not unpacked[:, order.n_levels :].any()
 
 
 @given(problems, st.integers(0, 1000))

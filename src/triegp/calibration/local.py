@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.precision import find_two_valued
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import PRESETS
 from triegp.mixture.train import train_ensemble
@@ -100,8 +101,11 @@ def _train(
     table: Floats, target: Floats, some: npt.NDArray[np.intp], run: Run, by_var: bool
 ) -> LocalNoise:
     """Train the mixture on some of the rows."""
-    encoder = BitEncoder(scaling=SETTINGS.scaling, precision=SETTINGS.precision).fit(table[some])
-    rows = Rows((target[some] - target[some].mean())[:, None], X=table[some])
+    own = table[some]
+    two_valued = find_two_valued(own, own.min(axis=0), own.max(axis=0))
+    precision = np.where(two_valued, 1, SETTINGS.precision)
+    encoder = BitEncoder(scaling=SETTINGS.scaling, precision=precision).fit(own)
+    rows = Rows((target[some] - target[some].mean())[:, None], X=own)
     quiet = replace(run, progress=silent, engine="cpu", left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)

@@ -29,7 +29,13 @@ from triegp.encoding.layout import (
     refuse_unseen,
     working_precision,
 )
-from triegp.encoding.precision import FullCodes, Precision, paper_precision, separating_precision
+from triegp.encoding.precision import (
+    FullCodes,
+    Precision,
+    find_two_valued,
+    paper_precision,
+    separating_precision,
+)
 from triegp.encoding.reading import check_finite, place, row_blocks
 from triegp.encoding.scaling import (
     N_STEPS,
@@ -62,11 +68,12 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     precision : "auto", "paper", int or array-like (n_features,), default="auto"
         Bits per feature, 1 to 32 each and at most 10**5 in total. "paper" is the paper's rule,
         min(8, floor(150 / n_features) + 1) for all features. "auto" starts from this rule, with
-        one bit for constant features. It then adds bits to single features until distinct rows
-        have distinct bit strings (see `separating_precision`).
+        one bit for constant and two-valued features. It then adds bits to single features until
+        distinct rows have distinct bit strings (see `separating_precision`).
     shift : None, "random" or array-like (n_features,), default=None
         Shift of the grid per feature, in [0, 1). A position u in [0, 1] becomes (u + shift) / 2.
-        Each feature gets one more bit, so that the cells keep their width.
+        Each feature gets one more bit, so that the cells keep their width. Two-valued features are
+        not shifted, since one bit separates their values.
     outside : {"clip", "unrelated", "error"}, default="clip"
         Treatment of values outside the training box, the range of the training values. "clip"
         moves them to the border of the box. "unrelated" gives their rows covariance k = 0 with
@@ -96,7 +103,10 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     knots_ : float64 array (n_features, 11) or None
         Percentiles 0, 10, ..., 100 of each feature if scaling="ecdf", otherwise None.
     shift_ : float64 array (n_features,) or None
-        The shift in use; None if there is none.
+        The shift in use, NaN for features that are not shifted; None if there is none.
+    two_valued_ : bool array (n_features,) or None
+        Features with at most two training values, if there are at least 100 rows; fewer rows say
+        little about other values. None if it is not known, as in a model file.
     columns_ : Columns or None
         Kinds and categories of the columns; None if all are numbers without gaps.
     layout_ : Layout or None
@@ -132,6 +142,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     high_: Floats
     knots_: Floats | None
     shift_: Floats | None
+    two_valued_: npt.NDArray[np.bool_] | None = None
     columns_: Columns | None = None
     layout_: Layout | None = None
 
@@ -204,8 +215,9 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             self.layout_, data = fit_layout(data, self.columns_, targets, counted)
             precision = working_precision(self.layout_, precision)
         self.low_, self.high_ = self._box(data, kept)
+        self.two_valued_ = find_two_valued(data, self.low_, self.high_, kept)
         self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
-        self.shift_ = _fit_shift(self.shift, data.shape[1], self.random_state)
+        self.shift_ = _fit_shift(self.shift, self.two_valued_, self.random_state)
         self.precision_ = self._fit_precision(data, kept, precision)
         self.n_bits_ = int(self.precision_.sum())
         return data
@@ -277,14 +289,23 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         Parameters
         ----------
         shift : array-like (n_features,) or None
-            Shift of the grid per feature, in [0, 1); None for no shift.
+            Shift of the grid per feature, in [0, 1), or NaN for features that are not shifted.
+            Two-valued features never are. None for no shift.
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        had = 0 if self.shift_ is None else 1
         other.shift = shift
-        other.shift_ = _fit_shift(shift, self.low_.size, None)
-        other.precision_ = _add_bit(self.precision_ - had, 0 if other.shift_ is None else 1)
+        other.shift_ = None
+        if shift is not None:
+            given = float_array("shift", shift)
+            still = np.isnan(given)
+            if self.two_valued_ is not None and given.shape == self.two_valued_.shape:
+                still |= self.two_valued_
+            other.shift_ = _fit_shift(np.where(np.isnan(given), 0.0, given), still, None)
+        other.precision_ = _add_bits(
+            self.precision_ - _shift_bits(self.shift_, self.low_.size),
+            _shift_bits(other.shift_, self.low_.size),
+        )
         other.n_bits_ = int(other.precision_.sum())
         return other
 
@@ -337,17 +358,18 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     ) -> Precision:
         """Return the bits per feature, including the bit that a shift adds."""
         n_features = data.shape[1]
-        extra = 0 if self.shift_ is None else 1
+        extra = _shift_bits(self.shift_, n_features)
         if not isinstance(precision, str):
-            return _add_bit(check_precision(precision, n_features), extra)
+            return _add_bits(check_precision(precision, n_features), extra)
         if precision == "paper":
-            return _add_bit(check_precision(paper_precision(n_features), n_features), extra)
+            return _add_bits(check_precision(paper_precision(n_features), n_features), extra)
         if precision != "auto":
             raise ValueError(
                 "precision must be 'auto', 'paper', an integer or one integer per feature, "
                 f"got {precision!r}"
             )
-        start = np.where(self.low_ == self.high_, 1, paper_precision(n_features))
+        few = (self.low_ == self.high_) | self.two_valued_
+        start = np.where(few, 1, paper_precision(n_features))
         feature_map = self._map()
 
         def read(rows: RowIndex) -> FullCodes:
@@ -357,7 +379,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
         n_kept = data.shape[0] if kept is None else kept.size
         blocks = list(row_blocks(n_kept, n_features))
-        return separating_precision(read, blocks, _add_bit(start, extra))
+        return separating_precision(read, blocks, _add_bits(start, extra))
 
     def _quantise(self, data: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
         """Return the codes of the given rows, (m, n_features)."""
@@ -475,8 +497,11 @@ def _kept_rows(
     return kept, weights[kept]
 
 
-def _fit_shift(shift: Any, n_features: int, random_state: Any) -> Floats | None:
-    """Return one shift per feature, in [0, 1), or None if the grid is not shifted."""
+def _fit_shift(shift: Any, still: npt.NDArray[np.bool_], random_state: Any) -> Floats | None:
+    """Return one shift per feature, in [0, 1), or None if the grid is not shifted.
+
+    still: bool (n_features,), features that are not shifted, whose shift becomes NaN.
+    """
     if shift is None:
         return None
     if isinstance(shift, str):
@@ -484,19 +509,25 @@ def _fit_shift(shift: Any, n_features: int, random_state: Any) -> Floats | None:
             raise ValueError(
                 f"shift must be None, 'random' or one number per feature, got {shift!r}"
             )
-        drawn: Floats = check_random_state(random_state).uniform(size=n_features)
-        return drawn
-    fixed = finite_vector("shift", shift, n_features).copy()
+        drawn: Floats = check_random_state(random_state).uniform(size=still.size)
+        return np.where(still, np.nan, drawn)
+    fixed = finite_vector("shift", shift, still.size)
     bad = np.flatnonzero((fixed < 0) | (fixed >= 1))
     if bad.size:
         raise ValueError(f"shift must lie in [0, 1), got {fixed[bad[0]]} for feature {bad[0]}")
-    return fixed
+    return np.where(still, np.nan, fixed)
 
 
-def _add_bit(precision: Precision, extra: int) -> Precision:
-    """Add the bit of a shift; the sum must still satisfy the limits of `check_precision`."""
-    if extra and precision.max() >= MAX_PRECISION:
-        j = int(precision.argmax())
+def _shift_bits(shift: Floats | None, n_features: int) -> Precision:
+    """Bits that a shift adds to each feature, (n_features,): 1 if it is shifted, else 0."""
+    return np.zeros(n_features, np.int64) if shift is None else (~np.isnan(shift)).astype(np.int64)
+
+
+def _add_bits(precision: Precision, extra: Precision) -> Precision:
+    """Add the bits of a shift; the sum must still satisfy the limits of `check_precision`."""
+    full = np.flatnonzero((extra > 0) & (precision >= MAX_PRECISION))
+    if full.size:
+        j = int(full[0])
         raise ValueError(
             f"precision must be at most {MAX_PRECISION - 1} with a shift, which adds a bit, "
             f"got {precision[j]} for feature {j}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,22 @@ import numpy.typing as npt
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.reading import row_blocks
-from triegp.encoding.scaling import n_cells
-from triegp.engines import Engine, pack_positions
+from triegp.encoding.scaling import knot_positions, n_cells
+from triegp.engines import Engine, pack_positions, place_values
 
 Floats = npt.NDArray[np.float64]
 
 ENTRIES = 2**15  # values per block of rows; one thread encodes one block at a time
+
+
+class Map(NamedTuple):
+    """Arguments of `place_values`, as they are documented there."""
+
+    low: Floats
+    high: Floats
+    top: Floats
+    knots: Floats
+    knot_at: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +40,17 @@ class Grids:
         Fitted encoders, each for n_features features.
     alike : tuple of tuple of int
         Encoders with the same box and percentiles, which share the map onto [0, 1].
-    shift : tuple of float64 (n_features,) or (0,)
-        Shift of each grid; empty if there is none.
-    cells : tuple of float64 (n_features,)
-        Number of cells per feature.
+    maps : tuple of Map
+        The map of each group of encoders that are alike.
+    shift, scale : tuple of float64 (n_features,)
+        Per encoder: the code of a position u is floor((u + shift) * scale).
     """
 
     encoders: tuple[BitEncoder, ...]
     alike: tuple[tuple[int, ...], ...]
+    maps: tuple[Map, ...]
     shift: tuple[Floats, ...]
-    cells: tuple[Floats, ...]
+    scale: tuple[Floats, ...]
 
 
 def prepare_grids(encoders: Sequence[BitEncoder]) -> Grids:
@@ -47,12 +58,25 @@ def prepare_grids(encoders: Sequence[BitEncoder]) -> Grids:
     groups: dict[Any, list[int]] = {}
     for k, encoder in enumerate(encoders):
         groups.setdefault(encoder.box, []).append(k)
+    shifts, scales = [], []
+    for one in encoders:
+        shift = np.full(one.precision_.size, np.nan) if one.shift_ is None else one.shift_
+        still = np.isnan(shift)
+        shifts.append(np.where(still, 0.0, shift))
+        scales.append(n_cells(one.precision_)[:, 0] * np.where(still, 1.0, 0.5))
     return Grids(
         tuple(encoders),
         tuple(tuple(alike) for alike in groups.values()),
-        tuple(np.empty(0) if one.shift_ is None else one.shift_ for one in encoders),
-        tuple(n_cells(one.precision_)[:, 0] for one in encoders),
+        tuple(_map(encoders[alike[0]]) for alike in groups.values()),
+        tuple(shifts),
+        tuple(scales),
     )
+
+
+def _map(encoder: BitEncoder) -> Map:
+    knots = np.empty((0, 0)) if encoder.knots_ is None else encoder.knots_
+    knot_at = np.empty((0, 0)) if encoder.knots_ is None else knot_positions(knots)
+    return Map(encoder.low_, encoder.high_, encoder.high_ + encoder.margin, knots, knot_at)
 
 
 def encode_grids(
@@ -85,13 +109,19 @@ def encode_grids(
     outside = [np.zeros(n_rows, np.bool_) for _ in grids.alike]
 
     def encode_block(_: Engine, rows: slice) -> None:
-        for is_outside, alike in zip(outside, grids.alike, strict=True):
-            at, beyond = grids.encoders[alike[0]].read_positions(data, rows, None)
-            if beyond.size:
-                is_outside[rows] = beyond.any(axis=0)
+        with np.errstate(over="ignore"):  # a long double may become inf, which is refused
+            values = np.ascontiguousarray(data[rows], np.float64)
+        at = np.empty(values.shape)
+        for is_outside, own, alike in zip(outside, grids.maps, grids.alike, strict=True):
+            first = grids.encoders[alike[0]]
+            marked = is_outside[rows if first.outside != "clip" else slice(0)]
+            finite, inner = place_values(values, *own, marked, at)
+            if not finite or (first.outside == "error" and marked.any()):
+                first.read_positions(data, rows, None)  # raises
             for k in alike:
                 widths = grids.encoders[k].precision_
-                pack_positions(at, beyond, grids.shift[k], grids.cells[k], widths, packed[k][rows])
+                cut = (grids.shift[k], grids.scale[k], widths)
+                pack_positions(at, inner, *cut, packed[k][rows])
 
     engine.each(encode_block, row_blocks(n_rows, n_features, ENTRIES))
     pairs = zip(packed, grids.encoders, strict=True)

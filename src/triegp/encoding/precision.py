@@ -21,14 +21,51 @@ import numpy.typing as npt
 
 from triegp.encoding.codes import MAX_BITS, MAX_PRECISION
 
+Floats = npt.NDArray[np.float64]
 Precision = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 FullCodes = npt.NDArray[np.uint32]
 ReadCodes = Callable[[slice | npt.NDArray[np.intp]], FullCodes]
 
+FEWEST_ROWS = 100  # for a feature to be two-valued
+BLOCK_ROWS = 1_000  # rows that are searched for a third value at a time
 MAX_PAIRS = 20_000
 MAX_PAIR_ENTRIES = 2**21
 NEVER = MAX_PRECISION + 1  # depth assigned to a pair with equal full codes
+
+
+def find_two_valued(
+    data: npt.NDArray[Any], low: Floats, high: Floats, kept: npt.NDArray[np.intp] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Mark the features with at most two distinct values, bool (n_features,).
+
+    One bit separates such values. No feature is marked if there are fewer than 100 rows: few rows
+    say little about the values to come.
+
+    Parameters
+    ----------
+    data : array (n_rows, n_features)
+        Real numbers.
+    low, high : float64 arrays (n_features,)
+        Smallest and largest value per feature.
+    kept : index array, optional
+        Rows that count; by default all do.
+
+    Notes
+    -----
+    At most O(n d). A feature is read no further than the block of rows that has a third value.
+    """
+    n_rows = data.shape[0] if kept is None else kept.size
+    found = np.zeros(data.shape[1], np.bool_)
+    left = np.arange(data.shape[1] if n_rows >= FEWEST_ROWS else 0)
+    for first in range(0, n_rows, BLOCK_ROWS):
+        if not left.size:
+            break
+        rows = slice(first, first + BLOCK_ROWS)
+        part = data[rows if kept is None else kept[rows]][:, left].astype(np.float64, copy=False)
+        left = left[((part == low[left]) | (part == high[left])).all(axis=0)]
+    found[left] = True
+    return found
 
 
 def paper_precision(n_features: int) -> int:

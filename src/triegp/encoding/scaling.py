@@ -28,7 +28,8 @@ class FeatureMap:
     knots : float64 array (n_features, 11) or None
         Percentiles 0, 10, ..., 100; None for the linear map.
     shift : float64 array (n_features,) or None
-        Shift of the grid, in [0, 1): a position u becomes (u + shift) / 2. None for no shift.
+        Shift of the grid, in [0, 1): a position u becomes (u + shift) / 2. NaN for a feature that
+        is not shifted, None for no shift.
     """
 
     low: Floats
@@ -57,8 +58,9 @@ def positions(columns: Floats, feature_map: FeatureMap) -> Floats:
     else:
         at = _ecdf(columns, feature_map.knots)
     if feature_map.shift is not None:
-        at += feature_map.shift[:, None]
-        at *= 0.5
+        still = np.isnan(feature_map.shift)[:, None]
+        at += np.where(still, 0.0, feature_map.shift[:, None])
+        at *= np.where(still, 1.0, 0.5)
     return at
 
 
@@ -162,12 +164,12 @@ def _ecdf(columns: Floats, knots: Floats) -> Floats:
     above = np.concatenate([knots[:, 1:], knots[:, -1:]], axis=1).take(flat)
     at = _fraction(columns, base, above)
     at += last
-    at = np.where(columns == base, _knot_positions(knots).take(flat), at)
+    at = np.where(columns == base, knot_positions(knots).take(flat), at)
     at /= N_STEPS
     return at
 
 
-def _knot_positions(knots: Floats) -> Floats:
+def knot_positions(knots: Floats) -> Floats:
     """Return the position of each knot, in tenths.
 
     Tied knots are mapped to the middle of their jump, except that knots equal to the first are

@@ -16,7 +16,8 @@ from triegp.engines.cpu import (
     vecchia,
 )
 from triegp.engines.cpu.blas import one_blas_thread
-from triegp.engines.cpu.sorting import pack_positions
+from triegp.engines.cpu.mixing import mix_means, mix_moments
+from triegp.engines.cpu.packing import pack_positions, place_values
 from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import (
     Adjoints,
@@ -49,11 +50,14 @@ __all__ = [
     "dense",
     "low_rank",
     "matern",
+    "mix_means",
+    "mix_moments",
     "nearby",
     "nearest",
     "one_blas_thread",
     "pack_positions",
     "paths",
+    "place_values",
     "threads_of",
     "vecchia",
 ]

@@ -89,7 +89,8 @@ def _sum_columns(part: Importances, layout: Layout) -> Importances:
 
 def importances(ensemble: Ensemble, target: int) -> Importances:
     """Importances for one target, averaged over the members by their weights. O(n K)."""
-    parts = [_of_member(member, target) for member in ensemble.members]
+    engine = ensemble.members[0].posteriors[target].trie.engine
+    parts = engine.each(lambda _, member: _of_member(member, target), ensemble.members)
     width = max(prior.shape[1] for prior, _ in parts)
     prior, explained = (
         sum(

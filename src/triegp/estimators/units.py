@@ -24,7 +24,7 @@ from triegp.models.transforms import Transform
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-BLOCK_ROWS = 1 << 16  # rows predicted at a time
+BLOCK_ROWS = 1 << 17  # rows predicted at a time
 
 
 @dataclass(frozen=True, eq=False)

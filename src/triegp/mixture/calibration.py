@@ -42,6 +42,11 @@ class Calibration:
     outlier: float = 0.0
     outlier_var: float = 1.0
 
+    @property
+    def plain(self) -> bool:
+        """Whether there are only weights."""
+        return self.shrink == 1.0 and self.scale == 1.0 and self.outlier == 0.0
+
 
 def temper(
     calibration: Calibration, mean: Floats, var: Floats, *, latent: bool = False

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.precision import paper_precision
 from triegp.engines import CpuEngine
 from triegp.mixture.batches import Batches, Start, evaluate_candidates
 from triegp.mixture.optimise import Problem
@@ -31,19 +32,52 @@ LARGER_ROWS = 2.0  # times as long per row as on a part: they do not fit the cac
 
 
 def draw_candidates(
-    precision: npt.NDArray[np.int64], settings: Settings, rng: np.random.Generator
+    precision: npt.NDArray[np.int64],
+    settings: Settings,
+    rng: np.random.Generator,
+    drawn: npt.NDArray[np.int64] | None = None,
 ) -> list[BitOrder]:
-    """Random orders with uniform weights, except that the last weight cycles through a list."""
+    """Random orders with uniform weights, except that the last weight cycles through a list.
+
+    drawn: bits per feature of the orders that are drawn, at least `precision`, which is the
+    default. Bits that a feature does not have are then left out.
+    """
     n_bits = int(precision.sum())
     weights = [
         uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
     ]
     return [
         BitOrder.from_weights(
-            random_bits(precision, rng), weights[i % len(weights)], nugget=settings.nugget
+            _draw_bits(precision, precision if drawn is None else drawn, rng),
+            weights[i % len(weights)],
+            nugget=settings.nugget,
         )
         for i in range(settings.n_candidates)
     ]
+
+
+def _draw_bits(
+    precision: npt.NDArray[np.int64], drawn: npt.NDArray[np.int64], rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """A random order of `drawn` bits per feature, of which the first `precision` are kept, (q,)."""
+    depth = np.arange(drawn.sum()) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    there = depth < np.repeat(precision, drawn)
+    name = np.cumsum(there) - 1  # of each bit that is kept
+    bits = random_bits(drawn, rng)
+    return np.asarray(name[bits[there[bits]]])
+
+
+def drawn_precision(encoder: BitEncoder) -> npt.NDArray[np.int64]:
+    """Bits per feature with which orders are drawn, (n_features,).
+
+    A feature of many bits has its first bit early in a random order. The only bit of a two-valued
+    feature, which matters as much, is drawn as early as that.
+    """
+    precision = encoder.precision_
+    if encoder.two_valued_ is None:
+        return precision
+    usual = paper_precision(precision.size) + (encoder.shift_ is not None)
+    return np.where(encoder.two_valued_, np.maximum(precision, usual), precision)
 
 
 def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generator) -> list[int]:
@@ -77,7 +111,9 @@ def choose_starts(
     candidates = [
         (grid, order)
         for grid, encoder in enumerate(grids)
-        for order in draw_candidates(encoder.precision_, settings, streams[grid])
+        for order in draw_candidates(
+            encoder.precision_, settings, streams[grid], drawn_precision(encoder)
+        )
     ]
 
     def evaluate(candidate: Start) -> float:

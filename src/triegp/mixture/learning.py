@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,12 +17,11 @@ from triegp.mixture.batches import Batches, Start, train_in_step
 from triegp.mixture.candidates import choose_starts, nll_per_row
 from triegp.mixture.optimise import Follower, Problem, TrainedOrder, train_order
 from triegp.mixture.parts import LEAST_GAIN, Parts, part_sizes
+from triegp.mixture.selection import Learned, select_useful
 from triegp.mixture.settings import Settings
 from triegp.models.jobs import Pool, Stopwatch, run_jobs
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
-
-Learned = tuple[int, TrainedOrder]  # index of a grid, and an order on it
 
 
 def learn_orders(
@@ -32,11 +32,12 @@ def learn_orders(
     run: Run,
     engine: Engine,
     parts_rng: np.random.Generator,
-) -> tuple[list[Learned], bool]:
+) -> tuple[list[Learned], bool, int]:
     """Learn orders, one per member.
 
     Candidates are evaluated on the first part of the rows, and the chosen ones are trained on it.
-    Then each is trained on the next part, four times as large, and so on, as long as the part
+    Those that get no weight in the average over it are left out (`select_useful`). Then each is
+    trained on the next part, four times as large, and so on, as long as the part
     before gained 0.003 of nll per row. So every order has as many rows as it needs, whatever the
     others have.
 
@@ -63,12 +64,13 @@ def learn_orders(
         At least one. Orders that the watch stopped before they began are left out.
     stopped : bool
         Whether the watch stopped training.
+    n_useless : int
+        Number of orders that were left out because they got no weight.
     """
-    sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
-    parts = Parts(rows, sizes, parts_rng)
+    parts = _draw_parts(rows, settings, parts_rng)
     problems = make_problems(grids, range(len(grids)), parts.rows(0), run.n_threads)
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
-    share = sizes[0] / rows.n_rows
+    share = parts.sizes[0] / rows.n_rows
     starts, later = choose_starts(settings, grids, problems, streams, run, batches, share)
     before = replace(run, watch=run.watch.before(later))
     found = _train_orders(starts, problems, settings, before, batches)
@@ -78,38 +80,23 @@ def learn_orders(
         found[0] = TrainedOrder(order, value, 0, 1, False)
     pairs = zip(starts, found, strict=True)
     learned = [(grid, one) for (grid, _), one in pairs if one is not None]
-    waiting: list[int] = []  # members that were to see more rows, and did not
-    for part in range(1, len(parts)):
-        going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
-        if not going or before.watch.stop:
-            waiting = going
-            break
-        starts = [(learned[k][0], learned[k][1].order) for k in going]
-        used = sorted({grid for grid, _ in starts})
-        del problems, batches
-        problems = make_problems(grids, used, parts.rows(part), run.n_threads)
-        batches = Batches(problems, settings.noise, engine) if engine.batches else None
-        for k, more in zip(
-            going, _train_orders(starts, problems, settings, before, batches), strict=True
-        ):
-            if more is None:
-                waiting.append(k)
-            else:
-                grid, one = learned[k]
-                learned[k] = grid, _joined(one, more)
-        if waiting:
-            break
+    n_begun, whole = len(learned), len(learned) == len(found)
+    if len(parts) > 1 and not before.watch.stop:
+        learned = select_useful(learned, grids, problems, settings, run.n_threads)
+    del problems, batches
+    learned, waiting = _learn_more(learned, grids, parts, settings, before, engine)
     if waiting:
         run.leave_out(f"larger parts of the rows for {len(waiting)} members")
     ended = run.watch.interrupted or before.watch.stop
-    whole = len(learned) == len(found) and all(one.converged for _, one in learned)
-    return learned, bool(waiting) or (ended and not whole)
+    whole = whole and all(one.converged for _, one in learned)
+    return learned, bool(waiting) or (ended and not whole), n_begun - len(learned)
 
 
 class Lesson(NamedTuple):
     """What a worker needs to learn the order of any one of the trees (`learn_in_pool`).
 
-    A worker holds all rows that orders are learned from.
+    A worker holds all rows that orders are learned from. Several jobs may share the record, so they
+    copy its generators before they use them.
     """
 
     grids: Sequence[BitEncoder]
@@ -118,29 +105,101 @@ class Lesson(NamedTuple):
     streams: Sequence[np.random.Generator]
     parts_rng: np.random.Generator
 
+    def parts(self) -> Parts:
+        """The parts of the rows, the same for all jobs."""
+        return _draw_parts(self.rows, self.settings, deepcopy(self.parts_rng))
 
-def learn_in_pool(lesson: Lesson, run: Run, pool: Pool) -> tuple[list[Learned], bool]:
-    """`learn_orders` by the workers of a pool, one grid at a time; the same bits.
 
-    Every grid has its own members, streams and parts, so that nothing is exchanged.
+def learn_in_pool(lesson: Lesson, run: Run, pool: Pool) -> tuple[list[Learned], bool, int]:
+    """`learn_orders` by the workers of a pool, one order per job; the same bits.
+
+    Every grid has its own candidates and streams. Only the choice of useful orders compares them.
     """
     turns = range(len(lesson.grids))
-    tell = run.tell("orders", len(turns))
-    found = pool.run(learn_grid, lesson, turns, tell)
-    learned = [(k, one) for k, (own, _) in zip(turns, found, strict=True) for _, one in own]
-    return learned, any(stopped for _, stopped in found)
+    found = pool.run(learn_first, lesson, turns, run.tell("orders", len(turns)))
+    learned = list(zip(turns, found, strict=True))
+    n_begun, parts = len(learned), lesson.parts()
+    if len(parts) > 1:
+        problems = make_problems(lesson.grids, turns, parts.rows(0), run.n_threads)
+        learned = select_useful(learned, lesson.grids, problems, lesson.settings, run.n_threads)
+        del problems
+        going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
+        items = [learned[k] for k in going]
+        more = pool.run(learn_rest, lesson, items, run.tell("orders on more rows", len(items)))
+        for k, one in zip(going, more, strict=True):
+            learned[k] = learned[k][0], one
+    return learned, False, n_begun - len(learned)
 
 
-def learn_grid(lesson: Lesson, grid: int) -> tuple[list[Learned], bool]:
-    """`learn_orders` for the member of one grid, on one thread."""
-    settings = replace(lesson.settings, n_members=1)
-    streams = [lesson.streams[grid], lesson.streams[-1]]
-    run = Run(lesson.parts_rng, 1, Stopwatch())
-    alone = CpuEngine(n_threads=1)
+def learn_first(lesson: Lesson, grid: int) -> TrainedOrder:
+    """The best candidate of one grid, trained on the first part of the rows, on one thread."""
+    settings, grids = replace(lesson.settings, n_members=1), [lesson.grids[grid]]
+    run, parts = _alone(), lesson.parts()
+    streams = deepcopy([lesson.streams[grid], lesson.streams[-1]])
+    share = parts.sizes[0] / lesson.rows.n_rows
     with one_blas_thread():
-        return learn_orders(
-            [lesson.grids[grid]], lesson.rows, settings, streams, run, alone, lesson.parts_rng
+        problems = make_problems(grids, [0], parts.rows(0), 1)
+        starts, _ = choose_starts(settings, grids, problems, streams, run, None, share)
+        (found,) = _train_orders(starts, problems, settings, run, None)
+    assert found is not None
+    return found
+
+
+def learn_rest(lesson: Lesson, item: Learned) -> TrainedOrder:
+    """One order trained on larger parts of the rows, as long as they help, on one thread."""
+    grid, one = item
+    with one_blas_thread():
+        learned, _ = _learn_more(
+            [(0, one)],
+            [lesson.grids[grid]],
+            lesson.parts(),
+            lesson.settings,
+            _alone(),
+            CpuEngine(n_threads=1),
         )
+    return learned[0][1]
+
+
+def _alone() -> Run:
+    """A run on one thread without limits; what it learns from draws its own random numbers."""
+    return Run(np.random.default_rng(0), 1, Stopwatch())
+
+
+def _draw_parts(rows: Rows, settings: Settings, rng: np.random.Generator) -> Parts:
+    sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
+    return Parts(rows, sizes, rng)
+
+
+def _learn_more(
+    learned: list[Learned],
+    grids: Sequence[BitEncoder],
+    parts: Parts,
+    settings: Settings,
+    run: Run,
+    engine: Engine,
+) -> tuple[list[Learned], list[int]]:
+    """Train each order on the next parts, as long as the part before gained enough.
+
+    Also returns the places of orders that were to see more rows, and did not.
+    """
+    for part in range(1, len(parts)):
+        going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
+        if not going or run.watch.stop:
+            return learned, going
+        starts = [(learned[k][0], learned[k][1].order) for k in going]
+        used = sorted({grid for grid, _ in starts})
+        problems = make_problems(grids, used, parts.rows(part), run.n_threads)
+        batches = Batches(problems, settings.noise, engine) if engine.batches else None
+        found = _train_orders(starts, problems, settings, run, batches)
+        del problems, batches
+        waiting = [k for k, more in zip(going, found, strict=True) if more is None]
+        for k, more in zip(going, found, strict=True):
+            if more is not None:
+                grid, one = learned[k]
+                learned[k] = grid, _joined(one, more)
+        if waiting:
+            return learned, waiting
+    return learned, []
 
 
 def make_problems(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
-from triegp.engines import CpuEngine, Engine
+from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.optimise import TrainedOrder
@@ -37,6 +37,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 MIXED_ROWS = 1 << 14  # rows whose mixture is computed at a time
+FEWEST_APIECE = 1 << 10  # new rows for which members are asked in parallel
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,34 +129,41 @@ class Ensemble:
     ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 without `var`. O(K m).
 
-        If `averaged`, the distribution of the function is one Gaussian around the average of the
-        means. By the ambiguity decomposition, the squared error of an average is the mean
-        squared error of the members less the spread of their means, here at least a third of it.
+        Members are asked in parallel. Without `var` there is one component. If `averaged`, the
+        distribution is one Gaussian around the average of the means. For an observation, its
+        variance is that of the mixture. For the function, it is the error: by the ambiguity
+        decomposition, the squared error of an average is the mean squared error of the members
+        less the spread of their means, here at least a third of it.
         """
         mixed = self.calibrations[column]
         posteriors = [member.posteriors[column] for member in self.members]
-        parts = [
-            predict(posterior, own, var=var, apart=self.apart)
-            for posterior, own in zip(posteriors, points, strict=True)
-        ]
-        mean = np.stack([part.mean for part in parts])
-        average = mixed.weight @ mean
-        if not var and latent and self.averaged:
+        shape = (len(posteriors), points[0].n_rows)
+        with_run = var and latent and self.averaged and mixed.plain and self.apart
+        mean, total = np.empty(shape), np.zeros(shape)
+
+        def ask(_: Engine, k: int) -> None:
+            alone = with_engine(posteriors[k].trie, CpuEngine(n_threads=1))
+            posterior = replace(posteriors[k], trie=alone)
+            part = predict(posterior, points[k], var=var, apart=self.apart, run=with_run)
+            mean[k] = part.mean
+            if part.var is not None:
+                total[k] = part.var
+            if part.run is not None:
+                total[k] -= part.run
+
+        engine = posteriors[0].trie.engine
+        engine = engine if shape[1] >= FEWEST_APIECE else CpuEngine(n_threads=1)
+        engine.each(ask, range(len(posteriors)))
+        if not var and mixed.plain:
+            average = np.empty(shape[1])
+            mix_means(mixed.weight, mean, average)
             return PredictiveDistribution(np.ones(1), average[None], np.zeros((1, average.size)))
-        if not var:
-            return temper(mixed, mean, np.zeros_like(mean), latent=latent)
-        total = np.stack([np.asarray(part.var) for part in parts])
-        if not latent:
-            noise = np.array([posterior.new_noise for posterior in posteriors])
-            return temper(mixed, mean, total + noise[:, None])
-        if not self.averaged:
-            return temper(mixed, mean, total, latent=True)
-        if self.apart:
-            total = total - np.stack([np.asarray(part.run) for part in parts])
-        own = mixed.weight @ total
-        spread = mixed.weight @ np.square(mean - average)
-        error = np.maximum(own - spread, own / 3.0)
-        return PredictiveDistribution(np.ones(1), average[None], error[None])
+        noise = np.array([[0.0 if latent else posterior.new_noise] for posterior in posteriors])
+        if not (self.averaged and mixed.plain):
+            return temper(mixed, mean, total + noise if var else total, latent=latent)
+        average, own, spread = mix(engine, mixed.weight, mean, total, noise)
+        found = np.maximum(own - spread, own / 3.0) if latent else own + spread
+        return PredictiveDistribution(np.ones(1), average[None], found[None])
 
     def predict_covariance(
         self, points: list[Codes], column: int, *, latent: bool
@@ -259,6 +267,11 @@ class Ensemble:
         """`residuals`, given what the members predict."""
         rows, mixed = self.rows(column), self.calibrations[column]
         every = np.arange(rows.n_rows)
+        if mixed.plain:
+            engine = self.members[0].posteriors[column].trie.engine
+            mean, within, spread = mix(engine, mixed.weight, left.mean, left.var, left.noise)
+            var = within + spread
+            return Residuals(every, mean, var, rows.y, rows.weight, np.zeros(every.size, bool))
         mean, var = np.empty((2, rows.n_rows))
         for some in (slice(k, k + MIXED_ROWS) for k in range(0, rows.n_rows, MIXED_ROWS)):
             found = temper(mixed, left.mean[:, some], left.observed_var(some))
@@ -354,6 +367,21 @@ class LeftOut(NamedTuple):
             return self
         run = self.run if self.run.shape[0] == 1 else self.run[members]
         return LeftOut(self.mean[members], self.var[members], run, self.noise[members])
+
+
+def mix(
+    engine: Engine, weight: Floats, mean: Floats, var: Floats, noise: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Mean, mean variance and spread of the members' means at m rows; see `mix_moments`."""
+    found = np.empty((3, mean.shape[1]))
+
+    def mix_some(_: Engine, some: slice) -> None:
+        own = noise if noise.shape[1] == 1 else noise[:, some]
+        mix_moments(weight, mean[:, some], var[:, some], own, *found[:, some])
+
+    engine.each(mix_some, [slice(k, k + MIXED_ROWS) for k in range(0, mean.shape[1], MIXED_ROWS)])
+    mixed, within, spread = found
+    return mixed, within, spread
 
 
 def leave_out_members(members: Sequence[Member], target: int, *, run: bool = False) -> LeftOut:

@@ -15,12 +15,13 @@ from triegp.engines import CpuEngine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.cells import cell_rows, condition_cells
-from triegp.mixture.learning import Learned, Lesson, learn_in_pool, learn_orders
+from triegp.mixture.learning import Lesson, learn_in_pool, learn_orders
 from triegp.mixture.members import Ensemble, Member, leave_out_held, leave_out_members
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
     TrainedOrder,
 )
+from triegp.mixture.selection import Learned
 from triegp.mixture.settings import MANY_ROWS, Settings
 from triegp.mixture.weights import average, soften, stack
 from triegp.mixture.whole import Whole
@@ -89,16 +90,18 @@ def train_ensemble(
     alone = settings.shift and not engine.batches and not run.watch.limited
     if run.pool is not None and alone and learned.n_rows >= POOL_ROWS:
         lesson = Lesson(grids, learned, settings, streams, parts_rng)
-        done, stopped = learn_in_pool(lesson, run, run.pool)
+        done, stopped, n_useless = learn_in_pool(lesson, run, run.pool)
     else:
-        done, stopped = learn_orders(grids, learned, settings, streams, run, engine, parts_rng)
+        done, stopped, n_useless = learn_orders(
+            grids, learned, settings, streams, run, engine, parts_rng
+        )
     run.raise_interrupt()
     if whole is None:
         members = _condition(grids, rows, done, settings, run)
     else:
         members = _sum_up(grids, whole, done, settings, run)
     run.raise_interrupt()
-    usual = min(settings.n_members, settings.all_candidates)
+    usual = min(settings.n_members, settings.all_candidates) - n_useless
     if len(members) < usual:
         run.leave_out(f"{usual - len(members)} of {usual} members")
     untrained = sum(one.n_iter == 0 for _, one in done)
@@ -165,11 +168,11 @@ def weigh(
             left = leave_out_held(members, target, held)
         # Observations at one input are left out together: they count once.
         count = rows.weight if rows.copies is None or rows.pulling else None
-        y, var = rows.target(target).y, left.observed_var()
+        y = rows.target(target).y
         if settings.mixture == "calibrated":
-            weight = average(left.mean, var, y, count)
+            weight = average(left.mean, left.var, y, count, left.noise)
         else:
-            weight = stack(component_log_density(left.mean, var, y), count)
+            weight = stack(component_log_density(left.mean, left.observed_var(), y), count)
         found.append(Calibration(weight))
         if rows.n_targets == 1:  # of several targets, one at a time is held
             lefts.append(left)

@@ -13,12 +13,17 @@ MAX_STACK_STEPS = 500
 LEAST_RISE = 0.1  # of the increase that the slope promises, for a step to be taken
 SHORTEST_STEP = 1e-6  # of a Newton step
 SMALLEST_RATIO = 1e-30  # of a member's density and the largest of all members
-
-
+BLOCK_ROWS = 1 << 13  # rows whose errors are summed at a time
 SMALLEST_WEIGHT = 1e-3  # members of smaller weight in an average are left out
 
 
-def average(mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = None) -> Floats:
+def average(
+    mean: Floats,
+    var: Floats,
+    y: Floats,
+    row_weight: Floats | None = None,
+    noise: Floats | None = None,
+) -> Floats:
     """Weights >= 0, sum 1, whose average of the members' means has the least squared error.
 
     Parameters
@@ -30,20 +35,30 @@ def average(mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = No
         Targets.
     row_weight : float64 (n,), optional
         How often each row counts; 1 by default.
+    noise : float64 (K, 1) or (K, n), optional
+        Noise variances that are added to `var`; 0 by default.
 
     Notes
     -----
     O(K^2 n), a non-negative least-squares problem. Its K x K matrix has 1 / n of its mean diagonal
-    added to the diagonal, which pulls the weights of equally good members together.
+    added to the diagonal, which pulls the weights of equally good members together. Rows are read
+    in blocks, so nothing of size K n is allocated.
     """
     n_members, n_rows = mean.shape
     even = np.full(n_members, 1.0 / n_members)
-    count = np.ones(n_rows) if row_weight is None else row_weight
-    if n_members == 1 or count.sum() < 2:
+    if n_members == 1 or (n_rows if row_weight is None else row_weight.sum()) < 2:
         return even
-    root = np.sqrt(count / var.mean(axis=0))
-    error = (mean - y) * root  # with weights w of sum 1, the error of the average is w @ error
-    gram = error @ error.T
+    gram = np.zeros((n_members, n_members))
+    for start in range(0, n_rows, BLOCK_ROWS):
+        some = slice(start, start + BLOCK_ROWS)
+        total = var[:, some].mean(axis=0)
+        if noise is not None:
+            total += (noise if noise.shape[1] == 1 else noise[:, some]).mean(axis=0)
+        root = np.sqrt((1.0 if row_weight is None else row_weight[some]) / total)
+        error = (
+            mean[:, some] - y[some]
+        ) * root  # of the average with weights w of sum 1: w @ error
+        gram += error @ error.T
     size = float(np.trace(gram)) / n_members
     if not np.isfinite(size) or size <= 0:
         return even
@@ -60,12 +75,12 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     """Mixture weights that maximise the mean log density of held-out rows.
 
     Maximises (mean log density - sum of weights) over all weights >= 0, which is concave and has
-    the same solution. Each iteration is a Newton step, a small non-negative least-squares problem.
-    It is halved until the objective rises by a tenth of what its slope promises: a full step may
-    give weight 0 to the only member that explains an outlier. An EM step is taken if the problem
-    cannot be solved. The objective is at most (largest derivative of the mean log density) - 1
-    below its maximum, which gives the stopping rule. Rows of weight 0, and rows with density 0
-    under all members, do not count.
+    the same solution. Each iteration is a Newton step, a small non-negative least-squares problem
+    of the members that have weight or would gain by some. It is halved until the objective rises by
+    a tenth of what its slope promises: a full step may give weight 0 to the only member that
+    explains an outlier. An EM step is taken if the problem cannot be solved. The objective is at
+    most (largest derivative of the mean log density) - 1 below its maximum, which gives the
+    stopping rule. Rows of weight 0, and rows with density 0 under all members, do not count.
 
     Parameters
     ----------
@@ -98,7 +113,11 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
         slope = relative @ (share / total)
         if slope.max() - 1.0 <= STACK_TOLERANCE:
             break
-        goal = _newton_weight(relative * (np.sqrt(share) / total), slope)
+        # Members without weight whose slope promises nothing stay out of this step.
+        active = np.flatnonzero((weight > 0) | (slope > 1.0))
+        goal = _newton_weight(relative[active] * (np.sqrt(share) / total), slope[active])
+        if goal is not None:
+            goal = np.bincount(active, goal, n_members).astype(np.float64)
         weight = _rise(relative, share, weight, goal, slope)
         total = weight @ relative
     return weight

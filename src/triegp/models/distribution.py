@@ -19,6 +19,7 @@ from triegp.checks import (
     random_generator,
     whole_number,
 )
+from triegp.engines import mix_means, mix_moments
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,12 +83,27 @@ class PredictiveDistribution:
         """Number of rows, m."""
         return int(self.means.shape[1])
 
+    @property
+    def _one_mean(self) -> bool:
+        """Whether all components share their means, as one row of memory."""
+        return self.means.shape[0] == 1 or self.means.strides[0] == 0
+
     def mean(self) -> Floats:
-        """Mean, (m,). O(K m)."""
+        """Mean, (m,). O(K m), or O(m) if the means are one row, broadcast."""
+        if self._one_mean:
+            return np.array(self.means[0])
         return average(self.weights, self.means)
 
     def var(self) -> Floats:
         """Variance, (m,): mean of the variances plus variance of the means. O(K m)."""
+        if self._one_mean:
+            return average(self.weights, self.variances)
+        if self.weights.ndim == 1:
+            parts = (self.weights, self.means, self.variances, np.zeros((self.weights.size, 1)))
+            mean, within, spread = (np.empty(self.n_rows) for _ in range(3))
+            given = (np.ascontiguousarray(part, np.float64) for part in parts)
+            mix_moments(*given, mean, within, spread)
+            return within + spread
         spread = self.means - self.mean()
         return average(self.weights, self.variances + spread**2)
 
@@ -154,9 +170,14 @@ class PredictiveDistribution:
 
 
 def average(weights: Floats, values: Floats) -> Floats:
-    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m)."""
+    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m).
+
+    Not by BLAS: the sum at a row must not depend on the number of rows.
+    """
     if weights.ndim == 1:
-        return np.asarray(weights @ values)
+        out = np.empty(values.shape[1])
+        mix_means(weights, np.ascontiguousarray(values, np.float64), out)
+        return out
     return np.asarray(np.einsum("km,km->m", weights, values))
 
 

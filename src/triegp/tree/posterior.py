@@ -151,7 +151,7 @@ def condition_rows(
 
 
 def predict(
-    posterior: Posterior, codes: Codes, *, var: bool = True, apart: bool = False
+    posterior: Posterior, codes: Codes, *, var: bool = True, apart: bool = False, run: bool = True
 ) -> Prediction:
     """Compute the posterior mean and variance of f at new rows.
 
@@ -168,8 +168,9 @@ def predict(
         Whether to compute the variance. If False, the variance is None and costs nothing.
     apart : bool, default=False
         Whether a new row with the key of a training row that was observed once is predicted as if
-        it parted from that row where the row parted from all others (`docs/notation.md`). `run` is
-        returned, too, if there is a variance.
+        it parted from that row where the row parted from all others (`docs/notation.md`).
+    run : bool, default=True
+        Whether to return `run`, too, with `apart` and `var`.
 
     Returns
     -------
@@ -182,35 +183,45 @@ def predict(
     are short.
     """
     _check_codes(posterior, codes)
+    run &= var and apart
+    if codes.unrelated is None and codes.n_rows:
+        return _predict_inner(posterior, codes, var, apart, run)
     mean = np.zeros_like(codes.packed, dtype=np.float64, shape=(codes.n_rows,))
     spread = np.full_like(mean, posterior.order.prior_variance) if var else None
-    run = np.zeros_like(mean) if var and apart else None
-    near = None if codes.unrelated is None else inner_rows(codes)
-    inner = codes if near is None else select_codes(codes, near)
-    if inner.n_rows:
-        trie = posterior.trie
-        query = sorted_keys(trie, inner)
-        located = trie.engine.locate(trie.links, posterior.keys, query.keys, query.row_idx)
-        if apart:
-            located = _part(posterior, located)
-        inner_mean, inner_var = trie.engine.predict(
-            trie.links,
-            posterior.order.levels,
-            located,
-            posterior.inside,
-            posterior.outside,
-            with_var=var,
-        )
-        where = slice(None) if near is None else near
-        mean[where] = like(inner_mean, mean)
+    below = np.zeros_like(mean) if run else None
+    near = inner_rows(codes)
+    if near.size:
+        inner = _predict_inner(posterior, select_codes(codes, near), var, apart, run)
+        mean[near] = inner.mean
         if spread is not None:
-            spread[where] = like(inner_var, mean)
-        if run is not None:
-            levels = posterior.order.levels
-            inner_run = np.empty(inner.n_rows)
-            inner_run[to_host(located.row_idx)] = levels[to_host(located.leaves_at)] - levels[-1]
-            run[where] = like(inner_run, mean)
-    return Prediction(mean, spread, run)
+            spread[near] = inner.var
+        if below is not None:
+            below[near] = inner.run
+    return Prediction(mean, spread, below)
+
+
+def _predict_inner(
+    posterior: Posterior, codes: Codes, var: bool, apart: bool, run: bool
+) -> Prediction:
+    """`predict` for rows inside the box, at least one."""
+    trie, levels = posterior.trie, posterior.order.levels
+    query = sorted_keys(trie, codes)
+    located = trie.engine.locate(trie.links, posterior.keys, query.keys, query.row_idx)
+    if apart:
+        located = _part(posterior, located)
+    mean, spread = trie.engine.predict(
+        trie.links, levels, located, posterior.inside, posterior.outside, with_var=var
+    )
+    below = None
+    if run:
+        below = np.empty(codes.n_rows)
+        below[to_host(located.row_idx)] = levels[to_host(located.leaves_at)] - levels[-1]
+    there = codes.packed
+    return Prediction(
+        like(mean, there),
+        None if spread is None else like(spread, there),
+        None if below is None else like(below, there),
+    )
 
 
 def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:

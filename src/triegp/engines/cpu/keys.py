@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from triegp.engines.cpu import scratch, sorting
@@ -96,12 +94,12 @@ def resort_rows(
 
 def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
     """Keys of the given rows, uint64 (len(row_idx), ceil(D / 64)), first bit most significant."""
-    n_words = max(-(-bits.size // 64), 1)
-    keys = np.zeros((row_idx.size, n_words), np.uint64)
-    chunks = Chunks(packed, bits, 64)
-    for word in range(n_words):
-        fill = partial(sorting.fill_keys, packed, row_idx, *chunks.load(word), keys, word)
-        run_each(fill, _blocks(row_idx.size, n_threads), n_threads)
+    keys = np.empty((row_idx.size, max(-(-bits.size // 64), 1)), np.uint64)
+
+    def fill(block: tuple[int, int]) -> None:
+        sorting.fill_keys(packed, row_idx, bits, *_byte_tables(64), keys, *block)
+
+    run_each(fill, _blocks(row_idx.size, n_threads), n_threads)
     return keys
 
 

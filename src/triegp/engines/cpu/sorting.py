@@ -8,8 +8,6 @@ number.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from triegp.engines.cpu.compiler import jit
@@ -19,6 +17,7 @@ DIGIT = 10  # maximum bits of a radix digit inside a range
 STACK = 16 << DIGIT  # a range pushes up to 2**DIGIT, each digit takes at least 5 of the 64 bits
 TOP_DIGIT = 10  # bits of the first digit, over all rows
 FILL_ROWS = 512  # rows whose words are filled at a time
+KEY_ROWS = 2048  # rows whose keys are filled at a time
 
 
 @jit
@@ -87,6 +86,26 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
 
 
 @jit
+def fill_chunk(packed, columns, tables, count, words, lo, hi):
+    """Write the chunks of rows lo..hi to words[lo:hi]; four byte columns are read at a time."""
+    words[lo:hi] = 0
+    k = 0
+    while k + 4 <= count:
+        c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
+        t0, t1, t2, t3 = tables[k], tables[k + 1], tables[k + 2], tables[k + 3]
+        for row in range(lo, hi):
+            upper = t0[packed[row, c0]] | t1[packed[row, c1]]
+            lower = t2[packed[row, c2]] | t3[packed[row, c3]]
+            words[row] |= upper | lower
+        k += 4
+    while k < count:
+        c0, t0 = columns[k], tables[k]
+        for row in range(lo, hi):
+            words[row] |= t0[packed[row, c0]]
+        k += 1
+
+
+@jit
 def fill_words(packed, columns, tables, count, words, lo, hi):
     """Words of rows lo..hi: chunk above row number. Return the OR of all chunks XOR that of row 0.
 
@@ -96,21 +115,7 @@ def fill_words(packed, columns, tables, count, words, lo, hi):
     first = _word(packed, 0, columns, tables, count)
     for start in range(lo, hi, FILL_ROWS):
         stop = min(start + FILL_ROWS, hi)
-        words[start:stop] = 0
-        k = 0
-        while k + 4 <= count:
-            c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
-            t0, t1, t2, t3 = tables[k], tables[k + 1], tables[k + 2], tables[k + 3]
-            for row in range(start, stop):
-                upper = t0[packed[row, c0]] | t1[packed[row, c1]]
-                lower = t2[packed[row, c2]] | t3[packed[row, c3]]
-                words[row] |= upper | lower
-            k += 4
-        while k < count:
-            c0, t0 = columns[k], tables[k]
-            for row in range(start, stop):
-                words[row] |= t0[packed[row, c0]]
-            k += 1
+        fill_chunk(packed, columns, tables, count, words, start, stop)
         for row in range(start, stop):
             spread |= words[row] ^ first
             words[row] |= np.uint64(row)
@@ -294,36 +299,24 @@ def sort_rows(packed, bits, width, columns, tables, words, tmp, row_idx, lcp):
 
 
 @jit
-def fill_keys(packed, row_idx, columns, tables, count, keys, word, block):
-    """Write word `word` of the keys of rows row_idx[lo:hi], with block = (lo, hi)."""
-    for i in range(block[0], block[1]):
-        keys[i, word] = _word(packed, row_idx[i], columns, tables, count)
+def fill_keys(packed, row_idx, bits, columns, tables, keys, lo, hi):
+    """Write the keys of rows row_idx[lo:hi] to keys[lo:hi], uint64 (n, ceil(D / 64)).
 
-
-@jit
-def pack_positions(at, beyond, shift, cells, widths, packed):
-    """Pack positions as codes, uint8 (m, ceil(q / 8)), in the format of `codes.pack_codes`.
-
-    at: float64 (d, m), in [0, 1]. beyond: bool (d, m), True where the code is 0, or (0, 0) if there
-    are none. shift: float64 (d,), or (0,) if there is none. cells: float64 (d,), 2**widths. widths:
-    int64 (d,), bits per feature.
+    The codes of a block of rows are copied first: then each row is read from far away only once.
+    columns: uint64 (64,) and tables: uint64 (64, 256) are scratch.
     """
-    n_features, n_rows = at.shape
-    for i in range(n_rows):
-        word, filled, byte = np.uint64(0), 0, 0
-        for j in range(n_features):
-            here = at[j, i]
-            if shift.size:
-                here = (here + shift[j]) * 0.5
-            code = np.uint64(min(math.floor(here * cells[j]), cells[j] - 1.0))
-            if beyond.size and beyond[j, i]:
-                code = np.uint64(0)
-            word = (word << np.uint64(widths[j])) | code
-            filled += widths[j]
-            while filled >= 8:
-                filled -= 8
-                packed[i, byte] = np.uint8((word >> np.uint64(filled)) & np.uint64(255))
-                byte += 1
-            word &= (np.uint64(1) << np.uint64(filled)) - np.uint64(1)
-        if filled:
-            packed[i, byte] = np.uint8((word << np.uint64(8 - filled)) & np.uint64(255))
+    n_bytes = packed.shape[1]
+    near = np.empty((min(KEY_ROWS, hi - lo), n_bytes), np.uint8)
+    word = np.empty(near.shape[0], np.uint64)
+    for start in range(lo, hi, KEY_ROWS):
+        stop = min(start + KEY_ROWS, hi)
+        for i in range(start, stop):
+            row = row_idx[i]
+            for b in range(n_bytes):
+                near[i - start, b] = packed[row, b]
+        for w in range(keys.shape[1]):
+            first = 64 * w
+            count = chunk_tables(bits, first, min(first + 64, bits.size), columns, tables)
+            fill_chunk(near, columns, tables, count, word, 0, stop - start)
+            for i in range(start, stop):
+                keys[i, w] = word[i - start]
