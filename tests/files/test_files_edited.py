@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 import triegp
-from model_files import KNOWN, NEW, WEIGHT, Y2, X, refused, small, write_parts
+from model_files import (
+    KNOWN,
+    NEW,
+    WEIGHT,
+    Y2,
+    X,
+    assert_same,
+    fit_heteroscedastic,
+    refused,
+    small,
+    write_parts,
+)
 from triegp.files.container import VERSION
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
@@ -277,15 +288,16 @@ CALIBRATION_EDITS = {
     "factors of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[1.0], [1e9], [1.0]]),
     "observations of another input": ("ensemble.0.stage.0.seen", lambda a: a[:, 1:]),
     "negative squares": ("ensemble.0.stage.0.seen", lambda a: a - [[0], [0], [0], [9.0]]),
-    "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: a[1:]),
-    "large logarithms": ("ensemble.0.stage.0.logs", lambda a: a + 1e3),
+    "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: np.zeros(199)),
+    "large logarithms": ("ensemble.0.stage.0.logs", lambda a: np.full(200, 1e3)),
     "a box of the plan that is too small": ("plan.highest", lambda a: a - 10.0),
     "a level for each row": ("plan.level", lambda a: np.zeros(200)),
 }
 
 
 def test_calibrated_parts_unchanged_are_a_model(calibrated, tmp_path):
-    assert {name for name, _ in CALIBRATION_EDITS.values()} <= calibrated[1].keys()
+    edited = {name for name, _ in CALIBRATION_EDITS.values()}
+    assert edited - calibrated[1].keys() == {"ensemble.0.stage.0.logs"}  # 0 without local noise
     loaded = triegp.load(write_parts(tmp_path / "m", *calibrated))
     assert loaded.predict(NEW).shape == (50,)
 
@@ -294,8 +306,18 @@ def test_calibrated_parts_unchanged_are_a_model(calibrated, tmp_path):
 def test_a_calibration_that_cannot_be(calibrated, tmp_path, edit):
     header, arrays = calibrated
     name, change = edit
-    path = write_parts(tmp_path / "m", header, arrays | {name: change(arrays[name])})
+    path = write_parts(tmp_path / "m", header, arrays | {name: change(arrays.get(name))})
     refused(path, "does not hold a complete model")
+
+
+def test_local_noise_without_its_logarithms(tmp_path):
+    model = fit_heteroscedastic()
+    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
+    header, arrays = pack_model(model._state(), model._format, False)
+    path = write_parts(tmp_path / "m", named | header, arrays)
+    assert_same(triegp.load(path), model)
+    del arrays["ensemble.0.stage.0.logs"]
+    refused(write_parts(tmp_path / "m", named | header, arrays), "does not hold a complete model")
 
 
 @pytest.mark.parametrize(

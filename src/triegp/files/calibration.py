@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.scaling import N_STEPS
 from triegp.files.contents import LARGEST_FACTOR, check_array
-from triegp.files.mixture import pack_ensemble, unpack_ensemble
-from triegp.files.state import PartFormat
+from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
+from triegp.files.state import Pack, PartFormat
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Others
 
@@ -35,25 +36,6 @@ STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 def calibrated(base: PartFormat) -> PartFormat:
     """File format of a model of kind `base`, with or without a calibration."""
-
-    def pack(
-        fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
-    ) -> tuple[dict[str, Any], Arrays]:
-        if not isinstance(fitted, CalibratedModel):
-            return base.pack(fitted, prefix, encoders)
-        facts, arrays = base.pack(fitted.base, prefix, encoders)
-        parts = []
-        for j, stage in enumerate(fitted.stages):
-            own, more = _pack_stage(stage, f"{prefix}.stage.{j}")
-            parts.append(own)
-            arrays |= more
-        facts = facts | {"stages": parts}
-        if fitted.border is not None:
-            facts["unrelated"] = fitted.border.unrelated
-            arrays[f"{prefix}.slope"] = fitted.border.slope
-        if fitted.inputs is not None:
-            arrays[f"{prefix}.inputs"] = fitted.inputs
-        return facts, arrays
 
     def unpack(
         facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
@@ -79,15 +61,41 @@ def calibrated(base: PartFormat) -> PartFormat:
         border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
         return CalibratedModel(fitted, found, border, inputs)
 
-    return PartFormat(base.name, pack, unpack)
+    quick = base.pack if base.pack_quickly is None else base.pack_quickly
+    return PartFormat(
+        base.name,
+        partial(_pack_calibrated, base.pack, pack_ensemble),
+        unpack,
+        partial(_pack_calibrated, quick, pack_ensemble_quickly),
+    )
 
 
-def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
+def _pack_calibrated(
+    pack_base: Pack, pack_local: Pack, fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a model. pack_base, pack_local: for what it calibrates, local noise."""
+    if not isinstance(fitted, CalibratedModel):
+        return pack_base(fitted, prefix, encoders)
+    facts, arrays = pack_base(fitted.base, prefix, encoders)
+    parts = []
+    for j, stage in enumerate(fitted.stages):
+        own, more = _pack_stage(stage, f"{prefix}.stage.{j}", pack_local)
+        parts.append(own)
+        arrays |= more
+    facts = facts | {"stages": parts}
+    if fitted.border is not None:
+        facts["unrelated"] = fitted.border.unrelated
+        arrays[f"{prefix}.slope"] = fitted.border.slope
+    if fitted.inputs is not None:
+        arrays[f"{prefix}.inputs"] = fitted.inputs
+    return facts, arrays
+
+
+def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, Any], Arrays]:
     facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
-    arrays: Arrays = {
-        f"{prefix}.tails": _pack_tails(stage.tails),
-        f"{prefix}.logs": stage.logs,
-    }
+    arrays: Arrays = {f"{prefix}.tails": _pack_tails(stage.tails)}
+    if stage.logs.any():
+        arrays[f"{prefix}.logs"] = stage.logs
     if stage.repeats is not None:
         facts["repeats"] = stage.repeats.scale
         arrays[f"{prefix}.repeats"] = _pack_tails(stage.repeats.tails)
@@ -101,7 +109,7 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
     local = stage.local
     if local is not None:
         encoder = local.encoder
-        own, more = pack_ensemble(local.ensemble, f"{prefix}.local", [encoder])
+        own, more = pack_local(local.ensemble, f"{prefix}.local", [encoder])
         facts["local"] = own | {"by_var": local.by_var}
         arrays |= more
         arrays[f"{prefix}.local.low"] = encoder.low_
@@ -135,7 +143,9 @@ def _unpack_stage(
     slope = float(facts["slope"])
     if not (abs(math.log(scale)) < LARGEST_LOG and 0 <= slope < 10):
         raise ValueError("stage must have a scale near 1 and a slope from 0 to 10")
-    logs = check_array(arrays, f"{prefix}.logs", np.float64, (n_rows,))
+    logs = np.zeros(n_rows)
+    if facts.get("local") is not None or f"{prefix}.logs" in arrays:
+        logs = check_array(arrays, f"{prefix}.logs", np.float64, (n_rows,))
     if np.abs(logs).max() > LARGEST_LOG:
         raise ValueError(f"{prefix}.logs must lie between -{LARGEST_LOG} and {LARGEST_LOG}")
     local = None

@@ -30,9 +30,9 @@ else:
     import fcntl
 
 FORMAT = "triegp"
-# 4: before skewed tails; 3: before the smooth part; 2: before calibration as a stage;
-# 1: before `tol`, `init`, `n_iter`
-VERSION = 6
+# 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
+# 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
+VERSION = 7
 LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]
