@@ -13,8 +13,6 @@ from model_files import (
     WEIGHT,
     Y2,
     X,
-    assert_same,
-    fit_heteroscedastic,
     refused,
     small,
     write_parts,
@@ -286,10 +284,14 @@ CALIBRATION_EDITS = {
     "tails of four rows": ("ensemble.0.stage.0.tails", lambda a: np.vstack([a, a[:1]])),
     "tails of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[0.9], [1.0], [1.0]]),
     "factors of repeats": ("ensemble.0.stage.0.repeats", lambda a: a * [[1.0], [1e9], [1.0]]),
-    "observations of another input": ("ensemble.0.stage.0.seen", lambda a: a[:, 1:]),
-    "negative squares": ("ensemble.0.stage.0.seen", lambda a: a - [[0], [0], [0], [9.0]]),
-    "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: np.zeros(199)),
-    "large logarithms": ("ensemble.0.stage.0.logs", lambda a: np.full(200, 1e3)),
+    "observations of another input": ("ensemble.0.stage.0.seen.mean", lambda a: a[1:]),
+    "observations as they were in version 6": (
+        "ensemble.0.stage.0.seen",
+        lambda a: np.ones((4, 3)),
+    ),
+    "negative squares": ("ensemble.0.stage.0.seen.spread", lambda a: a - 9.0),
+    "too few logarithms": ("ensemble.0.stage.0.logs", lambda a: a[1:]),
+    "large logarithms": ("ensemble.0.stage.0.logs", lambda a: a + 1e3),
     "a box of the plan that is too small": ("plan.highest", lambda a: a - 10.0),
     "a level for each row": ("plan.level", lambda a: np.zeros(200)),
 }
@@ -297,7 +299,7 @@ CALIBRATION_EDITS = {
 
 def test_calibrated_parts_unchanged_are_a_model(calibrated, tmp_path):
     edited = {name for name, _ in CALIBRATION_EDITS.values()}
-    assert edited - calibrated[1].keys() == {"ensemble.0.stage.0.logs"}  # 0 without local noise
+    assert edited - calibrated[1].keys() == {"ensemble.0.stage.0.seen"}  # of version 6
     loaded = triegp.load(write_parts(tmp_path / "m", *calibrated))
     assert loaded.predict(NEW).shape == (50,)
 
@@ -308,16 +310,6 @@ def test_a_calibration_that_cannot_be(calibrated, tmp_path, edit):
     name, change = edit
     path = write_parts(tmp_path / "m", header, arrays | {name: change(arrays.get(name))})
     refused(path, "does not hold a complete model")
-
-
-def test_local_noise_without_its_logarithms(tmp_path):
-    model = fit_heteroscedastic()
-    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
-    header, arrays = pack_model(model._state(), model._format, False)
-    path = write_parts(tmp_path / "m", named | header, arrays)
-    assert_same(triegp.load(path), model)
-    del arrays["ensemble.0.stage.0.logs"]
-    refused(write_parts(tmp_path / "m", named | header, arrays), "does not hold a complete model")
 
 
 @pytest.mark.parametrize(

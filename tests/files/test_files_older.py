@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import triegp
-from model_files import assert_same, fit_heteroscedastic, refused, write_parts
+from model_files import assert_same, fit_heteroscedastic, fit_repeats, refused, write_parts
 from tolerances import VALUE
 from triegp.files import mixture
 from triegp.files.container import read_file
@@ -92,6 +92,22 @@ def test_a_file_of_version_6(tmp_path, monkeypatch):
     assert "ensemble.0.n_intervals" in read_file(tmp_path / "m")[1]
     for one, two in zip(answers(model), answers(triegp.load(tmp_path / "m")), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.filterwarnings("ignore:.*outside the training box")
+def test_repeats_of_version_6(tmp_path):
+    """The observations at each input were one array, and rows had indices of 64 bits."""
+    model = fit_repeats()
+    model.save(tmp_path / "m")
+    header, arrays = read_file(tmp_path / "m")
+    names = [f"ensemble.0.stage.0.seen.{part}" for part in ("mean", "weight", "count", "spread")]
+    old = {
+        **{name: array for name, array in arrays.items() if name not in names},
+        "ensemble.0.stage.0.seen": np.stack([arrays[name] for name in names]),
+        "rows.index": arrays["rows.index"].astype(np.int64),
+    }
+    loaded = triegp.load(write_parts(tmp_path / "o", {**header, "version": 6}, old))
+    assert_same(loaded, model)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

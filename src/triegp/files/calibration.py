@@ -28,6 +28,7 @@ from triegp.models.repeats import Others
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+SEEN = ("mean", "weight", "count", "spread")  # of the observations at each training input
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
 LARGEST_LINE = 1e100  # value of a trend in the box, in standardised units
 LARGEST_TRUST = 1e3  # of repeated observations
@@ -93,15 +94,16 @@ def _pack_calibrated(
 
 def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, Any], Arrays]:
     facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
-    arrays: Arrays = {f"{prefix}.tails": _pack_tails(stage.tails)}
-    if stage.logs.any():
-        arrays[f"{prefix}.logs"] = stage.logs
+    arrays: Arrays = {
+        f"{prefix}.tails": _pack_tails(stage.tails),
+        f"{prefix}.logs": stage.logs,
+    }
     if stage.repeats is not None:
         facts["repeats"] = stage.repeats.scale
         arrays[f"{prefix}.repeats"] = _pack_tails(stage.repeats.tails)
         facts["repeats_slope"], facts["repeats_trust"] = stage.repeats.slope, stage.repeats.trust
-        seen = stage.repeats.seen
-        arrays[f"{prefix}.seen"] = np.stack([seen.mean, seen.weight, seen.count, seen.spread])
+        for name in SEEN:
+            arrays[f"{prefix}.seen.{name}"] = getattr(stage.repeats.seen, name)
     if stage.trend is not None:
         facts["trend"] = {"share": stage.trend.share, "level": stage.trend.level}
         for name in ("low", "high", "slope", "left"):
@@ -143,9 +145,7 @@ def _unpack_stage(
     slope = float(facts["slope"])
     if not (abs(math.log(scale)) < LARGEST_LOG and 0 <= slope < 10):
         raise ValueError("stage must have a scale near 1 and a slope from 0 to 10")
-    logs = np.zeros(n_rows)
-    if facts.get("local") is not None or f"{prefix}.logs" in arrays:
-        logs = check_array(arrays, f"{prefix}.logs", np.float64, (n_rows,))
+    logs = check_array(arrays, f"{prefix}.logs", np.float64, (n_rows,))
     if np.abs(logs).max() > LARGEST_LOG:
         raise ValueError(f"{prefix}.logs must lie between -{LARGEST_LOG} and {LARGEST_LOG}")
     local = None
@@ -163,16 +163,23 @@ def _unpack_stage(
 
 
 def _unpack_repeats(facts: dict[str, Any], arrays: Arrays, prefix: str, n_inputs: int) -> Repeats:
-    """Calibration of repeats; in early files their noise is the same at all inputs."""
+    """Calibration of repeats; in early files their noise is the same at all inputs.
+
+    Before format version 7 the observations were one array.
+    """
     scale, tails = _check_scale(facts["repeats"]), _unpack_tails(arrays, f"{prefix}.repeats")
-    if f"{prefix}.seen" not in arrays:
+    if f"{prefix}.seen" not in arrays and "repeats_slope" not in facts:
         return Repeats(scale, tails, seen=Others(*np.zeros((4, n_inputs))))
     slope, trust = float(facts["repeats_slope"]), float(facts["repeats_trust"])
     if not (0 <= slope < 10 and 0 <= trust < LARGEST_TRUST):
         raise ValueError(
             f"repeats must have a slope from 0 to 10 and a trust from 0 to {LARGEST_TRUST:g}"
         )
-    seen = check_array(arrays, f"{prefix}.seen", np.float64, (4, n_inputs))
+    if f"{prefix}.seen" in arrays:
+        seen = check_array(arrays, f"{prefix}.seen", np.float64, (4, n_inputs))
+    else:
+        parts = (f"{prefix}.seen.{name}" for name in SEEN)
+        seen = np.stack([check_array(arrays, part, np.float64, (n_inputs,)) for part in parts])
     if np.abs(seen).max() > LARGEST_LINE or seen[1:].min() < 0:
         raise ValueError(f"{prefix}.seen must have weights, numbers and squares from 0 on")
     return Repeats(scale, tails, slope, trust, Others(*seen))

@@ -24,12 +24,12 @@ from triegp.encoding.codes import Codes
 from triegp.encoding.scaling import n_cells
 from triegp.engines import Engine, pack_positions
 from triegp.files.contents import check_array
+from triegp.files.planes import bits_for, pack_planes, unpack_planes
 from triegp.tree.posterior import Posterior
 
 Arrays = dict[str, npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.uint32]
 
 ENTRIES = 2**15  # values per block of rows; one thread decodes one block at a time
@@ -57,9 +57,8 @@ def pack_rows(
     -------
     dict of arrays
         `prefix.n_intervals`, int64 (d,): number of intervals of each feature, N_j.
-        `prefix.intervals`, uint8 (sum of w_j, ceil(n / 8)): bit b of the interval of every row, for
-        each feature and b = 0..w_j - 1 with w_j = ceil(log2 N_j); eight rows per byte, the first
-        in the most significant bit.
+        `prefix.intervals`, uint8 (sum of w_j, ceil(n / 8)): number of the interval of every row,
+        feature after feature, in w_j = ceil(log2 N_j) bit planes each (`planes.py`).
         `prefix.codes`, uint8: codes of all intervals, (K, sum of N_j), feature after feature, as
         steps from one to the next modulo 2^8, 2^16 or 2^32, whatever holds all codes; the low bytes
         of all steps come first; compressed by zlib.
@@ -96,7 +95,7 @@ def unpack_rows(
     count = check_array(arrays, f"{prefix}.n_intervals", np.int64, precision[0].shape)
     if count.min() < 1 or count.max() > n_rows:
         raise ValueError(f"{prefix}.n_intervals must lie between 1 and {n_rows}")
-    widths = _bit_lengths(count)
+    widths = np.array([bits_for(n) for n in count.tolist()])
     shape = (int(widths.sum()), -(-n_rows // 8))
     planes = check_array(arrays, f"{prefix}.intervals", np.uint8, shape, least=0)
     cells = np.stack([n_cells(own)[:, 0] for own in precision])
@@ -110,7 +109,7 @@ def unpack_rows(
     packed = [np.empty((n_rows, -(-int(own.sum()) // 8)), np.uint8) for own in precision]
 
     def read_block(_: Engine, rows: slice) -> None:
-        numbers = _read_numbers(planes, widths, rows)
+        numbers = unpack_planes(planes, widths, rows)
         if (numbers.max(axis=1) >= count).any():
             raise ValueError(f"{prefix}.intervals must be less than n_intervals")
         places = np.add(numbers, heads[:, None], dtype=np.intp)
@@ -192,24 +191,7 @@ def _number_rows(joined: Bytes, first: Ints, widths: Ints, engine: Engine) -> _N
     for k, (end, width) in enumerate(zip(ends.tolist(), widths.tolist(), strict=True)):
         words = engine.keys(examples, np.arange(end - width, end), every)[:, 0]
         codes[k] = words >> np.uint64(64 - width)
-    n_planes = int(_bit_lengths(np.array([every.size]))[0])
-    planes = np.empty((n_planes, -(-rows.size // 8)), np.uint8)
-    for b in range(n_planes):
-        planes[b] = np.packbits((numbers >> np.uint32(b)).astype(np.uint8) & np.uint8(1))
-    return _Numbered(planes, codes)
-
-
-def _read_numbers(planes: Bytes, widths: Ints, rows: slice) -> Numbers:
-    """Interval of some rows in each feature, (d, m). rows: begins at a multiple of 8."""
-    size = rows.stop - rows.start
-    part = planes[:, rows.start // 8 : -(-rows.stop // 8)]
-    bits = np.unpackbits(part, axis=1, count=size) if part.size else np.empty((0, size), np.uint8)
-    first = np.cumsum(widths) - widths
-    numbers = np.zeros((widths.size, size), np.uint32)
-    for b in range(int(widths.max())):
-        wide = np.flatnonzero(widths > b)
-        numbers[wide] |= np.left_shift(bits[first[wide] + b], b, dtype=np.uint32)
-    return numbers
+    return _Numbered(pack_planes(numbers, bits_for(every.size)), codes)
 
 
 def _compress(codes: Numbers) -> Bytes:
@@ -243,8 +225,3 @@ def _decompress(stored: Bytes, shape: tuple[int, int]) -> npt.NDArray[np.unsigne
 def _to_bytes(words: npt.NDArray[np.uint64]) -> Bytes:
     """Words (n, w) as bytes (n, 8 w), the most significant first."""
     return words.astype(">u8").view(np.uint8)
-
-
-def _bit_lengths(count: Ints) -> Ints:
-    """Bits that numbers 0..count - 1 take."""
-    return np.array([int(n - 1).bit_length() for n in count.tolist()])

@@ -208,7 +208,7 @@ def pack_model(
         header[f"{kind.name}s"].append(facts)
         arrays |= own
     if state.observations is not None:
-        arrays["rows.index"] = state.observations.index
+        arrays["rows.index"] = state.observations.index.astype(np.int32)  # at most 2^30 rows
         arrays["rows.standardised"] = state.observations.y
         if state.observations.weight is not None:
             arrays["rows.counted"] = state.observations.weight
@@ -327,8 +327,12 @@ def _unpack_seeds(seeds: Any, n_models: int) -> tuple[Seed, ...] | None:
 def _unpack_observations(
     header: dict[str, Any], arrays: Arrays, parts: tuple[Fitted, ...], n_rows: int
 ) -> Observations:
-    """The rows as they were passed; before format version 3 only their index was stored."""
-    index = check_array(arrays, "rows.index", np.int64, (None,))
+    """The rows as they were passed; before format version 3 only their index was stored.
+
+    Before format version 7 the index had 64 bits.
+    """
+    kind = np.int64 if arrays["rows.index"].dtype == np.int64 else np.int32
+    index = check_array(arrays, "rows.index", kind, (None,)).astype(np.int64)
     if index.min() < -1 or index.max() >= n_rows:
         raise ValueError(f"rows.index must lie between -1 and {n_rows - 1}")
     if "rows.standardised" not in arrays:
