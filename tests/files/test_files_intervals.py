@@ -279,6 +279,16 @@ def test_a_model_larger_than_the_memory_of_the_machine(parts, tmp_path, monkeypa
         triegp.load(path)
 
 
+def test_codes_larger_than_the_memory_of_the_machine(monkeypatch):
+    """They are not read, whatever their compressed size."""
+    _, precision, posteriors = make_problem(500, 2, 2, 9, True, ["row"] * 2, 0)
+    arrays = pack_rows(posteriors, list(precision), "p", CpuEngine())
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(zlib, "decompressobj", None)
+    with pytest.raises(MemoryError, match="this machine has"):
+        unpack_rows(arrays, "p", list(precision), 500, CpuEngine())
+
+
 def test_predictions_do_not_depend_on_the_layout(parts, tmp_path, monkeypatch):
     whole = triegp.load(write_parts(tmp_path / "m", *parts))
     monkeypatch.setattr(mixture, "FEW_ROWS", 10_000)

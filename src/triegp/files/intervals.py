@@ -23,7 +23,7 @@ import numpy.typing as npt
 from triegp.encoding.codes import Codes
 from triegp.encoding.scaling import n_cells
 from triegp.engines import Engine, pack_positions
-from triegp.files.contents import check_array
+from triegp.files.contents import check_array, check_memory
 from triegp.files.planes import bits_for, pack_planes, unpack_planes
 from triegp.tree.posterior import Posterior
 
@@ -32,7 +32,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
 
-ENTRIES = 2**15  # values per block of rows; one thread decodes one block at a time
+ENTRIES = 2**16  # values per block of rows; one thread decodes one block at a time
 NONE = np.zeros((0, 0), np.bool_)  # no value lies outside the box
 UNSHIFTED = np.zeros(0)  # codes are given, not computed from values
 
@@ -89,7 +89,7 @@ def unpack_rows(
 ) -> list[Codes]:
     """Codes of all rows, one per member; raises ValueError if `pack_rows` cannot have made them.
 
-    precision: bits per feature of each member. O(n d) per member. Memory: the packed codes, and 16
+    precision: bits per feature of each member. O(n d) per member. Memory: the packed codes, and 12
     bytes per interval and member. Sizes are checked before anything is allocated.
     """
     count = check_array(arrays, f"{prefix}.n_intervals", np.int64, precision[0].shape)
@@ -101,11 +101,11 @@ def unpack_rows(
     cells = np.stack([n_cells(own)[:, 0] for own in precision])
     heads = np.cumsum(count) - count  # first interval of each feature
     stored = check_array(arrays, f"{prefix}.codes", np.uint8, (None,))
-    codes = _decompress(stored, (len(cells), int(count.sum())))
+    shape = (len(cells), int(count.sum()))
+    check_memory(12 * math.prod(shape))
+    codes = _decompress(stored, shape)
     if (np.maximum.reduceat(codes, heads, axis=1) >= cells).any():
         raise ValueError(f"{prefix}.codes must be less than the number of cells")
-    tables = np.repeat(1.0 / cells, count, axis=1)  # a power of 2: exact
-    tables *= codes
     packed = [np.empty((n_rows, -(-int(own.sum()) // 8)), np.uint8) for own in precision]
 
     def read_block(_: Engine, rows: slice) -> None:
@@ -113,9 +113,10 @@ def unpack_rows(
         if (numbers.max(axis=1) >= count).any():
             raise ValueError(f"{prefix}.intervals must be less than n_intervals")
         places = np.add(numbers, heads[:, None], dtype=np.intp)
-        at = np.empty(places.shape)
-        for table, own, bits, out in zip(tables, cells, precision, packed, strict=True):
-            np.take(table, places, out=at, mode="clip")
+        code, at = np.empty(places.shape, codes.dtype), np.empty(places.shape)
+        for table, own, bits, out in zip(codes, cells, precision, packed, strict=True):
+            np.take(table, places, out=code, mode="clip")
+            np.multiply(code, 1.0 / own[:, None], out=at)  # a power of 2: exact
             pack_positions(at, NONE, UNSHIFTED, own, bits, out[rows])
 
     step = max(ENTRIES // count.size // 8, 1) * 8  # whole bytes of the planes
