@@ -5,6 +5,7 @@ import pickle
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
@@ -201,3 +202,26 @@ def test_series_must_be_divided_as_the_frame(client):
     table, target = dd.from_pandas(X, npartitions=2), dd.from_pandas(y, npartitions=3)
     with pytest.raises(ValueError, match="y must be divided into partitions as X is"):
         DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(table, target)
+
+
+def test_parquet_columns_that_dask_fuses_in_another_way(client, tmp_path, mode):
+    X, y = frame()
+    wide = X.assign(y=y, **{f"unused{k}": 0.0 for k in range(20)})
+    for k in range(0, N_ROWS, 200):
+        wide[k : k + 200].to_parquet(tmp_path / f"{k:05d}.parquet")
+    table = dd.read_parquet(tmp_path)
+    model = DaskBinaryTreeGPRegressor(client=client, **mode).fit(table[list(X)], table["y"])
+    assert_same(model, BinaryTreeGPRegressor(**mode).fit(X, y), X[:100])
+
+
+def test_several_targets_of_a_frame(client):
+    X, y = problem(600)
+    table = dd.from_pandas(
+        pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y, z=-y), npartitions=3
+    )
+    model = DaskBinaryTreeGPRegressor(client=client, **QUICK)
+    model.fit(table[["a", "b", "c"]], table[["y", "z"]], sample_weight=np.ones(600))
+    local = BinaryTreeGPRegressor(**QUICK).fit(data, np.stack([y, -y], axis=1))
+    new = table[["a", "b", "c"]]
+    np.testing.assert_allclose(model.predict(new).compute(), local.predict(new.compute()))
+    assert model.predict_interval(new).compute().shape == (600, 2, 2)

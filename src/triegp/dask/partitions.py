@@ -43,12 +43,48 @@ def align(client: Client, X: Any, **others: Any) -> list[Partition]:
     """
     if not is_collection(X):
         raise TypeError(f"X must be a Dask array or data frame, got {type(X).__name__}")
+    cut: dict[str, Any] = {}
     blocks = delay(X)
+    if not isinstance(X, da.Array):
+        blocks, cut = _split_frame(X, others)
     lengths = count_rows(client, X, blocks)
-    cut = {name: _delay_like(client, name, value, lengths) for name, value in others.items()}
+    for name, value in others.items():
+        if name not in cut:
+            cut[name] = _delay_like(client, name, value, lengths)
     weight, known = (cut[name] or [None] * len(blocks) for name in ("weight", "known_noise"))
     parts = zip(blocks, cut["y"], weight, known, lengths, strict=True)
     return [Partition(*part) for part in parts if part[-1]]
+
+
+def _split_frame(X: Any, others: dict[str, Any]) -> tuple[list[Delayed], dict[str, list[Delayed]]]:
+    """Partitions of a frame, and those of the series and frames among `others`.
+
+    They are read as one frame: Dask may fuse partitions of single columns in another way. Raises
+    ValueError if they are not divided as X is.
+    """
+    whole, owners = X, {}
+    for name, value in others.items():
+        if value is None or isinstance(value, da.Array) or not is_collection(value):
+            continue
+        if value.npartitions != X.npartitions:
+            raise ValueError(
+                f"{name} must be divided into partitions as X is, got {value.npartitions} and "
+                f"{X.npartitions}: take both from the same data frame"
+            )
+        columns = [value] if value.ndim == 1 else [value[one] for one in value.columns]
+        owners[name] = [f"_{name} {k} of triegp" for k in range(len(columns))]
+        whole = whole.assign(**dict(zip(owners[name], columns, strict=True)))
+    blocks = delay(whole)
+    features, take = list(X.columns), delayed(_take_columns)
+    cut = {}
+    for name, own in owners.items():
+        wanted: Any = own[0] if others[name].ndim == 1 else own
+        cut[name] = [take(block, wanted) for block in blocks]
+    return [take(block, features) for block in blocks], cut
+
+
+def _take_columns(frame: Any, names: Any) -> Any:
+    return frame[names]
 
 
 def delay(X: Any) -> list[Delayed]:
@@ -93,8 +129,8 @@ def _delay_like(client: Client, name: str, value: Any, lengths: Sequence[int]) -
         )
         return delay(known.rechunk({0: tuple(lengths)}))
     raise ValueError(
-        f"{name} must be divided into partitions as X is, got {list(own)[:5]} rows and "
-        f"{list(lengths)[:5]}: take both from the same data frame"
+        f"{name} must be a Dask array or an array, or X a data frame, got {type(value).__name__} "
+        "beside an array X"
     )
 
 
