@@ -82,7 +82,7 @@ def measure():
     }
 
 
-def simulate(costs, n_rows, n_workers, n_cores, *, n_trees=MEMBERS, learning=120.0):
+def simulate(costs, n_rows, n_workers, n_cores, *, n_trees=MEMBERS, learning=10.0):
     """Seconds of the stages of a fit.
 
     Pieces of a million rows are shared equally by all cores, tasks cost LATENCY each at the

@@ -216,9 +216,8 @@ def test_parquet_columns_that_dask_fuses_in_another_way(client, tmp_path, mode):
 
 def test_several_targets_of_a_frame(client):
     X, y = problem(600)
-    table = dd.from_pandas(
-        pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y, z=-y), npartitions=3
-    )
+    data = pd.DataFrame(X, columns=["a", "b", "c"])
+    table = dd.from_pandas(data.assign(y=y, z=-y), npartitions=3)
     model = DaskBinaryTreeGPRegressor(client=client, **QUICK)
     model.fit(table[["a", "b", "c"]], table[["y", "z"]], sample_weight=np.ones(600))
     local = BinaryTreeGPRegressor(**QUICK).fit(data, np.stack([y, -y], axis=1))
