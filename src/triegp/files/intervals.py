@@ -64,7 +64,8 @@ def pack_rows(
     Notes
     -----
     O(n (q / 8 + d)) per member, and a sort of n rows per feature. Memory: the packed codes of all
-    members, and about 50 + K bytes per row for every feature that is numbered at a time.
+    members, 4 K bytes per interval, and about 50 + 2 K bytes per row for each of the features that
+    are numbered at the same time.
     """
     joined, first = _join_codes(posteriors, precision, engine)
     widths = np.stack(precision)
@@ -130,7 +131,7 @@ def recover_codes(posterior: Posterior, engine: Engine) -> Bytes:
     A key is a permutation of the bits of a code. O(n q / 8).
     """
     order, n_rows = posterior.order, posterior.n_rows
-    place = np.full(order.n_bits, order.n_levels)  # an unread bit: the one behind the key, 0
+    place = np.full(order.n_bits, order.n_levels, np.int64)  # an unread bit: behind the key, 0
     place[order.key_bits] = np.arange(order.n_levels)
     rows = np.arange(n_rows, dtype=np.int32)
     sorted_at = np.empty_like(rows)
