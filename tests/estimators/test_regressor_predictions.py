@@ -194,9 +194,9 @@ def test_mean_only_prediction_does_no_work_for_variances(monkeypatch):
     model = BinaryTreeGPRegressor(**QUICK).fit(X, y)
     asked, real = [], ensemble_members.predict
 
-    def spy(posterior, codes, *, var, apart):
+    def spy(posterior, codes, *, var, apart, run):
         asked.append(var)
-        return real(posterior, codes, var=var, apart=apart)
+        return real(posterior, codes, var=var, apart=apart, run=run)
 
     monkeypatch.setattr(ensemble_members, "predict", spy)
     model.predict(X)

@@ -12,7 +12,12 @@ from triegp.encoding import pack_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.estimators.inputs import location_and_scale
-from triegp.mixture.candidates import boltzmann_pick, draw_candidates, drawn_precision
+from triegp.mixture.candidates import (
+    boltzmann_pick,
+    draw_candidates,
+    drawn_precision,
+    nll_per_row,
+)
 from triegp.mixture.optimise import (
     Follower,
     Objective,
@@ -20,7 +25,7 @@ from triegp.mixture.optimise import (
     train_order,
 )
 from triegp.models.jobs import Stopwatch
-from triegp.tree import BitOrder, random_bits
+from triegp.tree import BitOrder, random_bits, uniform_weights
 from triegp.tree.rows import Rows
 
 
@@ -286,9 +291,15 @@ def test_bits_that_a_feature_does_not_have_are_left_out_of_a_drawn_order():
     settings = replace(SETTINGS, n_candidates=20)
     found = draw_candidates(precision, settings, np.random.default_rng(13), drawn)
     rng = np.random.default_rng(13)
-    for order in found:
-        whole = random_bits(drawn, rng)
-        assert order.bits.tolist() == [kept.index(bit) for bit in whole.tolist() if bit in kept]
+    for i, order in enumerate(found):
+        whole = random_bits(drawn, rng).tolist()
+        assert order.bits.tolist() == [kept.index(bit) for bit in whole if bit in kept]
+        before = uniform_weights(9, last=settings.last_weights[i % 3])
+        sums, place = np.zeros(5), 0
+        for k, bit in enumerate(whole):
+            place += k > 0 and bit in kept
+            sums[place] += before[k]
+        np.testing.assert_allclose(order.weights, sums, **VALUE)
     first = np.mean([order.bits[0] == 0 for order in found])
     assert first > 1 / 5  # the feature drawn with four bits comes early
 
@@ -303,3 +314,18 @@ def test_two_valued_features_are_drawn_as_early_as_others():
     assert drawn_precision(encoder).tolist() == [9, 9, 9]
     encoder.two_valued_ = None
     assert drawn_precision(encoder).tolist() == [1, 9, 9]
+
+
+def test_constant_bits_that_are_left_out_do_not_change_the_likelihood():
+    rng = np.random.default_rng(15)
+    raw = rng.integers(0, 2, (150, 6))
+    targets = (Rows(rng.standard_normal(150)),)
+    one, two = np.ones(6, int), np.full(6, 2)
+    settings = replace(SETTINGS, n_candidates=12, nugget="bit")
+    short = draw_candidates(one, settings, np.random.default_rng(1), two)
+    long = draw_candidates(two, settings, np.random.default_rng(1))
+    for few, many in zip(short, long, strict=True):
+        assert many.bits[0] % 2 == 0  # never a constant bit
+        mine = nll_per_row(Problem(pack_codes(raw, one), targets), few, 0.1)
+        whole = nll_per_row(Problem(pack_codes(2 * raw, two), targets), many, 0.1)
+        np.testing.assert_allclose(mine, whole, **VALUE)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tolerances import AVERAGE_OF_COPIES, SLSQP, STACKED, VALUE
+from triegp.mixture import weights
 from triegp.mixture.weights import SMALLEST_WEIGHT, average
 
 
@@ -83,3 +85,19 @@ def test_a_useless_member_is_left_out():
     mean, var, y = views()
     mean[3] = 100.0 * np.random.default_rng(2).standard_normal(200)
     assert average(mean, var, y)[3] == 0.0
+
+
+def test_blas_has_one_thread(monkeypatch):
+    """Its sums, and with them the steps of stacking, depend on the number of threads."""
+    seen, real = [], weights._newton_weight
+
+    def note(*given):
+        blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+        seen.extend(library["num_threads"] for library in blas)
+        return real(*given)
+
+    monkeypatch.setattr(weights, "_newton_weight", note)
+    with threadpool_limits(2, "blas"):
+        weights.stack(np.random.default_rng(0).normal(size=(4, 100)))
+    assert seen
+    assert set(seen) == {1}

@@ -40,38 +40,32 @@ def draw_candidates(
     """Random orders with uniform weights, except that the last weight cycles through a list.
 
     drawn: bits per feature of the orders that are drawn, at least `precision`, which is the
-    default. Bits that a feature does not have are then left out.
+    default. Bits that a feature does not have are then left out, and the weight of such a bit goes
+    to the bit before it. So the others start with weights that differ.
     """
-    n_bits = int(precision.sum())
+    drawn = precision if drawn is None else drawn
+    n_drawn = int(drawn.sum())
     weights = [
-        uniform_weights(n_bits, last if n_bits > 1 else None) for last in settings.last_weights
+        uniform_weights(n_drawn, last if n_drawn > 1 else None) for last in settings.last_weights
     ]
-    return [
-        BitOrder.from_weights(
-            _draw_bits(precision, precision if drawn is None else drawn, rng),
-            weights[i % len(weights)],
-            nugget=settings.nugget,
-        )
-        for i in range(settings.n_candidates)
-    ]
-
-
-def _draw_bits(
-    precision: npt.NDArray[np.int64], drawn: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """A random order of `drawn` bits per feature, of which the first `precision` are kept, (q,)."""
-    depth = np.arange(drawn.sum()) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    depth = np.arange(n_drawn) - np.repeat(np.cumsum(drawn) - drawn, drawn)
     there = depth < np.repeat(precision, drawn)
     name = np.cumsum(there) - 1  # of each bit that is kept
-    bits = random_bits(drawn, rng)
-    return np.asarray(name[bits[there[bits]]])
+    found = []
+    for i in range(settings.n_candidates):
+        bits = random_bits(drawn, rng)
+        kept = np.flatnonzero(there[bits])  # begins with 0: the first bit of a feature is kept
+        own = np.add.reduceat(weights[i % len(weights)], kept)
+        found.append(BitOrder.from_weights(name[bits[kept]], own, nugget=settings.nugget))
+    return found
 
 
 def drawn_precision(encoder: BitEncoder) -> npt.NDArray[np.int64]:
     """Bits per feature with which orders are drawn, (n_features,).
 
     A feature of many bits has its first bit early in a random order. The only bit of a two-valued
-    feature, which matters as much, is drawn as early as that.
+    feature, which matters as much, is drawn as early as that. With further bits that are constant,
+    training would take the same steps: the likelihood does not depend on them.
     """
     precision = encoder.precision_
     if encoder.two_valued_ is None:

@@ -1,10 +1,16 @@
-"""Weights of the members of a mixture: by the error of their average, by stacking, by softmax."""
+"""Weights of the members of a mixture: by the error of their average, by stacking, by softmax.
+
+BLAS runs on one thread: its sums depend on the number of threads, and for matrices of this shape
+threads cost more than they save.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
+
+from triegp.engines import one_blas_thread
 
 Floats = npt.NDArray[np.float64]
 
@@ -17,6 +23,7 @@ BLOCK_ROWS = 1 << 13  # rows whose errors are summed at a time
 SMALLEST_WEIGHT = 1e-3  # members of smaller weight in an average are left out
 
 
+@one_blas_thread()
 def average(
     mean: Floats,
     var: Floats,
@@ -71,6 +78,7 @@ def average(
     return np.asarray(weight / weight.sum())
 
 
+@one_blas_thread()
 def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     """Mixture weights that maximise the mean log density of held-out rows.
 
@@ -115,11 +123,12 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
             break
         # Members without weight whose slope promises nothing stay out of this step.
         active = np.flatnonzero((weight > 0) | (slope > 1.0))
-        goal = _newton_weight(relative[active] * (np.sqrt(share) / total), slope[active])
-        if goal is not None:
-            goal = np.bincount(active, goal, n_members).astype(np.float64)
-        weight = _rise(relative, share, weight, goal, slope)
-        total = weight @ relative
+        some, own = relative[active], slope[active]
+        goal = _newton_weight(some * (np.sqrt(share) / total), own)
+        moved = _rise(some, share, weight[active], goal, own)
+        weight = np.zeros(n_members)
+        weight[active] = moved
+        total = moved @ some
     return weight
 
 
