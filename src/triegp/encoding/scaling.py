@@ -126,10 +126,14 @@ def weighted_percentiles(values: Floats, weights: Floats | None = None) -> Float
         at = (end[-1] - grain) * steps / N_STEPS
         lower = np.minimum(np.searchsorted(end, at, side="right"), n_values - 1)
         ramp = np.clip(at - (end[lower] - grain), 0.0, grain) / grain
-    left, right = ordered[lower], ordered[np.minimum(lower + 1, n_values - 1)]
+    return between_values(ordered[lower], ordered[np.minimum(lower + 1, n_values - 1)], ramp)
+
+
+def between_values(left: Floats, right: Floats, ramp: Floats) -> Floats:
+    """Percentiles between neighbouring values, (11,); ramp: 0 at `left`, 1 at `right`."""
     # left + ramp * (right - left) could overflow. Clip, since rounding may leave [left, right].
     heights = np.clip(left * (1.0 - ramp) + right * ramp, left, right)
-    heights[0], heights[-1] = ordered[0], ordered[-1]
+    heights[0], heights[-1] = left[0], right[-1]
     return np.maximum.accumulate(heights)
 
 
@@ -162,12 +166,12 @@ def _ecdf(columns: Floats, knots: Floats) -> Floats:
     above = np.concatenate([knots[:, 1:], knots[:, -1:]], axis=1).take(flat)
     at = _fraction(columns, base, above)
     at += last
-    at = np.where(columns == base, _knot_positions(knots).take(flat), at)
+    at = np.where(columns == base, knot_positions(knots).take(flat), at)
     at /= N_STEPS
     return at
 
 
-def _knot_positions(knots: Floats) -> Floats:
+def knot_positions(knots: Floats) -> Floats:
     """Return the position of each knot, in tenths.
 
     Tied knots are mapped to the middle of their jump, except that knots equal to the first are

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triegp.engines.choice import choose, threads_of
-from triegp.engines.contract import Descent, Engine
+from triegp.engines.choice import choose, device_engine, device_quantiles, threads_of
+from triegp.engines.contract import Descent, DeviceEngine, Engine
 from triegp.engines.cpu import (
     CpuEngine,
     cells,
@@ -22,6 +22,7 @@ from triegp.engines.records import (
     Adjoints,
     Candidate,
     Evaluated,
+    GridMap,
     Linked,
     Links,
     Located,
@@ -35,8 +36,10 @@ __all__ = [
     "Candidate",
     "CpuEngine",
     "Descent",
+    "DeviceEngine",
     "Engine",
     "Evaluated",
+    "GridMap",
     "Linked",
     "Links",
     "Located",
@@ -47,6 +50,8 @@ __all__ = [
     "cells",
     "choose",
     "dense",
+    "device_engine",
+    "device_quantiles",
     "low_rank",
     "matern",
     "nearby",

@@ -161,6 +161,29 @@ class Evaluated(NamedTuple):
     by_var: Array | None = None
 
 
+class GridMap(NamedTuple):
+    """How one grid turns features into bits. Grids with the same map should hold the same arrays.
+
+    Attributes
+    ----------
+    low, high : float64 (d,)
+        Range of each feature that is mapped onto [0, 1]; values outside are clipped.
+    knots, heights : float64 (d, 11), or (0, 0) for the linear map
+        Percentiles of each feature, and their positions in tenths.
+    shift : float64 (d,), or (0,) if there is none
+        Shift of the grid: a position u becomes (u + shift) / 2.
+    widths : int64 (d,)
+        Bits per feature.
+    """
+
+    low: Floats
+    high: Floats
+    knots: Floats
+    heights: Floats
+    shift: Floats
+    widths: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Located:
     """Where each of m new keys leaves the trie. Entries are in key order of the new keys.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,8 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
+from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.loading import loadable
@@ -22,9 +25,12 @@ from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
-from triegp.models.interface import Trained
+from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
+
+HELD_ROWS = 50_000  # from this number on, features are prepared on the device that trains
+HELD_BYTES = 24  # of each value there
 
 
 @loadable
@@ -299,6 +305,19 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         check_encoders(encoders, settings)
         return encoders
 
+    def _hold_features_of(self, rows: Rows, columns: Columns) -> Any:
+        if rows.weight is not None or rows.known_noise is not None or not columns.plain:
+            return None
+        X = rows.features
+        if rows.n_rows < HELD_ROWS or X.dtype not in (np.float32, np.float64):
+            return None
+        work = rows.n_rows * self._settings().all_candidates
+        engine = choose(self.engine, work, 0, rows.n_rows * HELD_BYTES * X.shape[1])
+        if engine.on_host:
+            return None
+        held = engine.hold(X)
+        return held if np.isfinite(held).all() else None
+
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if settings.mixture != "calibrated":
             return []
@@ -312,6 +331,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
             n_members = members_for(rows.n_rows, settings.n_members)
             settings = replace(settings, n_members=n_members)
         return train_ensemble(encoders, rows, settings, run)
+
+    def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
+        on_host = base_of(fitted[0]).on_host
+        if self.engine == "cpu" and not on_host:
+            return CpuEngine()
+        return choose("cuda", 0.0) if self.engine == "cuda" and on_host else None
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

@@ -62,7 +62,8 @@ def learn_orders(
     """
     sizes = part_sizes(rows.n_rows) if settings.by_parts else [rows.n_rows]
     parts = Parts(rows, sizes, streams[0].spawn(1)[0])  # the same for any number of members
-    problems = make_problems(grids, range(len(grids)), parts.rows(0), run.n_threads)
+    reader = CpuEngine(n_threads=run.n_threads) if engine.on_host else engine
+    problems = make_problems(grids, range(len(grids)), parts.rows(0), reader)
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
     share = sizes[0] / rows.n_rows
     starts, later = choose_starts(settings, grids, problems, streams, run, batches, share)
@@ -83,7 +84,7 @@ def learn_orders(
         starts = [(learned[k][0], learned[k][1].order) for k in going]
         used = sorted({grid for grid, _ in starts})
         del problems, batches
-        problems = make_problems(grids, used, parts.rows(part), run.n_threads)
+        problems = make_problems(grids, used, parts.rows(part), reader)
         batches = Batches(problems, settings.noise, engine) if engine.batches else None
         for k, more in zip(
             going, _train_orders(starts, problems, settings, before, batches), strict=True
@@ -103,11 +104,10 @@ def learn_orders(
 
 
 def make_problems(
-    grids: Sequence[BitEncoder], used: Sequence[int], rows: Rows, n_threads: int
+    grids: Sequence[BitEncoder], used: Sequence[int], rows: Rows, engine: Engine
 ) -> dict[int, Problem]:
-    """Training data on some of the grids; all targets share the codes."""
+    """Training data on some of the grids, in the engine's memory; all targets share the codes."""
     targets = tuple(replace(rows.target(j), X=None).for_training() for j in range(rows.n_targets))
-    engine = CpuEngine(n_threads=n_threads)
     codes = encode_grids([grids[grid] for grid in used], rows.features, engine)
     return {grid: Problem(own, targets) for grid, own in zip(used, codes, strict=True)}
 

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
+from triegp.devices import on_device, to_host
+
 Floats = npt.NDArray[np.float64]
 
 STACK_TOLERANCE = 1e-9  # of the mean log density
@@ -15,6 +17,7 @@ SHORTEST_STEP = 1e-6  # of a Newton step
 SMALLEST_RATIO = 1e-30  # of a member's density and the largest of all members
 
 
+DEVICE_ROWS = 1 << 22  # rows whose errors a device multiplies at a time
 SMALLEST_WEIGHT = 1e-3  # members of smaller weight in an average are left out
 
 
@@ -31,6 +34,8 @@ def average(mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = No
     row_weight : float64 (n,), optional
         How often each row counts; 1 by default.
 
+    All arrays may lie on a device. The weights lie on the host.
+
     Notes
     -----
     O(K^2 n), a non-negative least-squares problem. Its K x K matrix has 1 / n of its mean diagonal
@@ -38,12 +43,16 @@ def average(mean: Floats, var: Floats, y: Floats, row_weight: Floats | None = No
     """
     n_members, n_rows = mean.shape
     even = np.full(n_members, 1.0 / n_members)
-    count = np.ones(n_rows) if row_weight is None else row_weight
+    count = np.ones_like(y) if row_weight is None else row_weight
     if n_members == 1 or count.sum() < 2:
         return even
-    root = np.sqrt(count / var.mean(axis=0))
-    error = (mean - y) * root  # with weights w of sum 1, the error of the average is w @ error
-    gram = error @ error.T
+    gram = np.zeros((n_members, n_members))
+    step = DEVICE_ROWS if on_device(mean) else n_rows
+    for some in (slice(k, k + step) for k in range(0, n_rows, step)):
+        root = np.sqrt(count[some] / var[:, some].mean(axis=0))
+        # With weights w of sum 1, the error of the average is w @ error.
+        error = (mean[:, some] - y[some]) * root
+        gram += to_host(error @ error.T)
     size = float(np.trace(gram)) / n_members
     if not np.isfinite(size) or size <= 0:
         return even

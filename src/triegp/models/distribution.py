@@ -19,6 +19,8 @@ from triegp.checks import (
     random_generator,
     whole_number,
 )
+from triegp.devices import on_device, to_host
+from triegp.engines import device_quantiles
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +45,7 @@ class PredictiveDistribution:
     weights : float64 (K,) or (K, m)
         Weights of the components, sum 1; one column for all rows, or one per row.
     means, variances : float64 (K, m)
-        Means and variances of the components.
+        Means and variances of the components. Those that estimators return lie on the host.
 
     Examples
     --------
@@ -62,7 +64,7 @@ class PredictiveDistribution:
 
     def __post_init__(self) -> None:
         parts = (self.weights, self.means, self.variances)
-        if not all(isinstance(part, np.ndarray) for part in parts):
+        if not (all(isinstance(part, np.ndarray) for part in parts) or all(map(on_device, parts))):
             kinds = ", ".join(type(part).__name__ for part in parts)
             raise ValueError(f"weights, means and variances must be numpy arrays, got {kinds}")
         shapes = [part.shape for part in parts]
@@ -153,8 +155,23 @@ class PredictiveDistribution:
         return values
 
 
+def fetch_distribution(found: PredictiveDistribution) -> PredictiveDistribution:
+    """The same distribution on the host."""
+    if not on_device(found.means):
+        return found
+    return PredictiveDistribution(*map(to_host, (found.weights, found.means, found.variances)))
+
+
 def average(weights: Floats, values: Floats) -> Floats:
-    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m)."""
+    """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m).
+
+    On a device, components are added one by one, so that no row depends on the number of rows.
+    """
+    if on_device(values):
+        total: Floats = weights[0] * values[0]
+        for k in range(1, values.shape[0]):
+            total += weights[k] * values[k]
+        return total
     if weights.ndim == 1:
         return np.asarray(weights @ values)
     return np.asarray(np.einsum("km,km->m", weights, values))
@@ -206,8 +223,11 @@ def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
     Newton's method on the logarithm of the distribution function, for all rows at once. The
     quantile lies between the smallest and the largest quantile of the components, which gives a
     bracket. If a Newton step leaves the bracket or does not shrink, the bracket is halved instead.
-    Variances of 0 are point masses.
+    Variances of 0 are point masses. On a device, one thread does all steps of a row.
     """
+    if on_device(mixture.means):
+        there: Floats = device_quantiles(mixture.weights, mixture.means, mixture.variances, q)
+        return there
     out = np.empty((mixture.means.shape[1], q.size))
     mirrored = PredictiveDistribution(mixture.weights, -mixture.means, mixture.variances)
     for j, level in enumerate(q.tolist()):  # by the lower tail, for accuracy

@@ -42,6 +42,12 @@ class Prediction(NamedTuple):
     var: Floats | None
     run: Floats | None = None
 
+    @property
+    def variance(self) -> Floats:
+        """The variance, (m,), which must have been requested."""
+        assert self.var is not None
+        return self.var
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -206,9 +212,9 @@ def predict(
         if spread is not None:
             spread[where] = like(inner_var, mean)
         if run is not None:
-            levels = posterior.order.levels
-            inner_run = np.empty(inner.n_rows)
-            inner_run[to_host(located.row_idx)] = levels[to_host(located.leaves_at)] - levels[-1]
+            levels = trie.engine.hold(posterior.order.levels)
+            inner_run = np.empty_like(inner_mean)
+            inner_run[located.row_idx] = levels[located.leaves_at] - levels[-1]
             run[where] = like(inner_run, mean)
     return Prediction(mean, spread, run)
 
@@ -239,11 +245,12 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
 def run_variance(posterior: Posterior) -> Floats:
     """Variance of the unbranched run above each training row, W(D) - W(depth of its parent), (n,).
 
-    Only its sum with the row's noise enters the likelihood. O(n), on the host.
+    Only its sum with the row's noise enters the likelihood. O(n), in the memory of the rows.
     """
-    trie, levels = posterior.trie, posterior.order.levels
-    above = to_host(posterior.above)[: trie.n_rows]
-    return np.asarray(to_host(trie.unsort(trie.engine.hold(levels[above] - levels[-1]))))
+    trie = posterior.trie
+    levels = trie.engine.hold(posterior.order.levels)
+    found: Floats = trie.unsort(levels[posterior.above[: trie.n_rows]] - levels[-1])
+    return like(found, posterior.rows.y)  # type: ignore[no-any-return]
 
 
 def _part(posterior: Posterior, located: Located) -> Located:
