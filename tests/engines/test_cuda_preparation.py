@@ -80,7 +80,7 @@ def test_layouts():
 def test_hashes_and_equal_rows(kind):
     X = table(kind=kind)
     np.testing.assert_array_equal(to_host(hash_held(CUDA.hold(X))), hash_inputs(X))
-    assert not has_equal_rows(CUDA.hold(X))
+    assert has_equal_rows(CUDA.hold(X)) == (len(np.unique(X, axis=0)) < len(X))
     X[7] = X[3]
     assert has_equal_rows(CUDA.hold(X))
 
@@ -168,3 +168,20 @@ def test_features_with_gaps_are_prepared_on_the_host(monkeypatch):
     few = {"n_members": 2, "n_candidates": 2, "max_iter": 1, "random_state": 0, "precision": 3}
     cpu, cuda = (BinaryTreeGPRegressor(engine=e, **few).fit(X, y) for e in ("cpu", "cuda"))
     np.testing.assert_allclose(cuda.predict(X), cpu.predict(X), **FITS)
+
+
+def test_features_come_back_if_the_cpu_trains(monkeypatch):
+    """With "auto", memory may suffice for the features but not for the model."""
+    monkeypatch.setattr(mixture_regressor, "HELD_ROWS", 10)
+    monkeypatch.setattr(mixture_regressor, "choose", lambda *_: CUDA)
+    monkeypatch.setattr("triegp.calibration.train.MOST_ROWS", 0)
+    monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
+    monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
+    rng = np.random.default_rng(1)
+    X, y = rng.random((24, 2)), rng.standard_normal(24)
+    few = {"n_members": 2, "n_candidates": 2, "max_iter": 1, "random_state": 0, "precision": 3}
+    model = BinaryTreeGPRegressor(engine="auto", **few).fit(X, y)
+    assert model.ensembles_[0].on_host
+    expected = BinaryTreeGPRegressor(engine="cpu", **few).fit(X, y).predict(X, return_std=True)
+    for one, two in zip(model.predict(X, return_std=True), expected, strict=True):
+        np.testing.assert_allclose(one, two, **FITS)

@@ -440,7 +440,7 @@ class TreeGPRegressor(
         _tell(told)
         return self
 
-    def _hold_features_of(self, rows: Rows, columns: Columns) -> Any:
+    def _hold_training_rows(self, rows: Rows, columns: Columns) -> Any:
         """Features (n, d) on the device that will train, if they are to be prepared there.
 
         None if they are prepared on the host. They are finite numbers, and rows have no weights.
@@ -477,7 +477,7 @@ class TreeGPRegressor(
         counted = rows.weight
         if counted is not None and self.weights == "precision":  # one observation each
             counted = (counted > 0).astype(np.float64)
-        held = self._hold_features_of(rows, columns)
+        held = self._hold_training_rows(rows, columns)
         if held is None:
             layout, working = fit_layout(rows.features, columns, rows.y, counted)
         else:

@@ -134,11 +134,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         since the last fit, when more than a tenth of them lie outside the training box, or when a
         target that was constant no longer is. False: parameters stay those of `fit`.
     engine : {"auto", "cpu", "cuda"}, default="auto"
-        Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
-        package or device; it never falls back. "auto" takes the device if there is one, the extra
-        `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding, but for a smooth part, which is dense on a device. A fitted
-        model lies in the host's memory and predicts on the CPU.
+        Where the model is trained, lies and predicts. "cuda" uses a CUDA device and raises
+        RuntimeError naming the missing package or device; it never falls back. "auto" trains on the
+        device if there is one, the extra `triegp[cuda]` is installed, the work is large and the
+        model has room there; otherwise on the CPU (`docs/engine.md`). The result is the same to
+        rounding. Model files and pickles are loaded on the CPU. The next prediction moves the model
+        if this is "cpu" or "cuda" and it lies elsewhere; with "auto" it stays where it is.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
@@ -305,7 +306,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         check_encoders(encoders, settings)
         return encoders
 
-    def _hold_features_of(self, rows: Rows, columns: Columns) -> Any:
+    def _hold_training_rows(self, rows: Rows, columns: Columns) -> Any:
         if rows.weight is not None or rows.known_noise is not None or not columns.plain:
             return None
         X = rows.features
