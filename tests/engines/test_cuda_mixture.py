@@ -5,6 +5,7 @@ In numba's simulator, under arrays as strict as CuPy's, or on a card (TRIEGP_TES
 
 import contextlib
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from conftest import ON_CARD
 from simulated_card import strict_card
 from tolerances import FITS
 from triegp import BinaryTreeGPRegressor
-from triegp.calibration.model import base_of
+from triegp.calibration.model import base_of, place_model
 from triegp.calibration.stage import FEWEST_ROWS
 from triegp.devices import on_device, to_host
 from triegp.encoding import BitEncoder
+from triegp.engines import CpuEngine
 from triegp.engines.cuda import CudaEngine
 from triegp.mixture.train import card_bytes
 
@@ -232,6 +234,30 @@ def test_room_for_the_model(monkeypatch):
     monkeypatch.setattr("triegp.engines.choice._free_bytes", lambda: 100)
     with pytest.raises(MemoryError, match="GB on the device"):
         regressor("cuda").fit(X, y)
+
+
+def test_models_of_two_targets_may_lie_apart():
+    """With "auto", the device may have room for the first only."""
+    X, y = problem()
+    cpu, cuda = both(X, np.stack([y, y**2], axis=1))
+    one, two = cuda._stream.fitted
+    apart = replace(cuda._stream, fitted=(one, place_model(two, CpuEngine())))
+    cuda._stream = apart
+    cuda.set_params(engine="auto")
+    new = new_rows()[2:]
+    agree(cuda.predict(new, return_std=True), cpu.predict(new, return_std=True))
+    assert cuda._stream is apart
+    for engine in ("cuda", "cpu"):
+        agree(cuda.set_params(engine=engine).predict(new), cpu.predict(new))
+        assert {part.on_host for part in cuda._stream.fitted} == {engine == "cpu"}
+
+
+@pytest.mark.filterwarnings("ignore:.*lie outside the training box:UserWarning")
+@pytest.mark.parametrize("kind", [">f8", "float16", "longdouble", "bool"])
+def test_new_rows_of_any_type(models, kind):
+    cpu, cuda = models
+    X = new_rows()[2:].astype(kind)
+    agree(cuda.predict(X), cpu.predict(X))
 
 
 @pytest.mark.card

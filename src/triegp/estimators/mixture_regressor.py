@@ -334,10 +334,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         return train_ensemble(encoders, rows, settings, run)
 
     def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
-        on_host = base_of(fitted[0]).on_host
-        if self.engine == "cpu" and not on_host:
+        places = {part.on_host for part in fitted}
+        if self.engine == "cpu" and False in places:
             return CpuEngine()
-        return choose("cuda", 0.0) if self.engine == "cuda" and on_host else None
+        return choose("cuda", 0.0) if self.engine == "cuda" and True in places else None
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

@@ -40,6 +40,8 @@ from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
+DEVICE_TYPES = tuple(map(np.dtype, "fdbBhHiIlL?"))  # of arrays on the host that a device can read
+
 
 class Predictor:
     """Predictions, densities, samples and leave-one-out of a fitted estimator.
@@ -334,20 +336,21 @@ class Predictor:
     def _hold_features(self, X: Any, stream: Stream) -> Any:
         """New rows on the device of the models, or None if they have to be read on the host.
 
-        That is the case if the models lie on the host, if X is not an array of numbers, if columns
+        That is the case if a model lies on the host, if X is not an array of numbers, if columns
         are not numbers without gaps, and if a value is not finite.
         """
-        fitted = base_of(stream.fitted[0])
-        if fitted.on_host or not (stream.columns.plain and stream.layout.plain):
+        if any(part.on_host for part in stream.fitted):
+            return None
+        if not (stream.columns.plain and stream.layout.plain):
             return None
         if not (on_device(X) or isinstance(X, np.ndarray)) or isinstance(X, np.ma.MaskedArray):
             return None
         if len(X.shape) != 2 or X.shape[0] == 0 or X.shape[1] != stream.layout.n_columns:
             return None
-        if isinstance(X, np.ndarray) and (X.dtype.kind not in "fiub" or X.dtype.itemsize > 8):
+        if isinstance(X, np.ndarray) and X.dtype not in DEVICE_TYPES:
             return None
         validate_data(self, X, reset=False, skip_check_array=True)
-        data = fitted.engine.hold(X)
+        data = base_of(stream.fitted[0]).engine.hold(X)
         if data.dtype.kind not in "fiub":
             return None
         data = data.astype(np.float64, copy=False)
