@@ -58,7 +58,8 @@ def test_quantiles(kind):
     weights = here.weights if here.weights.ndim == 2 else here.weights[:, None]
     for j, level in enumerate(Q[:4]):
         z = (found[:, j] - here.means) / np.sqrt(here.variances)
-        np.testing.assert_allclose((weights * ndtr(z)).sum(axis=0), level, rtol=1e-9)
+        # Narrow components far from 0 have few floats between the quantiles of 0.8 and 0.8 + 1e-9.
+        np.testing.assert_allclose((weights * ndtr(z)).sum(axis=0), level, rtol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["one weight", "by row"])

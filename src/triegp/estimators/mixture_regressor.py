@@ -134,12 +134,13 @@ class BinaryTreeGPRegressor(ImportancesMixin, TreeGPRegressor):
         since the last fit, when more than a tenth of them lie outside the training box, or when a
         target that was constant no longer is. False: parameters stay those of `fit`.
     engine : {"auto", "cpu", "cuda"}, default="auto"
-        Where the model is trained, lies and predicts. "cuda" uses a CUDA device and raises
-        RuntimeError naming the missing package or device; it never falls back. "auto" trains on the
-        device if there is one, the extra `triegp[cuda]` is installed, the work is large and the
-        model has room there; otherwise on the CPU (`docs/engine.md`). The result is the same to
-        rounding. Model files and pickles are loaded on the CPU. The next prediction moves the model
-        if this is "cpu" or "cuda" and it lies elsewhere; with "auto" it stays where it is.
+        Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
+        package or device; it never falls back. "auto" takes the device if there is one, the extra
+        `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
+        result is the same to rounding, but for a smooth part, which is dense on a device. A
+        mixture lies and predicts where it was trained. If this is set to "cpu" or "cuda" later, the
+        next prediction moves it. Files and pickles are loaded on the CPU. Trees and a smooth part
+        always lie in the host's memory and predict on the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
