@@ -18,6 +18,8 @@ from model_files import (
 )
 from triegp import TrieGPRegressor
 from triegp.additive import conditioning, insertion
+from triegp.files import mixture
+from triegp.files.container import read_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* are copies of others:UserWarning"),
@@ -115,4 +117,14 @@ def test_a_loaded_forest_says_the_same_to_the_last_bit(name, tmp_path):
     rows = NEW[:3].clip(0.1, 0.9) if name != "constant features" else np.zeros((3, 3))
     more = [m.partial_fit(rows, y) for m in (model, loaded)]
     for one, two in zip(*map(answers, more), strict=True):
+        np.testing.assert_array_equal(one, two, strict=True)
+
+
+def test_local_noise_as_intervals(tmp_path, monkeypatch):
+    """As it is stored from 2,048 rows on."""
+    monkeypatch.setattr(mixture, "FEW_ROWS", 0)
+    model = fit_local()
+    loaded = through_file(model, tmp_path / "m")
+    assert "forest.0.stage.0.local.n_intervals" in read_file(tmp_path / "m")[1]
+    for one, two in zip(answers(model), answers(loaded), strict=True):
         np.testing.assert_array_equal(one, two, strict=True)

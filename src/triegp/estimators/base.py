@@ -338,7 +338,7 @@ class TreeGPRegressor(
         raise AttributeError("fitted attributes are not part of the HTML representation")
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickle and copy: a fitted model as in a model file, with kept rows."""
+        """State for pickle and copy: a fitted model nearly as in a model file, with kept rows."""
         state = dict(super().__getstate__())
         if "_stream" not in state:
             return state
@@ -346,7 +346,7 @@ class TreeGPRegressor(
         if any(isinstance(one, Transformer) for one in model.transforms):
             state["_transforms"] = model.transforms
             model = replace(model, transforms=())
-        packed = pack_model(model, self._format, self._stream.kept is not None)
+        packed = pack_model(model, self._format, self._stream.kept is not None, quickly=True)
         for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}

@@ -39,6 +39,8 @@ def load(path: str | Path) -> Any:
         If there is no such file.
     ModelFileError
         If it is truncated, edited, not a model file, or from a newer version of triegp.
+    MemoryError
+        If a mixture needs more memory than the machine has.
     """
     header, arrays = read_file(path)
     name = header.get("estimator")

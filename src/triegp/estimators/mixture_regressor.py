@@ -22,7 +22,7 @@ from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
 from triegp.files.calibration import calibrated
-from triegp.files.mixture import pack_ensemble, unpack_ensemble
+from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
@@ -208,7 +208,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
 
     _by_var = True
     _by_folds = True
-    _format = calibrated(PartFormat("ensemble", pack_ensemble, unpack_ensemble))
+    _format = calibrated(
+        PartFormat("ensemble", pack_ensemble, unpack_ensemble, pack_ensemble_quickly)
+    )
 
     def __init__(
         self,

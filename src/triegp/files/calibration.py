@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ from triegp.encoding.codes import check_precision
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.scaling import N_STEPS
 from triegp.files.contents import LARGEST_FACTOR, check_array
-from triegp.files.mixture import pack_ensemble, unpack_ensemble
-from triegp.files.state import PartFormat
+from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
+from triegp.files.state import Pack, PartFormat
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Others
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+SEEN = ("mean", "weight", "count", "spread")  # of the observations at each training input
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
 LARGEST_LINE = 1e100  # value of a trend in the box, in standardised units
 LARGEST_TRUST = 1e3  # of repeated observations
@@ -35,25 +37,6 @@ STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 def calibrated(base: PartFormat) -> PartFormat:
     """File format of a model of kind `base`, with or without a calibration."""
-
-    def pack(
-        fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
-    ) -> tuple[dict[str, Any], Arrays]:
-        if not isinstance(fitted, CalibratedModel):
-            return base.pack(fitted, prefix, encoders)
-        facts, arrays = base.pack(fitted.base, prefix, encoders)
-        parts = []
-        for j, stage in enumerate(fitted.stages):
-            own, more = _pack_stage(stage, f"{prefix}.stage.{j}")
-            parts.append(own)
-            arrays |= more
-        facts = facts | {"stages": parts}
-        if fitted.border is not None:
-            facts["unrelated"] = fitted.border.unrelated
-            arrays[f"{prefix}.slope"] = fitted.border.slope
-        if fitted.inputs is not None:
-            arrays[f"{prefix}.inputs"] = fitted.inputs
-        return facts, arrays
 
     def unpack(
         facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
@@ -79,10 +62,37 @@ def calibrated(base: PartFormat) -> PartFormat:
         border = _unpack_border(facts, arrays, prefix, encoders[0], fitted.n_targets)
         return CalibratedModel(fitted, found, border, inputs)
 
-    return PartFormat(base.name, pack, unpack)
+    quick = base.pack if base.pack_quickly is None else base.pack_quickly
+    return PartFormat(
+        base.name,
+        partial(_pack_calibrated, base.pack, pack_ensemble),
+        unpack,
+        partial(_pack_calibrated, quick, pack_ensemble_quickly),
+    )
 
 
-def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
+def _pack_calibrated(
+    pack_base: Pack, pack_local: Pack, fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
+) -> tuple[dict[str, Any], Arrays]:
+    """Header and arrays of a model. pack_base, pack_local: for what it calibrates, local noise."""
+    if not isinstance(fitted, CalibratedModel):
+        return pack_base(fitted, prefix, encoders)
+    facts, arrays = pack_base(fitted.base, prefix, encoders)
+    parts = []
+    for j, stage in enumerate(fitted.stages):
+        own, more = _pack_stage(stage, f"{prefix}.stage.{j}", pack_local)
+        parts.append(own)
+        arrays |= more
+    facts = facts | {"stages": parts}
+    if fitted.border is not None:
+        facts["unrelated"] = fitted.border.unrelated
+        arrays[f"{prefix}.slope"] = fitted.border.slope
+    if fitted.inputs is not None:
+        arrays[f"{prefix}.inputs"] = fitted.inputs
+    return facts, arrays
+
+
+def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, Any], Arrays]:
     facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
     arrays: Arrays = {
         f"{prefix}.tails": _pack_tails(stage.tails),
@@ -92,8 +102,8 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
         facts["repeats"] = stage.repeats.scale
         arrays[f"{prefix}.repeats"] = _pack_tails(stage.repeats.tails)
         facts["repeats_slope"], facts["repeats_trust"] = stage.repeats.slope, stage.repeats.trust
-        seen = stage.repeats.seen
-        arrays[f"{prefix}.seen"] = np.stack([seen.mean, seen.weight, seen.count, seen.spread])
+        for name in SEEN:
+            arrays[f"{prefix}.seen.{name}"] = getattr(stage.repeats.seen, name)
     if stage.trend is not None:
         facts["trend"] = {"share": stage.trend.share, "level": stage.trend.level}
         for name in ("low", "high", "slope", "left"):
@@ -101,7 +111,7 @@ def _pack_stage(stage: Stage, prefix: str) -> tuple[dict[str, Any], Arrays]:
     local = stage.local
     if local is not None:
         encoder = local.encoder
-        own, more = pack_ensemble(local.ensemble, f"{prefix}.local", [encoder])
+        own, more = pack_local(local.ensemble, f"{prefix}.local", [encoder])
         facts["local"] = own | {"by_var": local.by_var}
         arrays |= more
         arrays[f"{prefix}.local.low"] = encoder.low_
@@ -153,16 +163,23 @@ def _unpack_stage(
 
 
 def _unpack_repeats(facts: dict[str, Any], arrays: Arrays, prefix: str, n_inputs: int) -> Repeats:
-    """Calibration of repeats; in early files their noise is the same at all inputs."""
+    """Calibration of repeats; in early files their noise is the same at all inputs.
+
+    Before format version 7 the observations were one array.
+    """
     scale, tails = _check_scale(facts["repeats"]), _unpack_tails(arrays, f"{prefix}.repeats")
-    if f"{prefix}.seen" not in arrays:
+    if f"{prefix}.seen" not in arrays and "repeats_slope" not in facts:
         return Repeats(scale, tails, seen=Others(*np.zeros((4, n_inputs))))
     slope, trust = float(facts["repeats_slope"]), float(facts["repeats_trust"])
     if not (0 <= slope < 10 and 0 <= trust < LARGEST_TRUST):
         raise ValueError(
             f"repeats must have a slope from 0 to 10 and a trust from 0 to {LARGEST_TRUST:g}"
         )
-    seen = check_array(arrays, f"{prefix}.seen", np.float64, (4, n_inputs))
+    if f"{prefix}.seen" in arrays:
+        seen = check_array(arrays, f"{prefix}.seen", np.float64, (4, n_inputs))
+    else:
+        parts = (f"{prefix}.seen.{name}" for name in SEEN)
+        seen = np.stack([check_array(arrays, part, np.float64, (n_inputs,)) for part in parts])
     if np.abs(seen).max() > LARGEST_LINE or seen[1:].min() < 0:
         raise ValueError(f"{prefix}.seen must have weights, numbers and squares from 0 on")
     return Repeats(scale, tails, slope, trust, Others(*seen))

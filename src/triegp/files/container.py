@@ -2,7 +2,8 @@
 
 The header describes the arrays. A digest over header and arrays detects edited or truncated files.
 A file holds everything that prediction, leave-one-out and `partial_fit` need, but not the training
-rows. Messages are computed again on loading, to the same bits.
+rows. Messages are computed again on loading, to the same bits. Long arrays of few distinct values
+are stored as numbers (`numbered.py`).
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from triegp.files.numbered import number_values, restore_values
+
 if sys.platform == "win32":
     fcntl = None
 else:
     import fcntl
 
 FORMAT = "triegp"
-# 4: before skewed tails; 3: before the smooth part; 2: before calibration as a stage;
-# 1: before `tol`, `init`, `n_iter`
-VERSION = 6
+# 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
+# 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
+VERSION = 7
 LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -47,8 +50,9 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
 
     An existing file is replaced and its permissions are kept. A link stays a link.
     """
-    text = json.dumps({"version": VERSION, **header}, sort_keys=True)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    arrays, numbered = number_values(arrays)
+    text = json.dumps({"version": VERSION, **header, "numbered": numbered}, sort_keys=True)
     # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
     target = Path(os.path.realpath(path))  # a link stays, the file that it leads to is replaced
@@ -150,6 +154,10 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
     if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not match")
+    try:
+        arrays = restore_values(arrays, header.pop("numbered", {}))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{path} has arrays that cannot be read: {error}") from error
     return header, arrays
 
 

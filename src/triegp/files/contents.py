@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,6 +49,22 @@ def check_array(
         if bad.any():
             raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
+
+
+def check_memory(n_bytes: int) -> None:
+    """Raise MemoryError if a model of so many bytes exceeds the memory of the machine.
+
+    A file is much smaller than its model. Without this, an edited file could ask for any amount.
+    Nothing is checked on Windows, which does not tell.
+    """
+    if not hasattr(os, "sysconf"):
+        return
+    largest = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if n_bytes > largest:
+        raise MemoryError(
+            f"the model needs about {n_bytes / 1e9:.3g} GB of memory, this machine has "
+            f"{largest / 1e9:.3g} GB"
+        )
 
 
 def check_index(name: str, index: Any, items: Sequence[Item]) -> Item:

@@ -25,6 +25,7 @@ from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
+Pack = Callable[[Any, str, Sequence[BitEncoder]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
 
@@ -43,11 +44,15 @@ class PartFormat:
     unpack : callable (facts, arrays, prefix, encoders) -> fitted
         Restores the model to the same bits. It checks everything that it relies on and raises an
         error otherwise, since a file may contain anything.
+    pack_quickly : callable or None, default=None
+        Like `pack`, for pickles and copies: larger, but it takes less time. `unpack` reads both.
+        None if `pack` is quick.
     """
 
     name: str
-    pack: Callable[[Any, str, Sequence[BitEncoder]], tuple[dict[str, Any], Arrays]]
+    pack: Pack
     unpack: Callable[[dict[str, Any], Arrays, str, Sequence[BitEncoder]], Fitted]
+    pack_quickly: Pack | None = None
 
 
 class Seed(NamedTuple):
@@ -157,9 +162,13 @@ class ModelState:
 
 
 def pack_model(
-    state: ModelState, kind: PartFormat, training_data: bool
+    state: ModelState, kind: PartFormat, training_data: bool, *, quickly: bool = False
 ) -> tuple[dict[str, Any], Arrays]:
-    """Convert a fitted estimator to a header that JSON can hold, and arrays."""
+    """Convert a fitted estimator to a header that JSON can hold, and arrays.
+
+    quickly: in less time, with larger arrays.
+    """
+    pack = kind.pack_quickly if quickly and kind.pack_quickly is not None else kind.pack
     header: dict[str, Any] = {
         "one_dimensional": state.one_dimensional,
         "stopped_early": state.stopped_early,
@@ -195,11 +204,11 @@ def pack_model(
         header["transforms"], own = pack_transforms(state.transforms)
         arrays |= own
     for k, fitted in enumerate(state.fitted):
-        facts, own = kind.pack(fitted, f"{kind.name}.{k}", state.encoders)
+        facts, own = pack(fitted, f"{kind.name}.{k}", state.encoders)
         header[f"{kind.name}s"].append(facts)
         arrays |= own
     if state.observations is not None:
-        arrays["rows.index"] = state.observations.index
+        arrays["rows.index"] = state.observations.index.astype(np.int32)  # at most 2^30 rows
         arrays["rows.standardised"] = state.observations.y
         if state.observations.weight is not None:
             arrays["rows.counted"] = state.observations.weight
@@ -319,8 +328,12 @@ def _unpack_seeds(seeds: Any, n_models: int) -> tuple[Seed, ...] | None:
 def _unpack_observations(
     header: dict[str, Any], arrays: Arrays, parts: tuple[Fitted, ...], n_rows: int
 ) -> Observations:
-    """The rows as they were passed; before format version 3 only their index was stored."""
-    index = check_array(arrays, "rows.index", np.int64, (None,))
+    """The rows as they were passed; before format version 3 only their index was stored.
+
+    Before format version 7 the index had 64 bits.
+    """
+    kind = np.int64 if arrays["rows.index"].dtype == np.int64 else np.int32
+    index = check_array(arrays, "rows.index", kind, (None,)).astype(np.int64)
     if index.min() < -1 or index.max() >= n_rows:
         raise ValueError(f"rows.index must lie between -1 and {n_rows - 1}")
     if "rows.standardised" not in arrays:
