@@ -39,9 +39,9 @@ def test_the_logarithms_are_those_of_the_other_half(monkeypatch):
     """No row has a part in its own logarithm, not by the parameters either."""
     halves, real = [], module._train
 
-    def train(table, target, some, *rest):
+    def train(given, some, *rest):
         halves.append(some)
-        return real(table, target, some, *rest)
+        return real(given, some, *rest)
 
     monkeypatch.setattr(module, "_train", train)
     X, mean, var, y = problem()

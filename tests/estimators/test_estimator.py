@@ -32,6 +32,8 @@ class Constant:
     y: Any
     weight: Any
 
+    on_host = True
+
     @property
     def n_targets(self):
         return self.y.shape[1]

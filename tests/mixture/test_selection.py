@@ -8,6 +8,7 @@ import pytest
 import oracle
 from optimise_problems import PRECISION, SETTINGS, make_problem
 from triegp import BinaryTreeGPRegressor
+from triegp.engines import CpuEngine
 from triegp.mixture import parts
 from triegp.mixture.candidates import draw_candidates, nll_per_row
 from triegp.mixture.optimise import TrainedOrder
@@ -48,7 +49,9 @@ def test_members_with_weight_stay(seed, n_targets, monkeypatch):
     useful = np.any([dense_weights(problem, learned, t) > 0 for t in range(n_targets)], axis=0)
     assert 1 < useful.sum() < len(learned)
     for n_threads in (1, 2):
-        found = select_useful(learned, [None], {0: problem}, AVERAGED, n_threads)
+        found = select_useful(
+            learned, [None], {0: problem}, AVERAGED, CpuEngine(n_threads=n_threads)
+        )
         assert [one for _, one in found] == [
             one for (_, one), keep in zip(learned, useful, strict=True) if keep
         ]
@@ -59,20 +62,23 @@ def test_at_least_eight_members_stay():
     learned = learned_orders(problem)
     weight = dense_weights(problem, learned, 0)
     assert (weight > 0).sum() < 8
-    found = {id(one) for _, one in select_useful(learned, [None], {0: problem}, AVERAGED, 1)}
+    found = {
+        id(one)
+        for _, one in select_useful(learned, [None], {0: problem}, AVERAGED, CpuEngine(n_threads=1))
+    }
     assert len(found) == 8
     values = [one.nll_per_row for _, one in learned]
     others = [k for k in np.argsort(values) if weight[k] == 0][: 8 - int((weight > 0).sum())]
     assert found == {id(learned[k][1]) for k in [*np.flatnonzero(weight > 0), *others]}
     few = learned[:8]
-    assert select_useful(few, [None], {0: problem}, AVERAGED, 1) == few
+    assert select_useful(few, [None], {0: problem}, AVERAGED, CpuEngine(n_threads=1)) == few
 
 
 def test_a_mixture_of_densities_keeps_all_members():
     problem = make_problem()
     learned = learned_orders(problem)
     settings = replace(AVERAGED, mixture="stacking")
-    assert select_useful(learned, [None], {0: problem}, settings, 1) == learned
+    assert select_useful(learned, [None], {0: problem}, settings, CpuEngine(n_threads=1)) == learned
 
 
 def test_members_left_out_are_no_early_stop(monkeypatch):

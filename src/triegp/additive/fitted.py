@@ -88,6 +88,11 @@ class FittedForest:
         return self.model.rows.count
 
     @property
+    def on_host(self) -> bool:
+        """Whether the model lies in the host's memory: always."""
+        return True
+
+    @property
     def goes_on(self) -> bool:
         """Whether there is a smooth part that goes on outside the training box."""
         return self.model.goes_on and self.model.smooth is not None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import like, on_device, to_host
 from triegp.models.distribution import PredictiveDistribution
 
 Array = npt.NDArray[Any]
@@ -74,16 +75,17 @@ def distances(low: Floats, high: Floats, X: Array) -> Floats:
 
 
 def find_beyond(border: Border | None, X: Array, column: int) -> Beyond | None:
-    """The rows outside the box; None if there are none."""
+    """The rows outside the box, in the memory of X; None if there are none."""
     if border is None:
         return None
-    rows = np.flatnonzero(((border.low > X) | (border.high < X)).any(axis=1))
+    low, high = like(border.low, X), like(border.high, X)
+    rows = np.flatnonzero(((low > X) | (high < X)).any(axis=1))
     if not rows.size:
         return None
     if border.unrelated:
         return Beyond(rows, None)
-    far = distances(border.low, border.high, X[rows])
-    return Beyond(rows, far * np.tile(border.slope[column], 2))
+    far = distances(border.low, border.high, to_host(X[rows]))
+    return Beyond(rows, like(far * np.tile(border.slope[column], 2), X))
 
 
 def learn_slopes(
@@ -94,7 +96,7 @@ def learn_slopes(
     Parameters
     ----------
     X : float (n, d)
-        Features of the training rows.
+        Features of the training rows, on the host or on a device.
     weight : float64 (n,) or None
         Their weights.
     y : float64 (n,)
@@ -111,18 +113,31 @@ def learn_slopes(
     Features below a share of 2 %, or of a quarter of an equal share, count as irrelevant; from
     twice that share on they count in full.
     """
-    low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    low, high = (to_host(part).astype(np.float64) for part in (X.min(axis=0), X.max(axis=0)))
     width = 0.5 * high - 0.5 * low
     varies = width > 0
-    unit = (0.5 * np.ascontiguousarray(X, np.float64) - 0.5 * low) / np.where(varies, width, 1.0)
-    mean = np.average(unit, axis=0, weights=weight)
-    sd = np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weight))
+    sd = _deviations(X, weight, low, np.where(varies, width, 1.0))
     least = min(LEAST_SHARE, LEAST_OF_EQUAL / share.size)
     matters = np.clip(share / least - 1.0, 0.0, 1.0)
     rate = signal * np.clip(share, 0.0, 1.0) * matters
     steepest = float(y.max() - y.min())
     line = np.minimum(1.0 / np.where(varies, np.maximum(sd, 1e-12), 1.0), steepest)
     return np.where(varies, STEEPER * np.sqrt(rate) * line, 0.0)
+
+
+def _deviations(X: Array, weight: Floats | None, low: Floats, width: Floats) -> Floats:
+    """Deviation of each feature in box widths, (d,); on a device, one feature at a time."""
+    if not on_device(X):
+        unit = (0.5 * np.ascontiguousarray(X, np.float64) - 0.5 * low) / width
+        mean = np.average(unit, axis=0, weights=weight)
+        return np.asarray(np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weight)))
+    found = []
+    for j, (least, wide) in enumerate(zip(low.tolist(), width.tolist(), strict=True)):
+        unit = (0.5 * X[:, j].astype(np.float64) - 0.5 * least) / wide
+        count = None if weight is None else like(weight, unit)
+        mean = np.average(unit, weights=count)
+        found.append(float(np.sqrt(np.average(np.square(unit - mean), weights=count))))
+    return np.array(found)
 
 
 def widen(

@@ -15,7 +15,7 @@ from triegp.calibration.border import (
     widen_covariance,
     widen_samples,
 )
-from triegp.calibration.local import predict_local
+from triegp.calibration.local import place_local, predict_local
 from triegp.calibration.stage import Stage, learn_again, learn_repeats, repeat_factors
 from triegp.calibration.tails import (
     Tails,
@@ -26,7 +26,11 @@ from triegp.calibration.tails import (
     spread_out,
 )
 from triegp.calibration.trend import add_trend, line_at
-from triegp.models.distribution import PredictiveDistribution
+from triegp.devices import like, on_device, to_host
+from triegp.engines import Engine
+from triegp.mixture.members import Ensemble
+from triegp.mixture.placing import place_ensemble
+from triegp.models.distribution import PredictiveDistribution, fetch_distribution
 from triegp.models.interface import Fitted, Residuals, repeated_residuals
 from triegp.models.repeats import (
     Hashes,
@@ -51,7 +55,8 @@ FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than
 class CalibratedPoints(NamedTuple):
     """New rows as the model reads them, their features, and which training inputs they repeat.
 
-    place: int64 (m,), place of each row among the sorted training inputs, -1 for new inputs.
+    X: on a device, or on the host, where the calibration is then computed. place: int64 (m,), on
+    the host, place of each row among the sorted training inputs, -1 for new inputs.
     """
 
     X: Array
@@ -107,32 +112,44 @@ class CalibratedModel:
         return float(self.base.n_observations)
 
     @property
+    def on_host(self) -> bool:
+        """Whether the model lies in the host's memory, and predicts there."""
+        return self.base.on_host
+
+    @property
     def goes_on(self) -> bool:
         """Whether the function goes on outside the training box."""
         return self.base.goes_on
 
     def read(self, X: Array, *, var: bool) -> CalibratedPoints:
-        """Encode new rows for the model, and keep their features for the local noise."""
+        """Encode new rows for the model, and keep their features for the local noise.
+
+        Trends and repeated inputs are computed on the host.
+        """
         place = np.full(X.shape[0], -1, np.int64)
+        base = self.base.read(X, var=var)
+        if self.inputs is not None or any(stage.trend is not None for stage in self.stages):
+            X = to_host(X)
         if self.inputs is not None:
             place = find_inputs(self.inputs, X)
-        return CalibratedPoints(X, self.base.read(X, var=var), place)
+        return CalibratedPoints(X, base, place)
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
         """Predictive distribution at new rows; variances are 0 without `var`."""
         stage = self.stages[column]
-        raw = self.base.predict(points.base, column, var=var, latent=False)
+        raw = self._raw(points, column, var=var, latent=False)
         mean, total = self._mean(points, column, raw.mean()), raw.var()
+        one = like(np.ones(1), mean)
         if not var and latent:
-            return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
+            return PredictiveDistribution(one, mean[None], np.zeros_like(mean)[None])
         if not var:  # the mean of the same components
-            return _spread(stage, mean, np.zeros(mean.size), points.repeated)
+            return _spread(stage, mean, np.zeros_like(mean), points.repeated)
         total = self._factor(points, column, mean, total) * total
         if latent:
             total = self._error(points, column, total)
-            found = PredictiveDistribution(np.ones(1), mean[None], total[None])
+            found = PredictiveDistribution(one, mean[None], total[None])
         else:
             found = _spread(stage, mean, total, points.repeated)
         beyond = find_beyond(self.border, points.X, column)
@@ -141,10 +158,11 @@ class CalibratedModel:
     def predict_covariance(
         self, points: CalibratedPoints, column: int, *, latent: bool
     ) -> tuple[Floats, Floats]:
-        """Mean (m,) and covariance (m, m) of the distribution of `sample`."""
+        """Mean (m,) and covariance (m, m) of the distribution of `sample`, on the host."""
+        points = points._replace(X=to_host(points.X))
         mean, cov = self.base.predict_covariance(points.base, column, latent=True)
         mean = self._mean(points, column, mean)
-        raw = self.base.predict(points.base, column, var=True, latent=False).var()
+        raw = self._raw(points, column, var=True, latent=False).var()
         scale = self._scale(points, column, mean, raw, latent=latent)
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
@@ -166,7 +184,8 @@ class CalibratedModel:
         latent: bool,
     ) -> Floats:
         """Joint samples, (m, n_samples); each observation draws its own component of the tails."""
-        raw = self.base.predict(points.base, column, var=True, latent=False)
+        points = points._replace(X=to_host(points.X))
+        raw = self._raw(points, column, var=True, latent=False)
         mean = self._mean(points, column, raw.mean())
         scale = self._scale(points, column, mean, raw.var(), latent=latent)[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
@@ -242,7 +261,7 @@ class CalibratedModel:
         for column, stage in enumerate(self.stages):
             more = np.zeros(rows.n_rows)
             if stage.local is not None:
-                raw = self.base.predict(points.base, column, var=stage.local.by_var, latent=False)
+                raw = self._raw(points, column, var=stage.local.by_var, latent=False)
                 mean = self._mean(points, column, raw.mean())
                 more = predict_local(stage.local, rows.features, mean, raw.var())
             trend = stage.trend
@@ -301,6 +320,13 @@ class CalibratedModel:
         hashes = np.append(inputs, hash_inputs(rows.features[used]))
         return self._with_inputs(*sort_inputs(hashes, tuple(seen)))
 
+    def _raw(
+        self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
+        """What the model predicts, in the memory of the features."""
+        found = self.base.predict(points.base, column, var=var, latent=latent)
+        return found if on_device(points.X) else fetch_distribution(found)
+
     def _mean(self, points: CalibratedPoints, column: int, mean: Floats) -> Floats:
         """Means of the model at new rows, averaged with the trend, (m,).
 
@@ -339,9 +365,9 @@ class CalibratedModel:
 
         total: calibrated variance of an observation, tails not included.
         """
-        raw = self.base.predict(points.base, column, var=True, latent=True).var()
+        raw = self._raw(points, column, var=True, latent=True).var()
         _, second, apart = _moments(self.stages[column], points.repeated)
-        total = (second + apart) * total
+        total = like(second + apart, total) * total
         return np.clip(raw, total / (self.n_rows + 1.0), total)
 
     def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
@@ -355,7 +381,7 @@ class CalibratedModel:
             return self._factor_inside(points, column, mean, total)
         rows = beyond.rows
         near = self.read(np.clip(points.X[rows], self.border.low, self.border.high), var=True)
-        raw = self.base.predict(near.base, column, var=True, latent=False)
+        raw = self._raw(near, column, var=True, latent=False)
         inner, mean = raw.var(), mean.copy()
         mean[rows] = self._mean(near, column, raw.mean())
         factor = self._factor_inside(points, column, mean, total)
@@ -367,7 +393,7 @@ class CalibratedModel:
         self, points: CalibratedPoints, column: int, mean: Floats, total: Floats
     ) -> Floats:
         stage = self.stages[column]
-        logs = np.zeros(mean.size)
+        logs = np.zeros_like(mean)
         if stage.local is not None:
             logs = predict_local(stage.local, points.X, mean, total)
         factor = _factors(stage, logs)
@@ -408,6 +434,22 @@ def calibrate_repeats(
     return best._with_inputs(*sort_inputs(hash_inputs(X), seen))
 
 
+def place_model(fitted: Fitted, engine: Engine) -> Fitted:
+    """The model in the memory of an engine, if it is a mixture; other models stay on the host.
+
+    O(n) per member. The local noise moves with the mixture.
+    """
+    if isinstance(fitted, Ensemble):
+        return place_ensemble(fitted, engine)
+    if not isinstance(fitted, CalibratedModel) or fitted.on_host == engine.on_host:
+        return fitted
+    stages = tuple(
+        stage if stage.local is None else replace(stage, local=place_local(stage.local, engine))
+        for stage in fitted.stages
+    )
+    return replace(fitted, base=place_model(fitted.base, engine), stages=stages)
+
+
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
@@ -420,7 +462,7 @@ def with_base(fitted: Fitted, base: Fitted) -> Fitted:
 
 def _factors(stage: Stage, logs: Floats) -> Floats:
     """Factor of the variance at new inputs, (m,), for local logarithms (m,)."""
-    return np.asarray(stage.scale * np.exp(stage.slope * logs))
+    return stage.scale * np.exp(stage.slope * logs)
 
 
 def _classes(

@@ -196,7 +196,9 @@ def learn_stage(
     if local and rows.size >= FEWEST_ROWS and run.watch.stop:
         run.leave_out("local noise")
     elif local and rows.size >= FEWEST_ROWS:
-        found, own = learn_local(X[rows], mean, var, y, run, by_var=by_var)
+        every = np.array_equal(rows, np.arange(X.shape[0]))
+        features = X if every else X[rows]
+        found, own = learn_local(features, mean, var, y, run, by_var=by_var)
         slope = _choose_slope(score[use], own[use], weight)
         if slope == 0.0:
             found = None
@@ -242,10 +244,13 @@ def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
 def _scale(score: Floats, weight: Floats | None) -> float:
     """Squared scale of residuals, by their median size: that of a Gaussian with this median."""
     size = np.abs(score)
-    order = np.argsort(size)
-    count = np.ones(size.size) if weight is None else weight
-    total = np.cumsum(count[order])
-    half = (0.5 - 1e-9) * total[-1]  # a tie does not hang on rounding errors of fractional weights
-    median = float(size[order[np.searchsorted(total, half)]])
+    half = 0.5 - 1e-9  # a tie does not hang on rounding errors of fractional weights
+    if weight is None:
+        place = max(int(np.ceil(half * size.size)) - 1, 0)
+        median = float(np.partition(size, place)[place])
+    else:
+        order = np.argsort(size)
+        total = np.cumsum(weight[order])
+        median = float(size[order[np.searchsorted(total, half * total[-1])]])
     square = (median / 0.6744897501960817) ** 2
     return square if square > 1e-12 else 1.0

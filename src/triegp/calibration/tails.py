@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
+from triegp.devices import like
 from triegp.mixture.weights import stack
 from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 
@@ -144,11 +145,13 @@ def log_densities(tails: Tails, score: Floats) -> Floats:
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:
     """Predictive distribution with these tails around mean (m,), for predicted variance (m,)."""
     used = tails.weight > 0
-    factor, offset = tails.factor[used][:, None], tails.offset[used][:, None]
+    weight, factor, offset = (
+        like(part[used], mean) for part in (tails.weight, tails.factor, tails.offset)
+    )
     means = np.broadcast_to(mean, (factor.size, mean.size))
-    if offset.any():
-        means = means + offset * np.sqrt(var)
-    return PredictiveDistribution(tails.weight[used], means, np.square(factor) * var)
+    if tails.offset[used].any():
+        means = means + offset[:, None] * np.sqrt(var)
+    return PredictiveDistribution(weight, means, np.square(factor)[:, None] * var)
 
 
 def spread_classes(

@@ -88,9 +88,10 @@ def train_calibrated(
             for j, part in enumerate(residuals)
         )
     stages = []
+    there = replace(run, engine="cpu" if trained.fitted.on_host else "cuda")  # with the model
     for column in range(rows.n_targets):
         run.progress("calibration", column, rows.n_targets)
-        stage = learn_stage(rows.features, residuals[column], run, local=local, by_var=by_var)
+        stage = learn_stage(rows.features, residuals[column], there, local=local, by_var=by_var)
         stages.append(replace(stage, trend=trends[column] if trends else None))
     run.progress("calibration", rows.n_targets, rows.n_targets)
     found = CalibratedModel(trained.fitted, tuple(stages))

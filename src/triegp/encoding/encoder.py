@@ -218,7 +218,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.two_valued_ = find_two_valued(data, self.low_, self.high_, kept)
         self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
         self.shift_ = _fit_shift(self.shift, self.two_valued_, self.random_state)
-        self.precision_ = self._fit_precision(data, kept, precision)
+        self.precision_ = self.fit_precision(data, kept, precision)
         self.n_bits_ = int(self.precision_.sum())
         return data
 
@@ -353,7 +353,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             np.maximum(high, columns.max(axis=1, initial=-np.inf, where=counted), out=high)
         return low, high
 
-    def _fit_precision(
+    def fit_precision(
         self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, precision: Any
     ) -> Precision:
         """Return the bits per feature, including the bit that a shift adds."""
@@ -370,7 +370,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             )
         few = (self.low_ == self.high_) | self.two_valued_
         start = np.where(few, 1, paper_precision(n_features))
-        feature_map = self._map()
+        feature_map = self.feature_map
 
         def read(rows: RowIndex) -> FullCodes:
             numbers = rows if kept is None else kept[rows]
@@ -401,7 +401,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         outside the box. The latter has shape (0, 0) if outside="clip", which does not need it.
         """
         columns, beyond = self._read_columns(data, rows)
-        return positions(columns, replace(self._map(), shift=shift)), beyond
+        return positions(columns, replace(self.feature_map, shift=shift)), beyond
 
     def find_outside(self, data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Mark the rows outside the box, bool (n_rows,); none if outside="clip".
@@ -436,7 +436,9 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         top = self.high_ + self.margin
         return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
 
-    def _map(self) -> FeatureMap:
+    @property
+    def feature_map(self) -> FeatureMap:
+        """The map of each feature onto [0, 1]."""
         return FeatureMap(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
 
     def _refuse_nonfinite(self, columns: Floats, first_row: int) -> None:

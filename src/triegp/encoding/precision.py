@@ -119,6 +119,17 @@ def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precis
     if rows.size == 0:
         return precision
     codes = np.concatenate([read(part) for part in _parts(rows, blocks)], axis=1)
+    return separate_tied(codes, group, identity, precision)
+
+
+def separate_tied(
+    codes: FullCodes, group: Hashes, identity: Hashes, precision: Precision
+) -> Precision:
+    """Raise `precision` until tied rows are separated, as `separating_precision` does.
+
+    codes: uint32 (n_features, m), full codes of the tied rows. group, identity: uint64 (m,), hashes
+    of their bit strings and of their full codes, in the order of `tied_order`.
+    """
     while group.size:
         raised = _raise_for_pairs(_pair_depths(codes, group), precision)
         changed = np.flatnonzero(raised > precision)
@@ -126,7 +137,7 @@ def separating_precision(read: ReadCodes, blocks: Sequence[slice], start: Precis
             break
         precision = raised
         group += hash_rows(_prefix(codes[changed], precision[changed]), changed)
-        kept = _tied_order(group, identity)
+        kept = tied_order(group, identity)
         codes, group, identity = codes[:, kept], group[kept], identity[kept]
     return precision
 
@@ -148,11 +159,11 @@ def _tied_rows(
         identity[block] = hash_rows(codes, features)
     rows = np.argsort(group)
     rows = rows[_in_runs(group[rows])]  # often few rows are tied: only these are sorted again
-    rows = rows[_tied_order(group[rows], identity[rows])]
+    rows = rows[tied_order(group[rows], identity[rows])]
     return rows, group[rows], identity[rows]
 
 
-def _tied_order(group: Hashes, identity: Hashes) -> npt.NDArray[np.intp]:
+def tied_order(group: Hashes, identity: Hashes) -> npt.NDArray[np.intp]:
     """Sort by group, then by identity; drop duplicates, then groups of one row."""
     order = np.lexsort((identity, group))
     is_first = np.ones(order.size, dtype=np.bool_)

@@ -128,10 +128,14 @@ def weighted_percentiles(values: Floats, weights: Floats | None = None) -> Float
         at = (end[-1] - grain) * steps / N_STEPS
         lower = np.minimum(np.searchsorted(end, at, side="right"), n_values - 1)
         ramp = np.clip(at - (end[lower] - grain), 0.0, grain) / grain
-    left, right = ordered[lower], ordered[np.minimum(lower + 1, n_values - 1)]
+    return between_values(ordered[lower], ordered[np.minimum(lower + 1, n_values - 1)], ramp)
+
+
+def between_values(left: Floats, right: Floats, ramp: Floats) -> Floats:
+    """Percentiles between neighbouring values, (11,); ramp: 0 at `left`, 1 at `right`."""
     # left + ramp * (right - left) could overflow. Clip, since rounding may leave [left, right].
     heights = np.clip(left * (1.0 - ramp) + right * ramp, left, right)
-    heights[0], heights[-1] = ordered[0], ordered[-1]
+    heights[0], heights[-1] = left[0], right[-1]
     return np.maximum.accumulate(heights)
 
 

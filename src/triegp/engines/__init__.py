@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triegp.engines.choice import choose, threads_of
-from triegp.engines.contract import Descent, Engine
+from triegp.engines.choice import choose, device_engine, device_quantiles, threads_of
+from triegp.engines.contract import Descent, DeviceEngine, Engine
 from triegp.engines.cpu import (
     CpuEngine,
     cells,
@@ -23,6 +23,7 @@ from triegp.engines.records import (
     Adjoints,
     Candidate,
     Evaluated,
+    GridMap,
     Linked,
     Links,
     Located,
@@ -36,8 +37,10 @@ __all__ = [
     "Candidate",
     "CpuEngine",
     "Descent",
+    "DeviceEngine",
     "Engine",
     "Evaluated",
+    "GridMap",
     "Linked",
     "Links",
     "Located",
@@ -48,6 +51,8 @@ __all__ = [
     "cells",
     "choose",
     "dense",
+    "device_engine",
+    "device_quantiles",
     "low_rank",
     "matern",
     "mix_means",

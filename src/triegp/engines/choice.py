@@ -1,19 +1,21 @@
 """Choose the engine: the CPU engine, or the CUDA engine if it can run and the work is large enough.
 
 The CUDA engine, and with it CuPy and numba's CUDA target, is imported only here: if `engine` is
-"cuda", or if it is "auto" and the work is large enough.
+"cuda", if it is "auto" and the work is large enough, or if a model lies on a device.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 from numba import config
 
 from triegp.checks import one_of
-from triegp.engines.contract import Engine
+from triegp.engines.contract import DeviceEngine, Engine
 from triegp.engines.cpu import CpuEngine
 from triegp.engines.cpu.threads import available_cores
+from triegp.engines.records import Floats
 
 ENGINES = ("auto", "cpu", "cuda")
 
@@ -137,6 +139,24 @@ def _in_words(error: Exception) -> str:
 def _simulated() -> bool:
     """Whether numba's CUDA kernels run in its simulator, on the host."""
     return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
+
+
+def device_engine() -> DeviceEngine:
+    """The engine of arrays that lie on a device."""
+    from triegp.engines.cuda import CudaEngine
+
+    cuda: DeviceEngine = CudaEngine()
+    return cuda
+
+
+def device_quantiles(weights: Any, means: Any, variances: Any, q: Floats) -> Any:
+    """Quantiles of mixtures of Gaussians that lie on a device, (m, len(q)), on that device.
+
+    weights: (K,) or (K, m); means, variances: (K, m). q: float64 (len(q),), in (0, 1).
+    """
+    from triegp.engines.cuda.mixtures import quantiles
+
+    return quantiles(weights, means, variances, q)
 
 
 def threads_of(engine: Engine) -> int:

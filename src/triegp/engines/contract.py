@@ -20,6 +20,7 @@ from triegp.engines.records import (
     Candidate,
     Evaluated,
     Floats,
+    GridMap,
     Ids,
     Ints,
     Linked,
@@ -338,3 +339,25 @@ class Engine(Protocol):
 
     def each(self, work: Callable[[Engine, Item], Result], items: Sequence[Item]) -> list[Result]:
         """Results of work(engine, item) for all items, computed in parallel if this engine can."""
+
+
+class DeviceEngine(Engine, Protocol):
+    """An engine with memory of its own; it encodes rows and mixes predictions there, too.
+
+    On the host, these stages are numpy's, in the modules that need them.
+    """
+
+    def encode(self, values: Floats, beyond: Array | None, maps: Sequence[GridMap]) -> list[Bytes]:
+        """Packed codes of m rows on every grid, uint8 (m, ceil(q / 8)) each.
+
+        values: float64 (m, d), finite. beyond: bool (m, d), values whose code is 0, or None.
+        """
+
+    def place(self, values: Floats, one: GridMap) -> Floats:
+        """Positions of m rows in [0, 1], float64 (m, d), before any shift."""
+
+    def hash_rows(self, values: Words, right: Ints) -> Words:
+        """Hashes of m rows of words, uint64 (m,), as `encoding.precision.hash_rows` has them.
+
+        values: uint64 (m, d); right: int64 (d,), bits by which each column is shifted first.
+        """

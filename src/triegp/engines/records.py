@@ -161,6 +161,30 @@ class Evaluated(NamedTuple):
     by_var: Array | None = None
 
 
+class GridMap(NamedTuple):
+    """How one grid turns features into bits. Grids with the same map should hold the same arrays.
+
+    Attributes
+    ----------
+    low, high : float64 (d,)
+        Range of each feature that is mapped onto [0, 1]; values outside are clipped.
+    knots, heights : float64 (d, 11), or (0, 0) for the linear map
+        Percentiles of each feature, and their positions in tenths.
+    shift, scale : float64 (d,)
+        The code of a position u is floor((u + shift) * scale), at most 2**width - 1.
+    widths : int64 (d,)
+        Bits per feature.
+    """
+
+    low: Floats
+    high: Floats
+    knots: Floats
+    heights: Floats
+    shift: Floats
+    scale: Floats
+    widths: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Located:
     """Where each of m new keys leaves the trie. Entries are in key order of the new keys.

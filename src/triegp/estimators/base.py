@@ -21,15 +21,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.border import Border, learn_slopes
-from triegp.calibration.model import CalibratedModel, base_of
+from triegp.calibration.model import CalibratedModel, base_of, place_model
 from triegp.calibration.train import train_calibrated
 from triegp.checks import refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.columns import Columns, recode, sort_categories
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.held import held_layout
 from triegp.encoding.layout import Layout, fit_layout
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
+from triegp.engines import CpuEngine
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -381,8 +383,9 @@ class TreeGPRegressor(
         return text
 
     def _state(self) -> ModelState:
-        """State of a fitted model, without its parameters; inserts waiting rows first."""
+        """State of a fitted model on the host, without its parameters; inserts waiting rows."""
         stream = self._inserted()
+        host = CpuEngine()
         return ModelState(
             encoders=stream.encoders,
             target_mean=stream.mean,
@@ -392,7 +395,7 @@ class TreeGPRegressor(
             n_evaluations=int(self.n_evaluations_),
             columns=stream.columns,
             layout=stream.layout,
-            fitted=stream.fitted,
+            fitted=tuple(place_model(part, host) for part in stream.fitted),
             kept=stream.kept,
             observations=stream.observations,
             plan=stream.plan,
@@ -462,6 +465,13 @@ class TreeGPRegressor(
         tell_warnings(told)
         return self
 
+    def _hold_training_rows(self, rows: Rows, columns: Columns) -> Any:
+        """Features (n, d) on the device that will train, if they are to be prepared there.
+
+        None if they are prepared on the host. They are finite numbers, and rows have no weights.
+        """
+        return None
+
     def _fit_rows(
         self, rows: Rows, one_dimensional: bool, columns: Columns, seeds: tuple[Seed, ...] | None
     ) -> tuple[ModelState, list[Warning]]:
@@ -492,7 +502,11 @@ class TreeGPRegressor(
         counted = rows.weight
         if counted is not None and self.weights == "precision":  # one observation each
             counted = (counted > 0).astype(np.float64)
-        layout, working = fit_layout(rows.features, columns, rows.y, counted)
+        held = self._hold_training_rows(rows, columns)
+        if held is None:
+            layout, working = fit_layout(rows.features, columns, rows.y, counted)
+        else:
+            layout, working = held_layout(held), held
         rows = replace(rows, X=working)
         folded = fold_rows(rows, self.weights, scale)
         distinct = folded.rows

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from triegp.additive.forest import forest_level_products
 from triegp.additive.model import ForestModel
 from triegp.additive.start import depths_of, features_of
+from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout
 from triegp.estimators.streaming import Stream
@@ -157,7 +158,7 @@ def _of_member(member: Member, target: int) -> tuple[Floats, Floats]:
     f = product(posterior.trie, levels, alpha)  # the posterior mean
     count = np.ones_like(f) if rows.weight is None else rows.weight
     centred = count * (f - np.average(f, weights=count))
-    by_level = weights * level_products(posterior.trie, centred, alpha)[1:]
+    by_level = weights * to_host(level_products(posterior.trie, centred, alpha))[1:]
     return _by_feature(weights, member), _by_feature(by_level, member)
 
 

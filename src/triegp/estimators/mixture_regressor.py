@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,8 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.checks import whole_number
+from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
+from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.loading import loadable
@@ -25,9 +28,12 @@ from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
 from triegp.mixture.whole import Whole
-from triegp.models.interface import Trained
+from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
+
+HELD_ROWS = 50_000  # from this number on, features are prepared on the device that trains
+HELD_BYTES = 24  # of each value there
 
 
 @loadable
@@ -113,12 +119,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         identity unless another gains more than 0.01 nats per row. Or a transformer of scikit-learn
         with an inverse, of which each target fits a clone. Other than "identity", it refuses
         `known_noise` and `return_cov`.
-    max_cells : int, default=4194304
-        Largest number of leaves of a tree. With more rows, a tree sums them up by cell, the first
-        bits of their keys, as many as this allows; the other bits count as noise. The model then
-        holds a sample of the rows: those that leave-one-out is about. Fewer cells make smaller and
-        faster models (`docs/large.md`). Not used by mixture="softmax" and "best", nor with known
-        noise.
+    max_cells : int, optional
+        Largest number of leaves of a tree: 4,194,304 by default, without limit if engine="cuda".
+        With more rows, a tree sums them up by cell, the first bits of their keys, as many as this
+        allows; the other bits count as noise. The model then holds a sample of the rows, those that
+        leave-one-out is about, in the host's memory. Fewer cells make smaller and faster models
+        (`docs/large.md`). Not used by mixture="softmax" and "best", nor with known noise.
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. If time
         is short, there are fewer candidates (a third of the time at most) and fewer members, which
@@ -140,8 +146,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding, but for a smooth part, which is dense on a device. A fitted
-        model lies in the host's memory and predicts on the CPU.
+        result is the same to rounding, but for a smooth part, which is dense on a device. A
+        mixture lies and predicts where it was trained. If this is set to "cpu" or "cuda" later, the
+        next prediction moves it. Files and pickles are loaded on the CPU. Trees and a smooth part
+        always lie in the host's memory and predict on the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0
@@ -226,7 +234,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         multi_target: str = "own",
         weights: str = "frequency",
         target_transform: Any = "identity",
-        max_cells: int = 2**22,
+        max_cells: int | None = None,
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -298,7 +306,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         return f"<{text} fitted: {self._describe(contents, noise)}>"
 
     def _settings(self) -> Settings:
-        whole_number("max_cells", self.max_cells, least=2)
+        if self.max_cells is not None:
+            whole_number("max_cells", self.max_cells, least=2)
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
     def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
@@ -312,6 +321,19 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         )
         check_encoders(encoders, settings)
         return encoders
+
+    def _hold_training_rows(self, rows: Rows, columns: Columns) -> Any:
+        if rows.weight is not None or rows.known_noise is not None or not columns.plain:
+            return None
+        X = rows.features
+        if rows.n_rows < HELD_ROWS or X.dtype not in (np.float32, np.float64):
+            return None
+        work = rows.n_rows * self._settings().all_candidates
+        engine = choose(self.engine, work, 0, rows.n_rows * HELD_BYTES * X.shape[1])
+        if engine.on_host:
+            return None
+        held = engine.hold(X)
+        return held if np.isfinite(held).all() else None
 
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if settings.mixture != "calibrated":
@@ -331,6 +353,12 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             n_rows = rows.n_rows if whole is None else whole.n_rows
             settings = replace(settings, n_members=members_for(n_rows, settings.n_members))
         return train_ensemble(encoders, rows, settings, run, whole)
+
+    def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
+        places = {part.on_host for part in fitted}
+        if self.engine == "cpu" and False in places:
+            return CpuEngine()
+        return choose("cuda", 0.0) if self.engine == "cuda" and True in places else None
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)

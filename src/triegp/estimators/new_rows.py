@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import on_device
 from triegp.encoding.layout import N_VARIANTS, Layout, fill_unseen, find_unseen, work_out
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Array
@@ -68,7 +69,12 @@ class NewRows:
 
 
 def lay_out(layout: Layout, data: Array) -> NewRows:
-    """New rows from the columns of a table, as `read_table` returns them."""
+    """New rows from the columns of a table, as `read_table` returns them.
+
+    Rows on a device stay there; they must be finite, and the layout plain.
+    """
+    if on_device(data):
+        return NewRows(data, data[:0])
     unseen = find_unseen(layout, data)
     if unseen is None:
         working = work_out(layout, data)

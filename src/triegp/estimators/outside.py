@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.border import distances
+from triegp.devices import like, on_device, to_host
 from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.reading import check_finite, row_blocks
 
@@ -42,10 +43,12 @@ def mark_outside(encoder: BitEncoder, X: Array) -> Bools:
 
 
 def find_outside(encoder: BitEncoder, X: Array) -> Outside:
-    """Rows and columns outside the training box. O(m d).
+    """Rows and columns outside the training box, on the host. O(m d).
 
     Raises ValueError for values that are not finite.
     """
+    if on_device(X):
+        return _find_there(encoder, X)
     low, high = encoder.low_, encoder.high_
     names = getattr(encoder, "feature_names_in_", None)
     rows = np.zeros(X.shape[0], np.bool_)
@@ -60,6 +63,16 @@ def find_outside(encoder: BitEncoder, X: Array) -> Outside:
             far = distances(low, high, X[block][rows[block]])
             furthest = max(furthest, float(far.max()))
     return Outside(rows, np.flatnonzero(columns), furthest)
+
+
+def _find_there(encoder: BitEncoder, X: Array) -> Outside:
+    """`find_outside` for rows on a device, which are finite; only those outside leave it."""
+    low, high = like(encoder.low_, X), like(encoder.high_, X)
+    some = np.flatnonzero(((low > X) | (high < X)).any(axis=1))
+    found = find_outside(encoder, to_host(X[some]))
+    rows = np.zeros(X.shape[0], np.bool_)
+    rows[to_host(some)] = True
+    return found._replace(rows=rows)
 
 
 def is_unusual(found: Outside, n_train: int, n_features: int) -> bool:

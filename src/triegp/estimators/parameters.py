@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import boolean, one_of, positive_number
+from triegp.devices import on_device
 from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.held import fit_held
 from triegp.engines import available_cores
 from triegp.engines.choice import check_engine
 from triegp.estimators.outside import CHOICES, encoder_choice
@@ -67,9 +69,15 @@ def fit_encoders(
     outside: str,
     margin: float = 0.0,
 ) -> tuple[BitEncoder, ...]:
-    """One fitted `BitEncoder` per scaling, without shift; two of them for "both"."""
+    """One fitted `BitEncoder` per scaling, without shift; two of them for "both".
+
+    X may lie on a device if there are no weights.
+    """
     kind = encoder_choice(outside)
     scalings = ("minmax", "ecdf") if scaling == "both" else (scaling,)
+    if on_device(X):
+        facts = {"precision": precision, "outside": kind, "margin": margin}
+        return tuple(fit_held(X, scaling=one, **facts) for one in scalings)
     return tuple(
         BitEncoder(scaling=one, precision=precision, outside=kind, margin=margin).fit(
             X, sample_weight=weight

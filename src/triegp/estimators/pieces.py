@@ -41,12 +41,14 @@ from triegp.models.pieces import LocalPieces, Piece, Pieces
 from triegp.tree.rows import Rows
 
 PIECE_ROWS = 1 << 19
+MOST_CELLS = 1 << 22  # of a tree, by default
 
 
 class PiecesRegressor(TreeGPRegressor):
     """Base class of estimators that fit more rows than they hold: `max_cells`, `fit_pieces`."""
 
-    max_cells: int
+    max_cells: int | None
+    engine: str
 
     def fit_pieces(self, pieces: Pieces) -> Self:
         """Fit to rows that are read in pieces, so that they need not fit in memory.
@@ -81,7 +83,13 @@ class PiecesRegressor(TreeGPRegressor):
     def _by_cells(self, n_rows: int) -> bool:
         """Whether so many rows are summed up by cell."""
         usual = self._settings().mixture not in ("softmax", "best")
-        return usual and n_rows > max(self.max_cells, FEWEST_ROWS)
+        return usual and n_rows > max(self._most_cells(), FEWEST_ROWS)
+
+    def _most_cells(self) -> float:
+        """Largest number of leaves of a tree."""
+        if self.max_cells is not None:
+            return self.max_cells
+        return np.inf if self.engine == "cuda" else MOST_CELLS
 
     def _unfitted(self) -> Any:
         """The estimator without what is fitted: what readers of pieces need."""
@@ -157,7 +165,7 @@ class PiecesRegressor(TreeGPRegressor):
                 units=survey.units(group),
                 unit=folded.unit,
                 divided=self.weights == "precision",
-                most_cells=self.max_cells,
+                most_cells=int(self._most_cells()),
             )
             for group in groups
         ]

@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from triegp.calibration.model import CalibratedModel
+from triegp.calibration.model import CalibratedModel, base_of, place_model
 from triegp.checks import random_generator, whole_number
-from triegp.devices import like, to_host
+from triegp.devices import like, on_device, to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
+from triegp.engines import Engine
 from triegp.estimators import units
 from triegp.estimators.inputs import check_targets
 from triegp.estimators.new_rows import NewRows, any_unseen, lay_out
@@ -39,13 +40,15 @@ from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
+DEVICE_TYPES = tuple(map(np.dtype, "fdbBhHiIlL?"))  # of arrays on the host that a device can read
+
 
 class Predictor:
     """Predictions, densities, samples and leave-one-out of a fitted estimator.
 
     X may be an array on a device (CuPy, PyTorch, or any type with DLPack or CUDA's array
-    interface). It is copied to the host, and predictions are returned as the same kind of array on
-    that device.
+    interface). Predictions are returned as the same kind of array on that device. If the model
+    lies on the device, X stays there; otherwise it is copied to the host.
 
     Attributes
     ----------
@@ -317,9 +320,11 @@ class Predictor:
 
         Warns, once per fitted model, if many or far rows lie outside.
         """
-        stream = self._inserted()
-        data, _ = self._read_features(X, stream)
-        if self.outside == "error":
+        stream = self._placed()
+        data = self._hold_features(X, stream)
+        if data is None:
+            data, _ = self._read_features(X, stream)
+        if self.outside == "error" and not on_device(data):
             refuse_unseen(stream.layout, data, stream.columns.names)
         rows, targets = lay_out(stream.layout, data), self._targets(stream)
         if self.outside != "widen" or "outside" in self._told:
@@ -331,6 +336,44 @@ class Predictor:
             said = describe(found, getattr(self, "feature_names_in_", None))
             warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=3)
         return rows, targets
+
+    def _hold_features(self, X: Any, stream: Stream) -> Any:
+        """New rows on the device of the models, or None if they have to be read on the host.
+
+        That is the case if a model lies on the host, if X is not an array of numbers, if columns
+        are not numbers without gaps, and if a value is not finite.
+        """
+        if any(part.on_host for part in stream.fitted):
+            return None
+        if not (stream.columns.plain and stream.layout.plain):
+            return None
+        if not (on_device(X) or isinstance(X, np.ndarray)) or isinstance(X, np.ma.MaskedArray):
+            return None
+        if len(X.shape) != 2 or X.shape[0] == 0 or X.shape[1] != stream.layout.n_columns:
+            return None
+        if isinstance(X, np.ndarray) and X.dtype not in DEVICE_TYPES:
+            return None
+        validate_data(self, X, reset=False, skip_check_array=True)
+        data = base_of(stream.fitted[0]).engine.hold(X)
+        if data.dtype.kind not in "fiub":
+            return None
+        data = data.astype(np.float64, copy=False)
+        return data if np.isfinite(data).all() else None
+
+    def _placed(self) -> Stream:
+        """`_inserted`, with the models where parameter `engine` says that they predict."""
+        stream = self._inserted()
+        engine = self._engine_for(stream.fitted)
+        if engine is not None:
+            with self._lock:
+                fitted = tuple(place_model(part, engine) for part in self._stream.fitted)
+                self._stream = replace(self._stream, fitted=fitted)
+                self.__dict__.pop("_summary", None)  # it would keep the old models alive
+        return self._stream
+
+    def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
+        """The engine whose memory the models have to move to; None if they stay where they are."""
+        return None
 
     def _inserted(self) -> Stream:
         """The stream after inserting all waiting rows; fits anew first if a fit is due."""

@@ -9,6 +9,7 @@ weights above 1. Copies count as one observation each, with a relative weight.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
+from triegp.devices import on_device, to_host
 from triegp.encoding.precision import hash_rows
+from triegp.estimators.held import count_shared_cells, has_equal_rows, scale_features
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows
 
@@ -76,7 +79,7 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     Parameters
     ----------
     rows : Rows
-        With features; y (n, k).
+        With features; y (n, k). Features on a device stay there, unless rows repeat.
     reading : {"frequency", "precision"}
         "frequency": a weight c stands for c observations. "precision": for one observation whose
         noise variance is divided by c; weights are scaled to mean 1.
@@ -90,6 +93,10 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     depend on their order. A row of weight 2 equals a row that appears twice. O(n d) to find equal
     rows by their hashes, O(n log n d) to sort them.
     """
+    if on_device(rows.features):
+        if rows.weight is None and rows.known_noise is None and not _repeat_there(rows.features):
+            return Folded(rows, None, None, False, 0)
+        rows = replace(rows, X=to_host(rows.features))
     weight = rows.weight
     kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
     count = np.ones(kept.size) if weight is None else weight[kept]
@@ -141,6 +148,18 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
         pulling = copies and reading == "frequency"
         folded = replace(folded, weight=total, copies=observed, scatter=repeated, pulling=pulling)
     return Folded(folded, index, None if plain else own, copies, n_copies, weight_unit)
+
+
+def _repeat_there(X: Any) -> bool:
+    """Whether rows of features on a device repeat others, or may be twins of others."""
+    if has_equal_rows(X):
+        return True
+    size, sd = scale_features(X)
+    n_features = int((sd > 0).sum())
+    if X.shape[0] < NEAR_ROWS or not n_features or not np.isfinite(sd).all():
+        return False
+    n_shared = count_shared_cells(X, size, sd, _radius(X.shape[0], n_features))
+    return bool(n_shared >= LEAST_TWINS * X.shape[0])
 
 
 def copies_warning(folded: Folded, n_rows: int) -> list[Warning]:
@@ -228,7 +247,7 @@ def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
         return None
     X = X[:, varies] / sd[varies]
     n_features = X.shape[1]
-    radius = NEAR * float(n_rows) ** (-1.0 / n_features) * np.sqrt(n_features)
+    radius = _radius(n_rows, n_features)
     if _count_shared_cells(X, radius) < LEAST_TWINS * n_rows:
         return None
     near = cKDTree(X).query_pairs(radius, output_type="ndarray")
@@ -242,6 +261,11 @@ def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:
         return None
     links = csr_array((np.ones(int(same.sum())), near[same].T), (n_rows, n_rows))
     return np.asarray(connected_components(links, directed=False)[1], np.int64)
+
+
+def _radius(n_rows: int, n_features: int) -> float:
+    """Distance, in deviations of the features, below which rows are candidates for twins."""
+    return float(NEAR * float(n_rows) ** (-1.0 / n_features) * np.sqrt(n_features))
 
 
 def _count_shared_cells(X: Floats, radius: float) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.model import CalibratedModel
+from triegp.devices import to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, read_working, refuse_unseen
@@ -116,7 +117,7 @@ def new_plan(rows: Rows, n_model: int) -> Plan:
     rows: with working columns.
     """
     used = rows if rows.weight is None else rows.select(rows.weight > 0)
-    low, high = used.features.min(axis=0), used.features.max(axis=0)
+    low, high = map(to_host, (used.features.min(axis=0), used.features.max(axis=0)))
     level = used.y[0]
     return Plan(
         n_rows=rows.n_rows,

@@ -131,8 +131,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
         `triegp[cuda]` is installed and the work is large; otherwise the CPU (`docs/engine.md`). The
-        result is the same to rounding, but for a smooth part, which is dense on a device. A fitted
-        model lies in the host's memory and predicts on the CPU.
+        result is the same to rounding, but for a smooth part, which is dense on a device. A
+        mixture lies and predicts where it was trained. If this is set to "cpu" or "cuda" later, the
+        next prediction moves it. Files and pickles are loaded on the CPU. Trees and a smooth part
+        always lie in the host's memory and predict on the CPU.
     n_jobs : int or None, default=-1
         Threads; -1 is all cores, None is one. The result does not depend on it.
     verbose : int, default=0

@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import like, to_host
 from triegp.encoding.layout import N_VARIANTS
 from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures
-from triegp.models.distribution import PredictiveDistribution, log_density, quantiles
+from triegp.models.distribution import (
+    PredictiveDistribution,
+    fetch_distribution,
+    log_density,
+    quantiles,
+)
 from triegp.models.interface import Array, Fitted
 from triegp.models.repeats import Observations
 from triegp.models.transformed import TransformedDistribution, transformed_log_density
@@ -25,6 +31,7 @@ from triegp.models.transforms import Transform
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 BLOCK_ROWS = 1 << 17  # rows predicted at a time
+DEVICE_ROWS = 1 << 20  # the same if the models lie on a device
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +50,9 @@ class Target:
     transform: Transform | None = None
 
     def in_units(self, standard: Floats) -> Floats:
-        """Values in the units of y, of any shape."""
+        """Values in the units of y, of any shape; on the host if the target is transformed."""
         values = self.mean + self.scale * standard
-        return values if self.transform is None else self.transform.inverse(values)
+        return values if self.transform is None else self.transform.inverse(to_host(values))
 
     def observed(self) -> tuple[Floats, Floats | None]:
         """Standardised training targets (n,) as passed, and their weights, 0 if not used."""
@@ -66,7 +73,7 @@ def predict_mean(targets: Sequence[Target], X: NewRows, *, latent: bool) -> list
 
     def mean(target: Target, points: Any, _: Ints, copies: int) -> Floats:
         found = target.fitted.predict(points, target.column, var=False, latent=latent)
-        return average_variants(found, copies).mean()
+        return _average(found, copies).mean()
 
     found = _over_blocks(targets, X, mean, var=False)
     return [target.mean + target.scale * part for target, part in zip(targets, found, strict=True)]
@@ -129,7 +136,8 @@ def predict_log_density(targets: Sequence[Target], X: NewRows, y: Floats) -> lis
     column = {id(target): j for j, target in enumerate(targets)}
 
     def density(target: Target, points: Any, rows: Ints, copies: int) -> Floats:
-        own, found = y[rows, column[id(target)]], _predict(target, points, False, copies)
+        own = y[rows, column[id(target)]]
+        found = fetch_distribution(_predict(target, points, False, copies))
         if target.transform is not None:
             return transformed_log_density(_in_z(target, found), target.transform, own)
         with np.errstate(over="ignore"):  # very far away: the log density is -inf
@@ -142,13 +150,13 @@ def predict_log_density(targets: Sequence[Target], X: NewRows, y: Floats) -> lis
 def predict_distribution(
     targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[PredictiveDistribution | TransformedDistribution]:
-    """The distribution of each target, in the units of y."""
+    """The distribution of each target, in the units of y, on the host."""
     out: list[PredictiveDistribution | TransformedDistribution] = []
     seen = _read(targets, X.seen, var=True) if X.seen.shape[0] or X.unseen is None else None
     variants = None if X.unseen is None else _read(targets, X.variants, var=True)
     for t, target in enumerate(targets):
         parts = [
-            _predict(target, points[t], latent, copies)
+            fetch_distribution(_predict(target, points[t], latent, copies))
             for copies, points in ((1, seen), (N_VARIANTS, variants))
             if points is not None
         ]
@@ -257,18 +265,19 @@ def _over_blocks(
     """work(target, points, rows, copies) for blocks of rows, joined: one array (m, ...) per target.
 
     rows are the numbers of the rows of a block, and copies the number of variants of each. Blocks
-    bound the memory by O(K) per row of a block.
+    bound the memory by O(K) per row of a block. The result lies where the rows do.
     """
+    step = BLOCK_ROWS if all(target.fitted.on_host for target in targets) else DEVICE_ROWS
     found: list[list[Floats]] = [[] for _ in targets]
     places = []
     for copies, data in ((1, X.seen), (N_VARIANTS, X.variants)):
         numbers = X.places(copies)
-        for start in range(0, data.shape[0], BLOCK_ROWS):
-            points = _read(targets, data[start : start + BLOCK_ROWS], var=var)
-            rows = numbers[start // copies : (start + BLOCK_ROWS) // copies]
+        for start in range(0, data.shape[0], step):
+            points = _read(targets, data[start : start + step], var=var)
+            rows = numbers[start // copies : (start + step) // copies]
             places.append(rows)
             for parts, target, own in zip(found, targets, points, strict=True):
-                parts.append(work(target, own, rows, copies))
+                parts.append(like(work(target, own, rows, copies), data))
     joined = [np.concatenate(parts) for parts in found]
     if X.unseen is None:
         return joined
@@ -277,8 +286,12 @@ def _over_blocks(
 
 
 def _predict(target: Target, points: Any, latent: bool, copies: int) -> PredictiveDistribution:
-    found = target.fitted.predict(points, target.column, var=True, latent=latent)
-    return average_variants(found, copies)
+    return _average(target.fitted.predict(points, target.column, var=True, latent=latent), copies)
+
+
+def _average(found: PredictiveDistribution, copies: int) -> PredictiveDistribution:
+    """The average over variants of rows, which is computed on the host."""
+    return found if copies == 1 else average_variants(fetch_distribution(found), copies)
 
 
 def _in_z(target: Target, mixture: PredictiveDistribution) -> PredictiveDistribution:
@@ -290,7 +303,8 @@ def _in_z(target: Target, mixture: PredictiveDistribution) -> PredictiveDistribu
 
 def _moments(target: Target, mixture: PredictiveDistribution) -> tuple[Floats, Floats]:
     if target.transform is not None:
-        return TransformedDistribution(_in_z(target, mixture), target.transform).moments()
+        found = _in_z(target, fetch_distribution(mixture))
+        return TransformedDistribution(found, target.transform).moments()
     mean = target.mean + target.scale * mixture.mean()
     return mean, target.scale * mixture.std()
 

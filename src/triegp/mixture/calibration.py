@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triegp.models.distribution import PredictiveDistribution
+from triegp.devices import like
+from triegp.models.distribution import PredictiveDistribution, average
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,18 +52,22 @@ class Calibration:
 def temper(
     calibration: Calibration, mean: Floats, var: Floats, *, latent: bool = False
 ) -> PredictiveDistribution:
-    """The calibrated mixture of the members' means and variances, (K, m) each.
+    """The calibrated mixture of the members' means and variances, (K, m) each, in their memory.
+
+    The weights of the calibration lie in the same memory.
 
     The outlier component, if its probability is not 0, is the last one. With `latent` there is
     none.
     """
-    average = calibration.weight @ mean
-    around = average + calibration.shrink * (mean - average)
+    centre = average(calibration.weight, mean)
+    around = centre + calibration.shrink * (mean - centre)
     scaled = calibration.scale * var
     if latent or calibration.outlier == 0:
         return PredictiveDistribution(calibration.weight, around, scaled)
+    outlier = like(np.array([calibration.outlier]), mean)
+    wide = average(calibration.weight, scaled) + calibration.outlier_var
     return PredictiveDistribution(
-        np.append((1.0 - calibration.outlier) * calibration.weight, calibration.outlier),
-        np.vstack([around, average]),
-        np.vstack([scaled, calibration.weight @ scaled + calibration.outlier_var]),
+        np.concatenate([(1.0 - calibration.outlier) * calibration.weight, outlier]),
+        np.vstack([around, centre[None]]),
+        np.vstack([scaled, wide[None]]),
     )

@@ -68,7 +68,8 @@ def learn_orders(
         Number of orders that were left out because they got no weight.
     """
     parts = _draw_parts(rows, settings, parts_rng)
-    problems = make_problems(grids, range(len(grids)), parts.rows(0), run.n_threads)
+    reader = CpuEngine(n_threads=run.n_threads) if engine.on_host else engine
+    problems = make_problems(grids, range(len(grids)), parts.rows(0), reader)
     batches = Batches(problems, settings.noise, engine) if engine.batches else None
     share = parts.sizes[0] / rows.n_rows
     starts, later = choose_starts(settings, grids, problems, streams, run, batches, share)
@@ -82,7 +83,7 @@ def learn_orders(
     learned = [(grid, one) for (grid, _), one in pairs if one is not None]
     n_begun, whole = len(learned), len(learned) == len(found)
     if len(parts) > 1 and not before.watch.stop:
-        learned = select_useful(learned, grids, problems, settings, run.n_threads)
+        learned = select_useful(learned, grids, problems, settings, reader)
     del problems, batches
     learned, waiting = _learn_more(learned, grids, parts, settings, before, engine)
     if waiting:
@@ -120,8 +121,9 @@ def learn_in_pool(lesson: Lesson, run: Run, pool: Pool) -> tuple[list[Learned], 
     learned = list(zip(turns, found, strict=True))
     n_begun, parts = len(learned), lesson.parts()
     if len(parts) > 1:
-        problems = make_problems(lesson.grids, turns, parts.rows(0), run.n_threads)
-        learned = select_useful(learned, lesson.grids, problems, lesson.settings, run.n_threads)
+        reader = CpuEngine(n_threads=run.n_threads)
+        problems = make_problems(lesson.grids, turns, parts.rows(0), reader)
+        learned = select_useful(learned, lesson.grids, problems, lesson.settings, reader)
         del problems
         going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
         items = [learned[k] for k in going]
@@ -138,7 +140,7 @@ def learn_first(lesson: Lesson, grid: int) -> TrainedOrder:
     streams = deepcopy([lesson.streams[grid], lesson.streams[-1]])
     share = parts.sizes[0] / lesson.rows.n_rows
     with one_blas_thread():
-        problems = make_problems(grids, [0], parts.rows(0), 1)
+        problems = make_problems(grids, [0], parts.rows(0), CpuEngine(n_threads=1))
         starts, _ = choose_starts(settings, grids, problems, streams, run, None, share)
         (found,) = _train_orders(starts, problems, settings, run, None)
     assert found is not None
@@ -188,7 +190,8 @@ def _learn_more(
             return learned, going
         starts = [(learned[k][0], learned[k][1].order) for k in going]
         used = sorted({grid for grid, _ in starts})
-        problems = make_problems(grids, used, parts.rows(part), run.n_threads)
+        reader = CpuEngine(n_threads=run.n_threads) if engine.on_host else engine
+        problems = make_problems(grids, used, parts.rows(part), reader)
         batches = Batches(problems, settings.noise, engine) if engine.batches else None
         found = _train_orders(starts, problems, settings, run, batches)
         del problems, batches
@@ -203,11 +206,10 @@ def _learn_more(
 
 
 def make_problems(
-    grids: Sequence[BitEncoder], used: Sequence[int], rows: Rows, n_threads: int
+    grids: Sequence[BitEncoder], used: Sequence[int], rows: Rows, engine: Engine
 ) -> dict[int, Problem]:
-    """Training data on some of the grids; all targets share the codes."""
+    """Training data on some of the grids, in the engine's memory; all targets share the codes."""
     targets = tuple(replace(rows.target(j), X=None).for_training() for j in range(rows.n_targets))
-    engine = CpuEngine(n_threads=n_threads)
     codes = encode_grids([grids[grid] for grid in used], rows.features, engine)
     return {grid: Problem(own, targets) for grid, own in zip(used, codes, strict=True)}
 

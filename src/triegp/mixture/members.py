@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
@@ -17,7 +18,7 @@ from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.optimise import TrainedOrder
-from triegp.models.distribution import PredictiveDistribution
+from triegp.models.distribution import PredictiveDistribution, average, fetch_distribution
 from triegp.models.interface import Residuals
 from triegp.models.repeats import Observations, add_others, find_others
 from triegp.tree.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
@@ -30,7 +31,7 @@ from triegp.tree.posterior import (
     predict,
     run_variance,
 )
-from triegp.tree.rows import Rows, add_noise, check_range, join_rows
+from triegp.tree.rows import Rows, add_noise, check_range, join_rows, move_rows
 from triegp.tree.trie import insert_rows, with_engine
 
 Array = npt.NDArray[Any]
@@ -38,6 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 MIXED_ROWS = 1 << 14  # rows whose mixture is computed at a time
 FEWEST_APIECE = 1 << 10  # new rows for which members are asked in parallel
+DEVICE_ROWS = 1 << 22  # the same on a device
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,9 @@ class Ensemble:
     """Members, and one calibration of their mixture per target; implements `Fitted`.
 
     All members are conditioned on the same rows. Their leaves are these rows, or cells that sum up
-    more rows than a model can hold (`triegp.mixture.cells`).
+    more rows than a model can hold (`triegp.mixture.cells`). Their tries and messages lie in the
+    memory of one engine. Predictions at new rows lie there, too; everything else that methods
+    return lies on the host.
 
     Attributes
     ----------
@@ -114,6 +118,16 @@ class Ensemble:
         """Whether the function goes on outside the training box: never, it ends at the border."""
         return False
 
+    @property
+    def engine(self) -> Engine:
+        """The engine that computes predictions, and in whose memory the members lie."""
+        return self.members[0].posteriors[0].trie.engine
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the members lie in the host's memory."""
+        return self.engine.on_host
+
     @cached_property
     def grids(self) -> Grids:
         """The members' encoders, prepared for new rows."""
@@ -121,8 +135,7 @@ class Ensemble:
 
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
-        engine = self.members[0].posteriors[0].trie.engine
-        return encode_grids(self.grids, X, engine)
+        return encode_grids(self.grids, X, self.engine)
 
     def predict(
         self, points: list[Codes], column: int, *, var: bool, latent: bool
@@ -135,8 +148,10 @@ class Ensemble:
         decomposition, the squared error of an average is the mean squared error of the members
         less the spread of their means, here at least a third of it.
         """
-        mixed = self.calibrations[column]
         posteriors = [member.posteriors[column] for member in self.members]
+        if not self.on_host:
+            return self._predict_there(points, column, var=var, latent=latent)
+        mixed = self.calibrations[column]
         shape = (len(posteriors), points[0].n_rows)
         with_run = var and latent and self.averaged and mixed.plain and self.apart
         mean, total = np.empty(shape), np.zeros(shape)
@@ -155,15 +170,45 @@ class Ensemble:
         engine = engine if shape[1] >= FEWEST_APIECE else CpuEngine(n_threads=1)
         engine.each(ask, range(len(posteriors)))
         if not var and mixed.plain:
-            average = np.empty(shape[1])
-            mix_means(mixed.weight, mean, average)
-            return PredictiveDistribution(np.ones(1), average[None], np.zeros((1, average.size)))
+            centre = np.empty(shape[1])
+            mix_means(mixed.weight, mean, centre)
+            return PredictiveDistribution(np.ones(1), centre[None], np.zeros((1, centre.size)))
         noise = np.array([[0.0 if latent else posterior.new_noise] for posterior in posteriors])
         if not (self.averaged and mixed.plain):
             return temper(mixed, mean, total + noise if var else total, latent=latent)
-        average, own, spread = mix(engine, mixed.weight, mean, total, noise)
+        centre, own, spread = mix(engine, mixed.weight, mean, total, noise)
         found = np.maximum(own - spread, own / 3.0) if latent else own + spread
-        return PredictiveDistribution(np.ones(1), average[None], found[None])
+        return PredictiveDistribution(np.ones(1), centre[None], found[None])
+
+    def _predict_there(
+        self, points: list[Codes], column: int, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
+        """`predict` in the memory of a device, one member after another."""
+        posteriors = [member.posteriors[column] for member in self.members]
+        parts = [
+            predict(posterior, own, var=var, apart=self.apart, run=self.apart and latent)
+            for posterior, own in zip(posteriors, points, strict=True)
+        ]
+        mean = np.stack([part.mean for part in parts])
+        mixed = _held(self.calibrations[column], mean)
+        one = like(np.ones(1), mean)
+        if not var and mixed.plain:
+            found = average(mixed.weight, mean)[None]
+            return PredictiveDistribution(one, found, np.zeros_like(found))
+        if not var:
+            return temper(mixed, mean, np.zeros_like(mean), latent=latent)
+        total = np.stack([part.variance for part in parts])
+        if not latent:
+            noise = like(np.array([posterior.new_noise for posterior in posteriors]), mean)
+            total = total + noise[:, None]
+        if not (self.averaged and mixed.plain):
+            return temper(mixed, mean, total, latent=latent)
+        if latent and self.apart:
+            total = total - np.stack([part.run for part in parts])  # type: ignore[misc]
+        centre, own = average(mixed.weight, mean), average(mixed.weight, total)
+        spread = average(mixed.weight, np.square(mean - centre))
+        error = np.maximum(own - spread, own / 3.0) if latent else own + spread
+        return PredictiveDistribution(one, centre[None], error[None])
 
     def predict_covariance(
         self, points: list[Codes], column: int, *, latent: bool
@@ -179,7 +224,7 @@ class Ensemble:
         cov, within = np.zeros((mean.size, mean.size)), np.zeros(mean.size)
         for weight, eps, joint, own in zip(mixed.weight, noise, joints, means, strict=True):
             apart = mixed.shrink * (own - mean)
-            part = mixed.scale * dense_covariance(joint.points)
+            part = mixed.scale * to_host(dense_covariance(joint.points))
             part[np.diag_indices_from(part)] += mixed.scale * joint.extra
             if not latent:
                 part[np.diag_indices_from(part)] += mixed.scale * eps
@@ -217,13 +262,15 @@ class Ensemble:
             if not mine.size:
                 continue
             draws = draw_samples(joint.points, mine.size, rng) - joint_mean(joint.points)[:, None]
+            draws = to_host(draws)
             more = joint.extra + (0.0 if latent else eps)
             if more.any():
                 draws += np.sqrt(more)[:, None] * rng.standard_normal(draws.shape)
             centre = mean + mixed.shrink * (own - mean)
             out[:, mine] = centre[:, None] + np.sqrt(mixed.scale) * draws
         if not latent and mixed.outlier:
-            var = self.predict(points, column, var=True, latent=False).variances[-1]
+            told = self.predict(points, column, var=True, latent=False)
+            var = fetch_distribution(told).variances[-1]
             row, sample = np.nonzero(rng.random(out.shape) < mixed.outlier)
             out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
         return out
@@ -232,8 +279,8 @@ class Ensemble:
         self, column: int, observations: Observations | None = None
     ) -> PredictiveDistribution:
         """Prediction of each training target given all other rows; noise included. O(K n)."""
-        left = self.leave_out(column, run=self.apart)
-        weight = self.rows(column).weight
+        left = self.leave_out(column, run=self.apart).fetch()
+        weight = to_host(self.rows(column).weight)
         if weight is not None and not weight.all():
             unused = np.where(weight > 0, 0.0, np.nan)
             left = left._replace(mean=left.mean + unused, var=left.var + unused)
@@ -254,7 +301,7 @@ class Ensemble:
         return True
 
     def residuals(self, column: int) -> Residuals:
-        """Predictions of the rows without the observations at these rows; O(K n)."""
+        """Predictions of the rows without the observations at these rows, on the host. O(K n)."""
         return self.mix_residuals(column, self.leave_out(column))
 
     def leave_out(self, column: int, *, run: bool = False) -> LeftOut:
@@ -267,16 +314,19 @@ class Ensemble:
         """`residuals`, given what the members predict."""
         rows, mixed = self.rows(column), self.calibrations[column]
         every = np.arange(rows.n_rows)
-        if mixed.plain:
+        if mixed.plain and self.on_host:
             engine = self.members[0].posteriors[column].trie.engine
             mean, within, spread = mix(engine, mixed.weight, left.mean, left.var, left.noise)
             var = within + spread
             return Residuals(every, mean, var, rows.y, rows.weight, np.zeros(every.size, bool))
+        mixed = _held(mixed, left.mean)
         mean, var = np.empty((2, rows.n_rows))
-        for some in (slice(k, k + MIXED_ROWS) for k in range(0, rows.n_rows, MIXED_ROWS)):
+        step = MIXED_ROWS if self.on_host else DEVICE_ROWS
+        for some in (slice(k, k + step) for k in range(0, rows.n_rows, step)):
             found = temper(mixed, left.mean[:, some], left.observed_var(some))
-            mean[some], var[some] = found.mean(), found.var()
-        return Residuals(every, mean, var, rows.y, rows.weight, np.zeros(every.size, bool))
+            mean[some], var[some] = to_host(found.mean()), to_host(found.var())
+        y, weight = to_host(rows.y), to_host(rows.weight)
+        return Residuals(every, mean, var, y, weight, np.zeros(every.size, bool))
 
     def stand(self, *, apart: bool) -> Ensemble:
         """The model with the unbranched runs of rows observed once counted as noise, or not."""
@@ -290,7 +340,7 @@ class Ensemble:
     def observed(self, column: int) -> tuple[Floats, Floats | None]:
         """Training targets (n,) and their sample weights (n,), None if all are 1."""
         rows = self.rows(column)
-        return rows.y, rows.weight
+        return to_host(rows.y), to_host(rows.weight)
 
     def log_evidence(self, column: int) -> float:
         """Log marginal likelihood of the training targets, averaged over the members by weight."""
@@ -309,9 +359,10 @@ class Ensemble:
     def insert(self, rows: Rows) -> Ensemble:
         """The mixture conditioned on more rows, with the same orders, weights and calibration.
 
-        O(n + k log k) per member for k rows.
+        O(n + k log k) per member for k rows, in the memory of the members.
         """
-        targets = [replace(rows.target(j), X=None) for j in range(rows.n_targets)]
+        own = [replace(rows.target(j), X=None) for j in range(rows.n_targets)]
+        targets = [move_rows(one, self.engine.hold) for one in own]
         pairs = zip(self.members, self.read(rows.features, var=False), strict=True)
         if self.held is None:
             return replace(
@@ -330,15 +381,16 @@ class Ensemble:
             if self.apart:
                 # Marginally as `predict`: the run of a training row is drawn anew at each point.
                 together, alone = predict(posterior, own), predict(posterior, own, apart=True)
-                assert together.var is not None
-                assert alone.var is not None
-                mean, extra = alone.mean, np.maximum(alone.var - together.var, 0.0)
-            joints.append(_JointMember(points, mean, extra))
+                mean, extra = alone.mean, np.maximum(alone.variance - together.variance, 0.0)
+            joints.append(_JointMember(points, to_host(mean), to_host(extra)))
         return joints, np.array([posterior.new_noise for posterior in posteriors])
 
 
 class _JointMember(NamedTuple):
-    """Joint distribution of f at points, its mean (m,) and further independent variance (m,)."""
+    """Joint distribution of f at points, its mean (m,) and further independent variance (m,).
+
+    mean and extra are on the host.
+    """
 
     points: Joint
     mean: Floats
@@ -346,7 +398,7 @@ class _JointMember(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Each member's f at each row given all other rows, (K, n) each.
+    """Each member's f at each row given all other rows, (K, n) each, in the members' memory.
 
     run: variance of the row's unbranched run, or 0. noise: (K, n) or (K, 1), of an observation.
     """
@@ -361,10 +413,15 @@ class LeftOut(NamedTuple):
         noise = self.noise if self.noise.shape[1] == 1 else self.noise[:, rows]
         return self.var[:, rows] + noise
 
+    def fetch(self) -> LeftOut:
+        """The same on the host."""
+        return LeftOut(*map(to_host, self))
+
     def select(self, members: npt.NDArray[np.intp]) -> LeftOut:
         """What some of the members predict; the same arrays if these are all."""
         if members.size == len(self.mean):
             return self
+        members = like(members, self.mean)
         run = self.run if self.run.shape[0] == 1 else self.run[members]
         return LeftOut(self.mean[members], self.var[members], run, self.noise[members])
 
@@ -390,6 +447,8 @@ def leave_out_members(members: Sequence[Member], target: int, *, run: bool = Fal
     Without `run`, the variances of runs are (1, 1) zeros.
     """
     posteriors = [member.posteriors[target] for member in members]
+    if not posteriors[0].trie.engine.on_host:
+        return _leave_out_there(posteriors, run=run)
     shape = (len(posteriors), posteriors[0].n_rows)
     mean, var = np.empty(shape), np.empty(shape)
     runs = np.empty(shape) if run else np.zeros((1, 1))
@@ -430,6 +489,26 @@ def _add(member: Member, codes: Codes, targets: list[Rows]) -> Member:
     grown = [add_rows(posterior, codes, rows) for posterior, rows in pairs]
     shared = tuple(replace(one, trie=grown[0].trie, keys=grown[0].keys) for one in grown)
     return replace(member, posteriors=shared)
+
+
+def _leave_out_there(posteriors: Sequence[Posterior], *, run: bool) -> LeftOut:
+    """`leave_out_members` in the memory of a device, one member after another."""
+    n_rows, y = posteriors[0].n_rows, posteriors[0].rows.y
+    shape = (len(posteriors), n_rows)
+    mean, var = np.empty_like(y, shape=shape), np.empty_like(y, shape=shape)
+    runs = np.empty_like(y, shape=shape) if run else like(np.zeros((1, 1)), y)
+    for k, posterior in enumerate(posteriors):
+        part = leave_one_out(posterior, whole=True)
+        mean[k], var[k] = part.mean, part.variance
+        if run:
+            runs[k] = np.minimum(run_variance(posterior), var[k])
+    noise = np.stack([like(posterior.rows.total_noise, y) for posterior in posteriors])
+    return LeftOut(mean, var, runs, noise)
+
+
+def _held(calibration: Calibration, values: Floats) -> Calibration:
+    """The calibration with its weights in the memory of the values."""
+    return replace(calibration, weight=like(calibration.weight, values))
 
 
 def _insert(member: Member, codes: Codes, targets: list[Rows]) -> Member:

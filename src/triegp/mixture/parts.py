@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import like
 from triegp.tree.rows import Rows
 
 LEAST_ROWS = 10_000  # of the first part
@@ -49,4 +50,5 @@ class Parts:
         """Rows of a part, in the order of all rows; copied unless these are all rows."""
         if self._mixed is None or self.sizes[part] == self._rows.n_rows:
             return self._rows
-        return self._rows.select(np.sort(self._mixed[: self.sizes[part]]))
+        some = np.sort(self._mixed[: self.sizes[part]])
+        return self._rows.select(like(some, self._rows.y))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from triegp.encoding.encoder import BitEncoder
-from triegp.engines import CpuEngine, Engine
+from triegp.engines import Engine
 from triegp.mixture.members import Member, leave_out_members
 from triegp.mixture.optimise import Problem, TrainedOrder
 from triegp.mixture.settings import LEAST_MEMBERS, Settings
@@ -23,7 +23,7 @@ def select_useful(
     grids: Sequence[BitEncoder],
     problems: Mapping[int, Problem],
     settings: Settings,
-    n_threads: int,
+    engine: Engine,
 ) -> list[Learned]:
     """Leave out the orders that get no weight in the average over a part of the rows.
 
@@ -37,8 +37,8 @@ def select_useful(
         The part of the rows, on the grid of every order.
     settings : Settings
         How to train; orders are left out only if members are averaged.
-    n_threads : int
-        Threads to use.
+    engine : Engine
+        The engine in whose memory the problems lie.
 
     Returns
     -------
@@ -62,7 +62,6 @@ def select_useful(
         )
         return Member(grids[grid], one, posteriors)
 
-    engine = CpuEngine(n_threads=n_threads)
     members = engine.each(condition, learned)
     useful = np.zeros(len(members), bool)
     for target, posterior in enumerate(members[0].posteriors):

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import to_host
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
-from triegp.engines import CpuEngine, choose, one_blas_thread
+from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.cells import cell_rows, condition_cells
@@ -30,7 +31,7 @@ from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
 from triegp.tree.posterior import condition_rows, own_rows
-from triegp.tree.rows import Rows, check_range, refuse_zero_weights
+from triegp.tree.rows import Rows, check_range, move_rows, refuse_zero_weights
 from triegp.tree.trie import build_trie, with_engine
 
 Item = TypeVar("Item")
@@ -40,6 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 POOL_ROWS = 2_000  # with fewer, sending them takes longer than learning from them
 SHORT_NOISE, SHORT_TARGET = 1e-20, 1e10  # least noise and largest target of float32 messages
+TRIE_BYTES = 44  # of a trie on a device, per row
 
 
 @one_blas_thread()
@@ -53,8 +55,8 @@ def train_ensemble(
     """Train a mixture; the result does not depend on the number of threads.
 
     On an engine that evaluates many orders at once, candidates are evaluated in batches and all
-    members are trained in lockstep. On other engines they run in parallel on threads. Members are
-    always conditioned on the CPU, since a fitted model lies in the host's memory.
+    members are trained in lockstep. On other engines they run in parallel on threads. The members
+    are conditioned where they are trained, and stay in the memory of that engine.
 
     If the watch stops training, members that had not begun are left out, and the others keep the
     best order evaluated. There is always at least one member. With a time budget, the number of
@@ -92,12 +94,15 @@ def train_ensemble(
         lesson = Lesson(grids, learned, settings, streams, parts_rng)
         done, stopped, n_useless = learn_in_pool(lesson, run, run.pool)
     else:
+        learned = _hold(learned, engine)
+        if whole is None:
+            rows = learned
         done, stopped, n_useless = learn_orders(
             grids, learned, settings, streams, run, engine, parts_rng
         )
     run.raise_interrupt()
     if whole is None:
-        members = _condition(grids, rows, done, settings, run)
+        members = _condition(grids, rows, done, settings, run, engine)
     else:
         members = _sum_up(grids, whole, done, settings, run)
     run.raise_interrupt()
@@ -118,11 +123,21 @@ def train_ensemble(
 def card_bytes(
     encoders: Sequence[BitEncoder], settings: Settings, n_rows: int, n_targets: int
 ) -> int:
-    """Estimate of the GPU memory for training, in bytes; it holds the codes of all grids."""
+    """Estimate of the GPU memory for training and for the trained members, in bytes.
+
+    Training holds the features and the codes of all grids on the last part of the rows. Members
+    keep their tries, keys and messages. Leave-one-out takes 16 bytes per row and member. Members
+    are conditioned after the codes are freed.
+    """
     extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit per feature
-    widths = [-(-(encoder.n_bits_ + extra) // 8) for encoder in encoders]
-    codes = sum(widths[k % len(widths)] for k in range(settings.n_grids))
-    return n_rows * (codes + CARD_ROW_BYTES + 24 * (n_targets - 1))
+    bits = [encoder.n_bits_ + extra for encoder in encoders]
+    codes = sum(-(-bits[k % len(bits)] // 8) for k in range(settings.n_grids))
+    n_members = min(settings.n_members, settings.all_candidates)
+    short = settings.short and n_rows > MANY_ROWS
+    words = -(-max(bits) // 64)
+    member = TRIE_BYTES + 8 * words + n_targets * (40 if short else 72)
+    work = CARD_ROW_BYTES + 24 * (n_targets - 1) + 8 * encoders[0].n_features_in_
+    return n_rows * (work + max(codes, n_members * (member + 16)))
 
 
 def message_dtype(rows: Rows, settings: Settings) -> np.dtype[Any]:
@@ -172,7 +187,8 @@ def weigh(
         if settings.mixture == "calibrated":
             weight = average(left.mean, left.var, y, count, left.noise)
         else:
-            weight = stack(component_log_density(left.mean, left.observed_var(), y), count)
+            density = component_log_density(left.mean, left.observed_var(), y)
+            weight = stack(to_host(density), to_host(count))
         found.append(Calibration(weight))
         if rows.n_targets == 1:  # of several targets, one at a time is held
             lefts.append(left)
@@ -195,15 +211,17 @@ def _condition(
     done: Sequence[Learned],
     settings: Settings,
     run: Run,
+    engine: Engine,
 ) -> list[Member]:
-    """Members whose leaves are the rows."""
+    """Members whose leaves are the rows, in the memory of the engine."""
+    alone = CpuEngine(n_threads=1) if engine.on_host else engine
     targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
     floor = settings.floor(rows.count)
     dtype = message_dtype(rows, settings)
     return _finish(
-        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor, dtype),
+        lambda item: _member(grids[item[0]], rows.features, targets, item[1], floor, dtype, alone),
         done,
-        run,
+        replace(run, n_threads=run.n_threads if engine.on_host else 1),
         run.tell("posteriors", len(done)),
     )
 
@@ -237,6 +255,15 @@ def _sum_up(
     return members
 
 
+def _hold(rows: Rows, engine: Engine) -> Rows:
+    """The rows in the engine's memory; features that are not float32 become float64 there."""
+    if engine.on_host:
+        return replace(rows, X=to_host(rows.features))
+    if rows.features.dtype not in (np.float32, np.float64):
+        rows = replace(rows, X=rows.features.astype(np.float64))
+    return move_rows(rows, engine.hold)
+
+
 def _finish(
     work: Callable[[Item], Result],
     items: Sequence[Item],
@@ -256,14 +283,14 @@ def _member(
     trained: TrainedOrder,
     noise: float,
     dtype: np.dtype[Any],
+    alone: Engine,
 ) -> Member:
-    alone = CpuEngine(n_threads=1)
     (codes,) = encode_grids([encoder], data, alone)
     trie = build_trie(codes, trained.order, engine=alone)
     posteriors = tuple(
         condition_rows(trie, codes, trained.order, rows, noise, dtype=dtype) for rows in targets
     )
-    free = with_engine(trie, CpuEngine())
+    free = with_engine(trie, CpuEngine()) if alone.on_host else trie
     return Member(encoder, trained, tuple(replace(p, trie=free) for p in posteriors))
 
 

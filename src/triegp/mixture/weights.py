@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
+from triegp.devices import on_device, to_host
 from triegp.engines import one_blas_thread
 
 Floats = npt.NDArray[np.float64]
@@ -20,6 +21,7 @@ LEAST_RISE = 0.1  # of the increase that the slope promises, for a step to be ta
 SHORTEST_STEP = 1e-6  # of a Newton step
 SMALLEST_RATIO = 1e-30  # of a member's density and the largest of all members
 BLOCK_ROWS = 1 << 13  # rows whose errors are summed at a time
+DEVICE_ROWS = 1 << 22  # the same on a device
 SMALLEST_WEIGHT = 1e-3  # members of smaller weight in an average are left out
 
 
@@ -45,6 +47,8 @@ def average(
     noise : float64 (K, 1) or (K, n), optional
         Noise variances that are added to `var`; 0 by default.
 
+    All arrays may lie on a device. The weights lie on the host.
+
     Notes
     -----
     O(K^2 n), a non-negative least-squares problem. Its K x K matrix has 1 / n of its mean diagonal
@@ -56,16 +60,15 @@ def average(
     if n_members == 1 or (n_rows if row_weight is None else row_weight.sum()) < 2:
         return even
     gram = np.zeros((n_members, n_members))
-    for start in range(0, n_rows, BLOCK_ROWS):
-        some = slice(start, start + BLOCK_ROWS)
+    step = DEVICE_ROWS if on_device(mean) else BLOCK_ROWS
+    for start in range(0, n_rows, step):
+        some = slice(start, start + step)
         total = var[:, some].mean(axis=0)
         if noise is not None:
             total += (noise if noise.shape[1] == 1 else noise[:, some]).mean(axis=0)
         root = np.sqrt((1.0 if row_weight is None else row_weight[some]) / total)
-        error = (
-            mean[:, some] - y[some]
-        ) * root  # of the average with weights w of sum 1: w @ error
-        gram += error @ error.T
+        error = (mean[:, some] - y[some]) * root  # of the average with weights w: w @ error
+        gram += to_host(error @ error.T)
     size = float(np.trace(gram)) / n_members
     if not np.isfinite(size) or size <= 0:
         return even

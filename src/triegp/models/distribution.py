@@ -19,7 +19,8 @@ from triegp.checks import (
     random_generator,
     whole_number,
 )
-from triegp.engines import mix_means, mix_moments
+from triegp.devices import on_device, to_host
+from triegp.engines import device_quantiles, mix_means, mix_moments
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,7 +45,7 @@ class PredictiveDistribution:
     weights : float64 (K,) or (K, m)
         Weights of the components, sum 1; one column for all rows, or one per row.
     means, variances : float64 (K, m)
-        Means and variances of the components.
+        Means and variances of the components. Those that estimators return lie on the host.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class PredictiveDistribution:
 
     def __post_init__(self) -> None:
         parts = (self.weights, self.means, self.variances)
-        if not all(isinstance(part, np.ndarray) for part in parts):
+        if not (all(isinstance(part, np.ndarray) for part in parts) or all(map(on_device, parts))):
             kinds = ", ".join(type(part).__name__ for part in parts)
             raise ValueError(f"weights, means and variances must be numpy arrays, got {kinds}")
         shapes = [part.shape for part in parts]
@@ -91,14 +92,15 @@ class PredictiveDistribution:
     def mean(self) -> Floats:
         """Mean, (m,). O(K m), or O(m) if the means are one row, broadcast."""
         if self._one_mean:
-            return np.array(self.means[0])
+            alone: Floats = self.means[0].copy()
+            return alone
         return average(self.weights, self.means)
 
     def var(self) -> Floats:
         """Variance, (m,): mean of the variances plus variance of the means. O(K m)."""
         if self._one_mean:
             return average(self.weights, self.variances)
-        if self.weights.ndim == 1:
+        if self.weights.ndim == 1 and not on_device(self.means):
             parts = (self.weights, self.means, self.variances, np.zeros((self.weights.size, 1)))
             mean, within, spread = (np.empty(self.n_rows) for _ in range(3))
             given = (np.ascontiguousarray(part, np.float64) for part in parts)
@@ -169,11 +171,24 @@ class PredictiveDistribution:
         return values
 
 
+def fetch_distribution(found: PredictiveDistribution) -> PredictiveDistribution:
+    """The same distribution on the host."""
+    if not on_device(found.means):
+        return found
+    return PredictiveDistribution(*map(to_host, (found.weights, found.means, found.variances)))
+
+
 def average(weights: Floats, values: Floats) -> Floats:
     """Weighted sum over the components, (m,): weights (K,) or (K, m), values (K, m).
 
-    Not by BLAS: the sum at a row must not depend on the number of rows.
+    Not by BLAS: the sum at a row must not depend on the number of rows. On a device, components are
+    added one by one.
     """
+    if on_device(values):
+        total: Floats = weights[0] * values[0]
+        for k in range(1, values.shape[0]):
+            total += weights[k] * values[k]
+        return total
     if weights.ndim == 1:
         out = np.empty(values.shape[1])
         mix_means(weights, np.ascontiguousarray(values, np.float64), out)
@@ -227,8 +242,11 @@ def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
     Newton's method on the logarithm of the distribution function, for all rows at once. The
     quantile lies between the smallest and the largest quantile of the components, which gives a
     bracket. If a Newton step leaves the bracket or does not shrink, the bracket is halved instead.
-    Variances of 0 are point masses.
+    Variances of 0 are point masses. On a device, one thread does all steps of a row.
     """
+    if on_device(mixture.means):
+        there: Floats = device_quantiles(mixture.weights, mixture.means, mixture.variances, q)
+        return there
     out = np.empty((mixture.means.shape[1], q.size))
     mirrored = PredictiveDistribution(mixture.weights, -mixture.means, mixture.variances)
     for j, level in enumerate(q.tolist()):  # by the lower tail, for accuracy

@@ -47,6 +47,14 @@ class Fitted(Protocol):
         ...
 
     @property
+    def on_host(self) -> bool:
+        """Whether the model lies in the host's memory, and predicts there.
+
+        If not, `predict` may return arrays of its device. Everything else is on the host.
+        """
+        ...
+
+    @property
     def goes_on(self) -> bool:
         """Whether the function goes on outside the training box, with growing variance.
 

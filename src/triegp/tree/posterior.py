@@ -42,6 +42,12 @@ class Prediction(NamedTuple):
     var: Floats | None
     run: Floats | None = None
 
+    @property
+    def variance(self) -> Floats:
+        """The variance, (m,), which must have been requested."""
+        assert self.var is not None
+        return self.var
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -214,8 +220,9 @@ def _predict_inner(
     )
     below = None
     if run:
-        below = np.empty(codes.n_rows)
-        below[to_host(located.row_idx)] = levels[to_host(located.leaves_at)] - levels[-1]
+        held = trie.engine.hold(levels)
+        below = np.empty_like(mean)
+        below[located.row_idx] = held[located.leaves_at] - held[-1]
     there = codes.packed
     return Prediction(
         like(mean, there),
@@ -250,11 +257,12 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
 def run_variance(posterior: Posterior) -> Floats:
     """Variance of the unbranched run above each training row, W(D) - W(depth of its parent), (n,).
 
-    Only its sum with the row's noise enters the likelihood. O(n), on the host.
+    Only its sum with the row's noise enters the likelihood. O(n), in the memory of the rows.
     """
-    trie, levels = posterior.trie, posterior.order.levels
-    above = to_host(posterior.above)[: trie.n_rows]
-    return np.asarray(to_host(trie.unsort(trie.engine.hold(levels[above] - levels[-1]))))
+    trie = posterior.trie
+    levels = trie.engine.hold(posterior.order.levels)
+    found: Floats = trie.unsort(levels[posterior.above[: trie.n_rows]] - levels[-1])
+    return like(found, posterior.rows.y)  # type: ignore[no-any-return]
 
 
 def _part(posterior: Posterior, located: Located) -> Located:

@@ -185,7 +185,10 @@ class Rows:
         return replace(self, y=self.y[:, columns], known_noise=known, scatter=scatter)
 
     def select(self, some: npt.NDArray[Any]) -> Rows:
-        """Return some of the rows, by index or mask; a noise of shape (1,) is kept as it is."""
+        """Return some of the rows, by index or mask in the memory of y.
+
+        A noise of shape (1,) is kept as it is.
+        """
         shared = self.noise is not None and self.noise.shape[0] != self.n_rows
         kept = self.noise if shared else None
         parts = (self.known_noise, self.weight, self.X, None if shared else self.noise)
@@ -274,6 +277,21 @@ def hold_rows(rows: Rows, hold: Callable[[Floats], Floats]) -> Rows:
     extras = (rows.known_noise, rows.weight, rows.copies, rows.scatter)
     known, weight, copies, scatter = (None if part is None else hold(part) for part in extras)
     return Rows(hold(rows.y), known, weight, copies=copies, scatter=scatter)
+
+
+def move_rows(rows: Rows, hold: Callable[[Any], Any]) -> Rows:
+    """Return the rows in other memory, with features and noise.
+
+    A noise that all rows share stays on the host.
+    """
+    known, weight, X, copies, scatter = (
+        None if part is None else hold(part)
+        for part in (rows.known_noise, rows.weight, rows.X, rows.copies, rows.scatter)
+    )
+    noise = rows.noise
+    if noise is not None and noise.size == rows.n_rows and rows.n_rows > 1:
+        noise = hold(noise)
+    return Rows(hold(rows.y), known, weight, X, noise, copies, scatter, rows.pulling)
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:

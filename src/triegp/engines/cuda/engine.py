@@ -19,6 +19,7 @@ from triegp.engines.cuda import (
     algebra,
     blocks,
     descent,
+    encoding,
     forests,
     keys,
     linking,
@@ -38,6 +39,7 @@ from triegp.engines.records import (
     Candidate,
     Evaluated,
     Floats,
+    GridMap,
     Ids,
     Ints,
     Linked,
@@ -91,6 +93,18 @@ class CudaEngine:
         return to_host(array)
 
     # Rows to sorted keys
+
+    def encode(self, values: Floats, beyond: Array | None, maps: Sequence[GridMap]) -> list[Bytes]:
+        """Packed codes of rows on every grid, with the bits of the CPU's encoder."""
+        return encoding.encode(values, beyond, maps)
+
+    def place(self, values: Floats, one: GridMap) -> Floats:
+        """Positions of rows in [0, 1], float64 (m, d), before any shift."""
+        return encoding.place(values, one)
+
+    def hash_rows(self, values: Words, right: Ints) -> Words:
+        """Hashes of rows of words, uint64 (m,)."""
+        return encoding.hash_rows(values, right)
 
     def sort_rows(self, packed: Bytes, bits: Ints) -> tuple[Ids, Ids]:
         """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
