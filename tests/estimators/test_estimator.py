@@ -51,6 +51,10 @@ class Constant:
         return count @ y / NOISE / precision, 1 / precision
 
     @property
+    def n_summed(self):
+        return 0
+
+    @property
     def n_observations(self):
         return self.n_rows
 
@@ -162,7 +166,8 @@ class ConstantRegressor(TreeGPRegressor):
     def _shares(self, fitted, column):
         raise NotImplementedError  # only calibration asks for them
 
-    def _train(self, encoders, rows, settings, run):
+    def _train(self, encoders, rows, settings, run, whole=None):
+        assert whole is None
         done = 0
         while done < settings["n_steps"] and not run.watch.stop:
             done += 1

@@ -135,6 +135,8 @@ BAD_PARAMETERS = [
     ("multi_target", "each"),
     ("weights", "many"),
     ("target_transform", "sqrt"),
+    ("max_cells", 1),
+    ("max_cells", 2.5),
     ("time_budget", 0),
     ("time_budget", -1.0),
     ("on_interrupt", "ignore"),
