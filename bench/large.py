@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,8 @@ def overhead(n_rows):
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        lazy = client.persist([da.from_array(X, (chunks, -1)), da.from_array(y, chunks)])
+        with warnings.catch_warnings(action="ignore"):  # a large graph
+            lazy = client.persist([da.from_array(X, (chunks, -1)), da.from_array(y, chunks)])
         for turn in range(3):  # the first has nothing compiled
             start = time.perf_counter()
             DaskBinaryTreeGPRegressor(random_state=0, client=client).fit(*lazy)

@@ -45,7 +45,7 @@ def test_a_pool_learns_the_same_orders(monkeypatch, least_rows):
     monkeypatch.setattr(train, "POOL_ROWS", 0)
     pool = Backwards()
     found, expected = trained(pool), trained(None)
-    assert pool.names == (["learn_first"] if least_rows > 1_600 else ["learn_first", "learn_rest"])
+    assert pool.names == ["learn_first"] + ["learn_next"] * (0 if least_rows > 1_600 else 2)
     assert len(found.members) == len(expected.members)
     for one, other in zip(found.members, expected.members, strict=True):
         assert one.order == other.order

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,72 +94,81 @@ def learn_orders(
 
 
 class Lesson(NamedTuple):
-    """What a worker needs to learn the order of any one of the trees (`learn_in_pool`).
+    """What a worker needs to train the order of any one of the trees on a part of the rows.
 
-    A worker holds all rows that orders are learned from. Several jobs may share the record, so they
-    copy its generators before they use them.
+    Several jobs may share the record, so they copy its generators before they use them.
     """
 
     grids: Sequence[BitEncoder]
     rows: Rows
     settings: Settings
     streams: Sequence[np.random.Generator]
-    parts_rng: np.random.Generator
-
-    def parts(self) -> Parts:
-        """The parts of the rows, the same for all jobs."""
-        return _draw_parts(self.rows, self.settings, deepcopy(self.parts_rng))
 
 
-def learn_in_pool(lesson: Lesson, run: Run, pool: Pool) -> tuple[list[Learned], bool, int]:
+def learn_in_pool(
+    grids: Sequence[BitEncoder],
+    rows: Rows,
+    settings: Settings,
+    streams: Sequence[np.random.Generator],
+    run: Run,
+    pool: Pool,
+    parts_rng: np.random.Generator,
+) -> tuple[list[Learned], bool, int]:
     """`learn_orders` by the workers of a pool, one order per job; the same bits.
 
-    Every grid has its own candidates and streams. Only the choice of useful orders compares them.
+    Every grid has its own candidates and stream. Only the choice of useful orders compares them.
+    Workers are sent one part of the rows after the other, as long as an order needs the next one.
+    Arguments and results are those of `learn_orders`.
     """
-    turns = range(len(lesson.grids))
-    found = pool.run(learn_first, lesson, turns, run.tell("orders", len(turns)))
+    parts = _draw_parts(rows, settings, parts_rng)
+    turns, first = range(len(grids)), parts.rows(0)
+    lesson = Lesson(grids, first, settings, streams)
+    found = pool.run(learn_first, lesson, turns, _tell_part(run, first, turns))
     learned = list(zip(turns, found, strict=True))
-    n_begun, parts = len(learned), lesson.parts()
+    n_begun = len(learned)
     if len(parts) > 1:
-        reader = CpuEngine(n_threads=run.n_threads)
-        problems = make_problems(lesson.grids, turns, parts.rows(0), reader)
-        learned = select_useful(learned, lesson.grids, problems, lesson.settings, reader)
+        engine = CpuEngine(n_threads=run.n_threads)
+        problems = make_problems(grids, turns, first, engine)
+        learned = select_useful(learned, grids, problems, settings, engine)
         del problems
+    for part in range(1, len(parts)):
         going = [k for k, (_, one) in enumerate(learned) if one.gain >= LEAST_GAIN]
+        if not going:
+            break
+        some = parts.rows(part)
         items = [learned[k] for k in going]
-        more = pool.run(learn_rest, lesson, items, run.tell("orders on more rows", len(items)))
-        for k, one in zip(going, more, strict=True):
-            learned[k] = learned[k][0], one
+        lesson = Lesson(grids, some, settings, ())
+        for k, more in zip(
+            going, pool.run(learn_next, lesson, items, _tell_part(run, some, items)), strict=True
+        ):
+            learned[k] = learned[k][0], more
     return learned, False, n_begun - len(learned)
 
 
 def learn_first(lesson: Lesson, grid: int) -> TrainedOrder:
-    """The best candidate of one grid, trained on the first part of the rows, on one thread."""
+    """The best candidate of one grid, trained on the rows of the lesson, on one thread."""
     settings, grids = replace(lesson.settings, n_members=1), [lesson.grids[grid]]
-    run, parts = _alone(), lesson.parts()
-    streams = deepcopy([lesson.streams[grid], lesson.streams[-1]])
-    share = parts.sizes[0] / lesson.rows.n_rows
+    run, streams = _alone(), deepcopy([lesson.streams[grid], lesson.streams[-1]])
     with one_blas_thread():
-        problems = make_problems(grids, [0], parts.rows(0), CpuEngine(n_threads=1))
-        starts, _ = choose_starts(settings, grids, problems, streams, run, None, share)
+        problems = make_problems(grids, [0], lesson.rows, CpuEngine(n_threads=1))
+        starts, _ = choose_starts(settings, grids, problems, streams, run, None, 1.0)
         (found,) = _train_orders(starts, problems, settings, run, None)
     assert found is not None
     return found
 
 
-def learn_rest(lesson: Lesson, item: Learned) -> TrainedOrder:
-    """One order trained on larger parts of the rows, as long as they help, on one thread."""
+def learn_next(lesson: Lesson, item: Learned) -> TrainedOrder:
+    """One order trained further on the rows of the lesson, on one thread."""
     grid, one = item
     with one_blas_thread():
-        learned, _ = _learn_more(
-            [(0, one)],
-            [lesson.grids[grid]],
-            lesson.parts(),
-            lesson.settings,
-            _alone(),
-            CpuEngine(n_threads=1),
-        )
-    return learned[0][1]
+        problems = make_problems([lesson.grids[grid]], [0], lesson.rows, CpuEngine(n_threads=1))
+        (more,) = _train_orders([(0, one.order)], problems, lesson.settings, _alone(), None)
+    assert more is not None
+    return _joined(one, more)
+
+
+def _tell_part(run: Run, rows: Rows, items: Sequence[Any]) -> Callable[[int], None]:
+    return run.tell(f"fits on {rows.n_rows:,} rows", len(items))
 
 
 def _alone() -> Run:

@@ -16,7 +16,7 @@ from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.cells import cell_rows, condition_cells
-from triegp.mixture.learning import Lesson, learn_in_pool, learn_orders
+from triegp.mixture.learning import learn_in_pool, learn_orders
 from triegp.mixture.members import Ensemble, Member, leave_out_held, leave_out_members
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
@@ -91,8 +91,9 @@ def train_ensemble(
     parts_rng = streams[0].spawn(1)[0]  # the same for any number of members
     alone = settings.shift and not engine.batches and not run.watch.limited
     if run.pool is not None and alone and learned.n_rows >= POOL_ROWS:
-        lesson = Lesson(grids, learned, settings, streams, parts_rng)
-        done, stopped, n_useless = learn_in_pool(lesson, run, run.pool)
+        done, stopped, n_useless = learn_in_pool(
+            grids, learned, settings, streams, run, run.pool, parts_rng
+        )
     else:
         learned = _hold(learned, engine)
         if whole is None:
