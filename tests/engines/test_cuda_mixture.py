@@ -13,7 +13,7 @@ import pytest
 import triegp
 from conftest import ON_CARD
 from simulated_card import strict_card
-from tolerances import FITS
+from tolerances import FITS, ROUNDING
 from triegp import BinaryTreeGPRegressor
 from triegp.calibration.model import base_of, place_model
 from triegp.calibration.stage import FEWEST_ROWS
@@ -222,7 +222,7 @@ def test_answers_do_not_depend_on_blocks(models, monkeypatch):
     monkeypatch.setattr("triegp.estimators.units.DEVICE_ROWS", 3)
     monkeypatch.setattr("triegp.calibration.local.DEVICE_ROWS", 2)
     for one, two in zip(cuda.predict(X, return_std=True), expected, strict=True):
-        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, two, rtol=ROUNDING)  # a device's BLAS goes by the shape
 
 
 def test_room_for_the_model(monkeypatch):
