@@ -1,6 +1,7 @@
 """The estimators on Dask collections: the same bits as local fits, lazy predictions, errors."""
 
 import pickle
+import time
 
 import dask.array as da
 import dask.dataframe as dd
@@ -14,7 +15,7 @@ import triegp.estimators.pieces as pieces_module
 from dask_problems import N_ROWS, QUICK, assert_same, frame, problem
 from tolerances import ROUNDING
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor, load
-from triegp.dask import DaskBinaryTreeGPRegressor, DaskTrieGPRegressor
+from triegp.dask import DaskBinaryTreeGPRegressor, DaskTrieGPRegressor, estimators
 from triegp.mixture import train
 
 pytestmark = pytest.mark.filterwarnings(
@@ -113,14 +114,33 @@ def test_predictions_are_lazy_and_equal_local_ones(client):
         np.testing.assert_array_equal(getattr(model, name)(X, **asked), expected)
 
 
-def test_predictions_without_a_cluster_use_this_machine(client):
+@pytest.mark.parametrize("graph_rows", [0, 10**6])
+def test_predictions_survive_restarts_and_need_no_cluster(monkeypatch, graph_rows):
+    monkeypatch.setattr(estimators, "GRAPH_ROWS", graph_rows)
     X, y = problem(300)
-    model = DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(da.from_array(X, 100), y)
+    lazy = da.from_array(X, chunks=100)
+    settings = {"processes": False, "dashboard_address": None, "threads_per_worker": 1}
+    with LocalCluster(n_workers=1, **settings) as cluster, Client(cluster) as client:
+        model = DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(lazy, y)
+        expected = model.predict(X)
+        np.testing.assert_array_equal(model.predict(lazy).compute(), expected)
+        cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.01)
+        cluster.scale(1)
+        np.testing.assert_array_equal(model.predict(lazy).compute(), expected)
+    np.testing.assert_array_equal(model.predict(lazy).compute(scheduler="threads"), expected)
     copy = pickle.loads(pickle.dumps(model))
     assert copy.client is None
-    with client.as_current():
-        found = copy.predict(da.from_array(X, chunks=100)).compute()
-    np.testing.assert_allclose(found, model.predict(X), rtol=ROUNDING)
+    np.testing.assert_array_equal(copy.predict(lazy).compute(scheduler="threads"), expected)
+
+
+def test_targets_go_by_position(client):
+    X, y = frame(600)
+    table = dd.from_pandas(X.assign(y=y), npartitions=3)
+    turned = table["y"].map_partitions(lambda one: one.set_axis(one.index[::-1]), meta=("y", float))
+    model = DaskBinaryTreeGPRegressor(client=client, **QUICK).fit(table[list(X)], turned)
+    assert_same(model, BinaryTreeGPRegressor(**QUICK).fit(X, y.to_numpy()), X[:50])
 
 
 def test_models_are_pickled_cloned_and_saved_without_their_client(client, tmp_path):
@@ -180,6 +200,10 @@ def test_errors_say_what_is_wrong(client):
     model = DaskBinaryTreeGPRegressor(client=client, **QUICK)
     with pytest.raises(ValueError, match="the same number of rows, got 300 and 299"):
         model.fit(lazy, da.from_array(y[:-1], chunks=100))
+    with pytest.raises(ValueError, match="the same number of rows, got 300 and 299"):
+        model.fit(lazy, y[:-1])
+    with pytest.raises(ValueError, match="got no rows"):
+        model.partial_fit(lazy[:0], y[:0])
     with pytest.raises(ValueError, match="requires y"):
         model.fit(lazy, None)
     with pytest.raises(ValueError, match="got no rows"):

@@ -80,13 +80,20 @@ def _finish(
         wait_for_workers(client, seen)
         left = [k for k in range(n_tasks) if k not in found]
         try:
-            for k, result in zip(left, _iterate(client, submit(left), seen), strict=True):
+            futures = submit(left)
+        except (TimeoutError, CommClosedError):  # workers were lost on the way
+            time.sleep(POLL_SECONDS)
+            continue
+        try:
+            for k, result in zip(left, _iterate(client, futures, seen), strict=True):
                 found[k] = result
                 progress(len(found))
             return [found[k] for k in range(n_tasks)]
-        except (CancelledError, CommClosedError):  # lost with what they shared, or on the way
+        except (CancelledError, CommClosedError):  # lost with what they shared
             time.sleep(POLL_SECONDS)
-    raise RuntimeError(f"workers were lost or restarted {ATTEMPTS} times: worker {_lost(seen)}")
+    raise RuntimeError(
+        f"workers were lost or restarted {ATTEMPTS} times; there were: worker {_lost(seen)}"
+    )
 
 
 def wait_for_workers(client: Client, seen: dict[str, str] | None = None) -> None:

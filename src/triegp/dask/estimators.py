@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,6 +13,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 from distributed import Client
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from triegp.dask.cluster import ClusterPool, compute, find_client, wait_for_workers
@@ -29,6 +31,9 @@ from triegp.estimators.pieces import concat_tables
 from triegp.estimators.trie_regressor import TrieGPRegressor
 from triegp.models.distribution import check_quantiles, interval_quantiles
 from triegp.models.jobs import Pool
+
+GRAPH_ROWS = 1_000_000  # models of more rows are not part of the graphs of predictions
+LIVING = ("pending", "finished")
 
 
 class DaskRegressor(TreeGPRegressor):
@@ -66,10 +71,7 @@ class DaskRegressor(TreeGPRegressor):
             name = type(self).__name__
             raise ValueError(f"This {name} requires y to be passed, but the target y is None")
         client = find_client(self.client)
-        parts = align(client, X, y=y, weight=sample_weight, known_noise=known_noise)
-        if not parts:
-            raise ValueError("X must have at least one row and one column, got no rows")
-        return self._fit_partitions(client, parts)
+        return self._fit_partitions(client, _aligned(client, X, y, sample_weight, known_noise))
 
     def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
         raise NotImplementedError
@@ -81,7 +83,7 @@ class DaskRegressor(TreeGPRegressor):
         if not is_collection(X):
             return super().partial_fit(X, y, sample_weight, known_noise)
         client = find_client(self.client)
-        parts = align(client, X, y=y, weight=sample_weight, known_noise=known_noise)
+        parts = _aligned(client, X, y, sample_weight, known_noise)
         if not hasattr(self, "_stream"):
             return self._fit_partitions(client, parts)
         return super().partial_fit(*gather_rows(client, parts))
@@ -177,20 +179,32 @@ class DaskRegressor(TreeGPRegressor):
         ]
 
     def _send(self) -> Delayed:
-        """The model for the tasks of predictions, on a worker if there is a cluster."""
+        """The model for the tasks of predictions.
+
+        It is part of their graph, so that lost tasks find it again. Of many rows it is too large
+        for that: it lies on one worker, and is sent again if that worker is lost.
+        """
         stream = self._inserted()
+        try:
+            client = find_client(self.client)
+        except RuntimeError:
+            client = None  # the schedulers of one machine need no cluster
+        there = client if client is not None and client.status == "running" else None
+        if stream.n_rows <= GRAPH_ROWS or there is None:
+            return delayed(self.to_local(), traverse=False)
         sent = getattr(self, "_sent", None)
-        if sent is None or sent[0] is not stream:
-            local = self.to_local()
-            try:
-                client = find_client(self.client)
-            except RuntimeError:  # the schedulers of one machine need no cluster
-                held = delayed(local, traverse=False)
-            else:
-                wait_for_workers(client)
-                held = delayed(client.scatter(local, hash=False))
-            self._sent = sent = (stream, held)
-        return sent[1]
+        if sent is None or sent[:2] != (stream, there) or sent[2].status not in LIVING:
+            wait_for_workers(there)
+            self._sent = sent = (stream, there, there.scatter(self.to_local(), hash=False))
+        return delayed(sent[2])
+
+
+def _aligned(client: Client, X: Any, y: Any, weight: Any, known_noise: Any) -> list[Partition]:
+    """Partitions that have rows; raises ValueError if there are none."""
+    parts = align(client, X, y=y, weight=weight, known_noise=known_noise)
+    if not parts:
+        raise ValueError("X must have at least one row and one column, got no rows")
+    return parts
 
 
 def _with_client(local: type[TreeGPRegressor]) -> Callable[..., None]:
@@ -224,7 +238,7 @@ class DaskBinaryTreeGPRegressor(DaskRegressor, BinaryTreeGPRegressor):
     and calibrates. With more rows, no process holds all of them: partitions are summed up by cell
     where they lie (`docs/large.md`), in three passes. With a time budget, orders are learned in
     this process. The model is in this process in the end; predictions are sent to the workers with
-    it.
+    it. While workers learn or sum up rows, `on_interrupt="keep"` does not notice Ctrl-C.
     """
 
     _local = BinaryTreeGPRegressor
@@ -275,15 +289,23 @@ class DaskTrieGPRegressor(DaskRegressor, TrieGPRegressor):
             for name in ("X", "y", "weight", "known_noise")
         ]
         task = delayed(_fit_here, pure=False)(self._local(**parameters), *columns)
-        (local,) = compute(client, [task])
+        ((local, told),) = compute(client, [task])
         self._restore(local._state())
+        for message, category in told:
+            warnings.warn(message, category, stacklevel=3)
         return self
 
 
-def _fit_here(local: TreeGPRegressor, X: Any, y: Any, weight: Any, known_noise: Any) -> Any:
-    """Fit to all rows in one task."""
+def _fit_here(
+    local: TreeGPRegressor, X: Any, y: Any, weight: Any, known_noise: Any
+) -> tuple[TreeGPRegressor, list[tuple[str, type[Warning]]]]:
+    """Fit to all rows in one task; also returns the warnings of the fit."""
     extras = (None if part is None else np.concatenate(part) for part in (weight, known_noise))
-    return local.fit(concat_tables(X), np.concatenate(list(map(np.asarray, y))), *extras)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        local.fit(concat_tables(X), np.concatenate(list(map(np.asarray, y))), *extras)
+    own = (UserWarning, ConvergenceWarning)
+    return local, [(str(one.message), one.category) for one in told if one.category in own]
 
 
 def _predict(model: Any, X: Any, last: tuple[int, ...], n_results: int, **asked: Any) -> Any:

@@ -59,8 +59,8 @@ def align(client: Client, X: Any, **others: Any) -> list[Partition]:
 def _split_frame(X: Any, others: dict[str, Any]) -> tuple[list[Delayed], dict[str, list[Delayed]]]:
     """Partitions of a frame, and those of the series and frames among `others`.
 
-    They are read as one frame: Dask may fuse partitions of single columns in another way. Raises
-    ValueError if they are not divided as X is.
+    They are read as one frame, row by row: Dask may fuse partitions of single columns in another
+    way. Raises ValueError if they are not divided as X is.
     """
     whole, owners = X, {}
     for name, value in others.items():
@@ -73,7 +73,14 @@ def _split_frame(X: Any, others: dict[str, Any]) -> tuple[list[Delayed], dict[st
             )
         columns = [value] if value.ndim == 1 else [value[one] for one in value.columns]
         owners[name] = [f"_{name} {k} of triegp" for k in range(len(columns))]
-        whole = whole.assign(**dict(zip(owners[name], columns, strict=True)))
+        names = owners[name]
+        whole = whole.map_partitions(
+            _side_by_side,
+            *columns,
+            names=names,
+            meta=_side_by_side(whole._meta, *(one._meta for one in columns), names=names),
+            align_dataframes=False,
+        )
     blocks = delay(whole)
     features, take = list(X.columns), delayed(_take_columns)
     cut = {}
@@ -81,6 +88,18 @@ def _split_frame(X: Any, others: dict[str, Any]) -> tuple[list[Delayed], dict[st
         wanted: Any = own[0] if others[name].ndim == 1 else own
         cut[name] = [take(block, wanted) for block in blocks]
     return [take(block, features) for block in blocks], cut
+
+
+def _side_by_side(frame: Any, *columns: Any, names: Sequence[str]) -> Any:
+    """A partition with more columns, by position; their index does not matter."""
+    for name, column in zip(names, columns, strict=True):
+        if len(column) != len(frame):
+            raise ValueError(
+                f"partitions must have the same number of rows, got {len(frame)} of X and "
+                f"{len(column)} of {name.split()[0][1:]}: take both from the same data frame"
+            )
+        frame = frame.assign(**{name: column.to_numpy()})
+    return frame
 
 
 def _take_columns(frame: Any, names: Any) -> Any:
@@ -111,6 +130,10 @@ def _delay_like(client: Client, name: str, value: Any, lengths: Sequence[int]) -
         array = np.asarray(value)
         if array.ndim == 0:  # one weight for all rows
             return [delayed(np.full)(n, array) for n in lengths]
+        if len(array) != n_rows:
+            raise ValueError(
+                f"X and {name} must have the same number of rows, got {n_rows} and {len(array)}"
+            )
         value = da.from_array(array, chunks=(tuple(lengths), *array.shape[1:]))
     blocks = delay(value)
     own = count_rows(client, value, blocks)

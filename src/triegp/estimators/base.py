@@ -557,7 +557,7 @@ class TreeGPRegressor(
         trained = train_calibrated(
             lambda own, some, its_run: self._train(encoders, some, own, its_run, whole),
             settings,
-            self._variants(settings),
+            () if whole is not None else self._variants(settings),
             rows,
             observations,
             run,

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
 
+from triegp.checks import refuse_masked
 from triegp.encoding.columns import sort_categories
 from triegp.encoding.layout import fit_layout
 from triegp.encoding.reading import check_finite
@@ -41,6 +42,7 @@ from triegp.models.pieces import LocalPieces, Piece, Pieces
 from triegp.tree.rows import Rows
 
 PIECE_ROWS = 1 << 19
+MOST_RATIO = 1e9  # of two sample weights: smaller ones would be lost to rounding
 MOST_CELLS = 1 << 22  # of a tree, by default
 
 
@@ -66,8 +68,9 @@ class PiecesRegressor(TreeGPRegressor):
 
         Notes
         -----
-        Three passes over the rows. Memory: a sample of at most 2 million rows, the cells of all
-        trees, and a few pieces.
+        Three passes over the rows, and one more for each further target with orders of its own.
+        Memory: the rows of a sample of the inputs, about 2 million; the cells of all trees; and a
+        few pieces.
         """
         check_common(self.get_params(deep=False))
         self._settings()
@@ -77,12 +80,15 @@ class PiecesRegressor(TreeGPRegressor):
         n_rows = X.shape[0] if hasattr(X, "shape") and len(X.shape) == 2 else 0
         if known_noise is not None or not self._by_cells(n_rows) or issparse(X):
             return None
+        for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+            refuse_masked(name, values)
         weight = check_weight(sample_weight, n_rows)
         return table_pieces(X, y, weight, count_threads(self.n_jobs))
 
     def _by_cells(self, n_rows: int) -> bool:
         """Whether so many rows are summed up by cell."""
-        usual = self._settings().mixture not in ("softmax", "best")
+        settings = self._settings()
+        usual = settings.mixture not in ("softmax", "best") and settings.nugget == "row"
         return usual and n_rows > max(self._most_cells(), FEWEST_ROWS)
 
     def _most_cells(self) -> float:
@@ -99,12 +105,14 @@ class PiecesRegressor(TreeGPRegressor):
         began = time.monotonic()
         n_rows = pieces.n_rows
         plain = self._unfitted()
-        seeds = draw_seeds(self.get_params(deep=False)["random_state"], 1)
-        salt = int(generator_of(seeds[0]).integers(2**63))
-        share = SAMPLE_ROWS / n_rows if self._by_cells(n_rows) else 1.0
-        sample = draw_sample(pieces, plain, salt, min(share, 1.0))
-        if not self._by_cells(round(sample.n_distinct / min(share, 1.0))):
-            # Inputs repeat: distinct ones are few enough to be leaves.
+        share, salt = 1.0, 0
+        if self._by_cells(n_rows):
+            share = min(SAMPLE_ROWS / n_rows, 1.0)
+            seeds = draw_seeds(self.get_params(deep=False)["random_state"], 1)
+            salt = int(generator_of(seeds[0]).integers(2**63))
+        sample = draw_sample(pieces, plain, salt, share)
+        if not self._by_cells(round(sample.n_distinct / share)):
+            # There are few rows, or inputs repeat: distinct ones are few enough to be leaves.
             if share < 1.0:
                 sample = draw_sample(pieces, plain, salt, 1.0)
             data, columns = read_table(sample.X, self, categorical=self.categorical_features)
@@ -140,11 +148,16 @@ class PiecesRegressor(TreeGPRegressor):
             counted = np.ones(rows.n_rows)
         layout, working = fit_layout(rows.features, columns, rows.y, counted)
         rows = replace(rows, X=working)
-        learned = fold_rows(rows, self.weights, scale)
+        learned = fold_rows(rows, self.weights, scale, twins=False)
         if learned.rows.scatter is None:  # otherwise it is in these units
             mean, scale = location_and_scale(learned.rows.y, learned.rows.weight)
         reader = Reader(plain, columns, layout, transforms, mean, scale, tuple(range(mean.size)))
         survey = pieces.reduce(partial(survey_piece, reader=reader), join_surveys)
+        if survey.least * MOST_RATIO < survey.weight:
+            raise ValueError(
+                f"sample_weight must not differ by more than a factor of {MOST_RATIO:g} if rows "
+                f"are summed up by cell, got {survey.least:g} and {survey.weight:g}"
+            )
         corners = np.stack([survey.low, survey.high]).astype(working.dtype)
         names = layout.names(columns.names)
         boxed = Rows(np.zeros((rows.n_rows + 2, 1)), X=np.concatenate([working, corners]))
@@ -153,7 +166,14 @@ class PiecesRegressor(TreeGPRegressor):
             encoder.feature_names_in_ = np.array(names, dtype=object)
         place = sample.place[used]
         held = rows.select(place < HELD_ROWS / pieces.n_rows) if rows.n_rows > HELD_ROWS else rows
-        folded = fold_rows(held, self.weights, scale)
+        folded = fold_rows(held, self.weights, scale, twins=False)
+        unit, distinct = folded.unit, folded.rows
+        if folded.copies and self.weights == "precision" and distinct.weight is not None:
+            # Copies have their mean weight. Cells have the sum: the unit is that of mean copies.
+            assert folded.index is not None
+            number = np.bincount(folded.index) / (held.n_rows / distinct.n_rows)
+            unit *= held.n_rows / distinct.n_rows
+            distinct = replace(distinct, weight=distinct.weight * number)
         observations = folded.observations((held.y - mean) / scale)
         wholes = [
             Whole(
@@ -163,7 +183,7 @@ class PiecesRegressor(TreeGPRegressor):
                 n_rows=survey.n_used,
                 n_summed=pieces.n_rows - held.n_rows,
                 units=survey.units(group),
-                unit=folded.unit,
+                unit=unit,
                 divided=self.weights == "precision",
                 most_cells=int(self._most_cells()),
             )
@@ -171,7 +191,7 @@ class PiecesRegressor(TreeGPRegressor):
         ]
         trained, ended_by, left_out = self._train_targets(
             encoders,
-            standardise(folded.rows, mean, scale),
+            standardise(distinct, mean, scale),
             observations,
             settings,
             groups,
@@ -183,7 +203,7 @@ class PiecesRegressor(TreeGPRegressor):
         stopped = bool(left_out) or any(part.stopped for part in trained)
         n, low, high = pieces.n_rows, survey.low, survey.high
         plan = new_plan(replace(passed, X=working), trained[0].fitted.n_rows)
-        plan = replace(plan, n_rows=n, n_fit=n, n_calibrated=n)
+        plan = replace(plan, n_rows=n, n_fit=n, n_calibrated=n, n_aside=survey.n_aside)
         plan = replace(plan, low=low, high=high, lowest=low, highest=high)
         state = ModelState(
             encoders=encoders,
@@ -202,6 +222,13 @@ class PiecesRegressor(TreeGPRegressor):
             transforms=transforms,
         )
         told = copies_warning(folded, held.n_rows)
+        if survey.n_aside:
+            told.append(
+                UserWarning(
+                    f"{survey.n_aside:,} of {n:,} rows are left out: they have categories or gaps "
+                    "that the sample which columns are learned from does not have"
+                )
+            )
         if stopped:
             told.append(stop_warning(ended_by, left_out))
         return state, told

@@ -73,7 +73,9 @@ class Folded:
         return Observations(self.index, y, self.weight, self.copies, self.unit)
 
 
-def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
+def fold_rows(
+    rows: Rows, reading: str, unit: Floats | float = 1.0, *, twins: bool = True
+) -> Folded:
     """Fold rows with the same features and known noise, and read their weights.
 
     Parameters
@@ -86,6 +88,8 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     unit : float64 (k,), default=1.0
         Deviation of each target, about. The scatter is in units of its square, which need not be
         within the range of float64.
+    twins : bool, default=True
+        Whether to look for near-twins, too.
 
     Notes
     -----
@@ -107,11 +111,11 @@ def fold_rows(rows: Rows, reading: str, unit: Floats | float = 1.0) -> Folded:
     weighted = kept.size < rows.n_rows or bool((count != 1.0).any())
     order, group = _group_equal(rows, kept, always=weighted)
     if group is None:
-        twins = _find_twins(replace(rows, weight=None), unit)
-        if twins is None:
+        near = _find_twins(replace(rows, weight=None), unit) if twins else None
+        if near is None:
             index = None if weight_unit == 1.0 else np.arange(rows.n_rows)
             return Folded(replace(rows, weight=None), index, None, False, 0, weight_unit)
-        order, group = np.argsort(twins, kind="stable"), np.sort(twins)
+        order, group = np.argsort(near, kind="stable"), np.sort(near)
     source, count = kept[order], count[order]
     n_distinct = int(group[-1]) + 1
     first = np.searchsorted(group, np.arange(n_distinct))

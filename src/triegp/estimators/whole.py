@@ -164,10 +164,12 @@ class Survey:
         Largest |weight * target| and weight * target^2.
     weight : float
         Largest weight.
-    weighted : bool
-        Whether some weight is not 1.
+    least : float
+        Smallest weight.
     n_used : int
         Number of rows that the model reads.
+    n_aside : int
+        Number of rows that it does not: the sample has not seen their categories or gaps.
     """
 
     low: Floats
@@ -175,15 +177,16 @@ class Survey:
     target: Floats
     square: Floats
     weight: float
-    weighted: bool
+    least: float
     n_used: int
+    n_aside: int
 
     def units(self, group: Sequence[int]) -> Units:
         """Units of the sums of some of the targets."""
         return Units(
             tuple(self.target[group].tolist()),
             tuple(self.square[group].tolist()),
-            self.weight if self.weighted else None,
+            None if self.least == self.weight == 1.0 else self.weight,
         )
 
 
@@ -191,9 +194,10 @@ def survey_piece(piece: Piece, reader: Reader) -> Survey:
     """Survey of one piece. O(m d)."""
     rows = reader(piece)
     X, k = rows.features, rows.n_targets
+    n_counted = len(piece.y) if piece.weight is None else np.count_nonzero(piece.weight)
     if not rows.n_rows:
         none = np.full(X.shape[1], np.inf)
-        return Survey(none, -none, np.zeros(k), np.zeros(k), 0.0, False, 0)
+        return Survey(none, -none, np.zeros(k), np.zeros(k), 0.0, np.inf, 0, int(n_counted))
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     size = np.abs(rows.y)
     if not np.isfinite(size).all():
@@ -209,8 +213,9 @@ def survey_piece(piece: Piece, reader: Reader) -> Survey:
         (weight[:, None] * size).max(axis=0),
         (weight[:, None] * np.square(size)).max(axis=0),
         float(weight.max()),
-        bool((weight != 1.0).any()),
+        float(weight.min()),
         rows.n_rows,
+        int(n_counted) - rows.n_rows,
     )
 
 
@@ -222,6 +227,7 @@ def join_surveys(one: Survey, other: Survey) -> Survey:
         np.maximum(one.target, other.target),
         np.maximum(one.square, other.square),
         max(one.weight, other.weight),
-        one.weighted or other.weighted,
+        min(one.least, other.least),
         one.n_used + other.n_used,
+        one.n_aside + other.n_aside,
     )

@@ -144,8 +144,9 @@ def _unpack_member(
     keys, lcp = check_cells(arrays, name, n_levels)
     targets = check_array(arrays, f"{name}.targets", np.float64, (n_targets, lcp.size))
     counts = check_counts(arrays, name, targets.shape)
-    if counts[0].weight is None or counts[0].scatter is None or counts[0].weight.min() <= 0:
-        raise ValueError(f"{name} must have cells of positive weight, with their scatter")
+    weight = counts[0].weight
+    if weight is None or counts[0].scatter is None or weight.min() < 1e-30 or weight.max() > 1e30:
+        raise ValueError(f"{name} must have cells of weights in [1e-30, 1e30], with their scatter")
     row_idx = np.arange(lcp.size, dtype=np.int32)
     trie = link_rows(order.bits[:n_levels], row_idx, lcp, CpuEngine())
     dtype, noise = check_dtype(facts["dtype"]), positive_number("noise", facts["noise"])

@@ -5,8 +5,8 @@ value, and all that the posterior needs of them is their number and the sum of t
 tree over any number of rows takes the memory of its cells, and rows can be summed in pieces, in any
 order and on any machine.
 
-Sums are those of integers: targets are rounded to multiples of 2^-52 of the largest one. So they do
-not depend on how rows are divided into pieces, to the last bit.
+Sums are those of integers: targets, times their weights, are rounded to multiples of 2^-52 of the
+largest one. So they do not depend on how rows are divided into pieces, to the last bit.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import like, to_host
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
@@ -79,8 +79,8 @@ class Ensemble:
         Whether predictions are made around the average of the members' means, as calibration
         does. The paper predicts a mixture.
     held : Rows or None
-        With cells, the rows of the model: some of those in the cells, with their features, one for
-        each input. Leave-one-out and residuals are about these. None if the leaves are the rows.
+        With cells, the rows of the model: some of those in the cells, with their features.
+        Leave-one-out and residuals are about these. None if the leaves are the rows.
     n_summed : int
         Rows that are in the cells only; 0 without cells.
     """
@@ -349,6 +349,11 @@ class Ensemble:
 
     def check(self, rows: Rows) -> None:
         """Raise ValueError if these rows cannot be added. O(K k) for k rows."""
+        if self.held is not None and rows.known_noise is not None:
+            raise ValueError(
+                "known_noise is not possible here: the model holds sums of its rows, which have "
+                "one noise; fit with a larger max_cells"
+            )
         dtype = self.members[0].posteriors[0].inside[0].dtype
         check_range(rows, dtype)
         for j in range(rows.n_targets):
@@ -368,8 +373,13 @@ class Ensemble:
             return replace(
                 self, members=tuple(_insert(one, codes, targets) for one, codes in pairs)
             )
-        members = tuple(_add(one, codes, targets) for one, codes in pairs)
-        return replace(self, members=members, held=join_rows([self.held, rows]))
+        grown = replace(self, held=join_rows([self.held, rows]))
+        used = np.arange(rows.n_rows) if rows.weight is None else np.flatnonzero(rows.weight)
+        if not used.size:
+            return grown
+        some = [one.select(used) for one in targets]
+        members = (_add(one, select_codes(codes, used), some) for one, codes in pairs)
+        return replace(grown, members=tuple(members))
 
     def _joints(self, codes: list[Codes], column: int) -> tuple[list[_JointMember], Floats]:
         """Joint distributions of the members, and their noise."""
@@ -469,15 +479,17 @@ def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOu
     """Leave out rows that are in the cells of every member. O(K m log c) for m rows."""
     rows = held.target(target)
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-    mean, var, run = np.empty((3, len(members), rows.n_rows))
+    used = np.flatnonzero(weight)  # others are in no cell, and have mean 0 and the prior variance
+    mean, var, run = np.zeros((3, len(members), rows.n_rows))
     noise = np.stack([member.posteriors[target].rows.total_noise for member in members])
 
     def leave_out(alone: Engine, k: int) -> None:
         (codes,) = encode_grids([members[k].encoder], held.features, alone)
         posterior = members[k].posteriors[target]
         single = replace(posterior, trie=with_engine(posterior.trie, CpuEngine(n_threads=1)))
-        left = leave_out_rows(single, codes, rows.y, weight)
-        mean[k], var[k], run[k] = left.mean, left.var, left.run
+        left = leave_out_rows(single, select_codes(codes, used), rows.y[used], weight[used])
+        var[k] = posterior.order.prior_variance
+        mean[k, used], var[k, used], run[k, used] = left.mean, left.var, left.run
 
     members[0].posteriors[0].trie.engine.each(leave_out, range(len(members)))
     return LeftOut(mean, var, run, noise)

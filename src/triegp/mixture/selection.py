@@ -66,7 +66,9 @@ def select_useful(
     useful = np.zeros(len(members), bool)
     for target, posterior in enumerate(members[0].posteriors):
         left, rows = leave_out_members(members, target), posterior.rows
-        useful |= average(left.mean, left.var, rows.y, rows.weight, left.noise) > 0
+        # Observations at one input are left out together: they count once, as in `weigh`.
+        count = rows.weight if rows.copies is None or rows.pulling else None
+        useful |= average(left.mean, left.var, rows.y, count, left.noise) > 0
     by_nll = np.argsort([one.nll_per_row for _, one in learned], kind="stable")
     missing = max(LEAST_MEMBERS - int(useful.sum()), 0)
     useful[by_nll[~useful[by_nll]][:missing]] = True
