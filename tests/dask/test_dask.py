@@ -132,6 +132,7 @@ def test_predictions_survive_restarts_and_need_no_cluster(monkeypatch, graph_row
     np.testing.assert_array_equal(model.predict(lazy).compute(scheduler="threads"), expected)
     copy = pickle.loads(pickle.dumps(model))
     assert copy.client is None
+    monkeypatch.setattr(estimators, "GRAPH_ROWS", 10**6)  # other tests have a current client
     np.testing.assert_array_equal(copy.predict(lazy).compute(scheduler="threads"), expected)
 
 

@@ -55,7 +55,7 @@ def pid_of_first_worker(client):
 
 def later(seconds, work):
     def quietly():
-        with suppress(OSError, RuntimeError):  # what was closed in the meantime
+        with suppress(Exception):  # what was closed in the meantime
             work()
 
     timer = threading.Timer(seconds, quietly)

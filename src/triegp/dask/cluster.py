@@ -76,13 +76,14 @@ def _finish(
     """Results of tasks 0, 1, ...; those that a restart of workers cancels are submitted again."""
     found: dict[int, Any] = {}
     seen: dict[str, str] = {}  # all workers so far
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(POLL_SECONDS * 2**attempt)  # a restart takes seconds
         wait_for_workers(client, seen)
         left = [k for k in range(n_tasks) if k not in found]
         try:
             futures = submit(left)
-        except (TimeoutError, CommClosedError):  # workers were lost on the way
-            time.sleep(POLL_SECONDS)
+        except (TimeoutError, CommClosedError, KeyError):  # workers were lost on the way
             continue
         try:
             for k, result in zip(left, _iterate(client, futures, seen), strict=True):
@@ -90,7 +91,7 @@ def _finish(
                 progress(len(found))
             return [found[k] for k in range(n_tasks)]
         except (CancelledError, CommClosedError):  # lost with what they shared
-            time.sleep(POLL_SECONDS)
+            continue
     raise RuntimeError(
         f"workers were lost or restarted {ATTEMPTS} times; there were: worker {_lost(seen)}"
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
-from distributed import Client
+from distributed import Client, Future
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -33,7 +33,6 @@ from triegp.models.distribution import check_quantiles, interval_quantiles
 from triegp.models.jobs import Pool
 
 GRAPH_ROWS = 1_000_000  # models of more rows are not part of the graphs of predictions
-LIVING = ("pending", "finished")
 
 
 class DaskRegressor(TreeGPRegressor):
@@ -193,10 +192,15 @@ class DaskRegressor(TreeGPRegressor):
         if stream.n_rows <= GRAPH_ROWS or there is None:
             return delayed(self.to_local(), traverse=False)
         sent = getattr(self, "_sent", None)
-        if sent is None or sent[:2] != (stream, there) or sent[2].status not in LIVING:
+        if sent is None or sent[:2] != (stream, there) or not _is_held(there, sent[2]):
             wait_for_workers(there)
             self._sent = sent = (stream, there, there.scatter(self.to_local(), hash=False))
         return delayed(sent[2])
+
+
+def _is_held(client: Client, future: Future) -> bool:
+    """Whether a worker has what was scattered; the scheduler knows before the future does."""
+    return not future.cancelled() and any(client.who_has([future]).values())
 
 
 def _aligned(client: Client, X: Any, y: Any, weight: Any, known_noise: Any) -> list[Partition]:

@@ -246,8 +246,8 @@ def cut_order(order: BitOrder, n_levels: int) -> BitOrder:
     Examples
     --------
     >>> order = BitOrder.from_weights([2, 0, 1, 3], [0.5, 0.2, 0.2, 0.1])
-    >>> cut_order(order, 1).weights.round(3)
-    array([0.5, 0. , 0. , 0.5])
+    >>> cut_order(order, 1).remaining
+    array([1. , 0.5, 0.5, 0.5, 0. ])
     >>> cut_order(order, 1).n_used
     1
     """

@@ -244,7 +244,7 @@ def _check_bits(trie: Trie, codes: Codes) -> None:
     n_read = int(trie.bits.max(initial=-1)) + 1
     if codes.n_bits < n_read:
         raise ValueError(
-            f"codes must have the {n_read} bits that the trie reads, got {codes.n_bits}"
+            f"codes must have the bits that the trie reads, at least {n_read}, got {codes.n_bits}"
         )
 
 
