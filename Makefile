@@ -6,13 +6,17 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
 
-.PHONY: demo test fuzz check lint types arrows bounds bench clean
+.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
+cluster-test: $(VENV)/.ready
+	TRIEGP_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/dask/test_lost_workers.py
 
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready

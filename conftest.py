@@ -53,7 +53,12 @@ hypothesis.settings.load_profile("triegp")
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs a card where there is none."""
+    """Skip what needs a card where there is none, and what kills processes unless asked for."""
+    if os.environ.get("TRIEGP_TEST_CLUSTER") != "1":
+        skip = pytest.mark.skip(reason="kills worker processes: make cluster-test")
+        for item in items:
+            if item.get_closest_marker("cluster"):
+                item.add_marker(skip)
     if not ON_CARD:
         skip = pytest.mark.skip(reason="needs a CUDA device: set TRIEGP_TEST_CARD=1")
         for item in items:

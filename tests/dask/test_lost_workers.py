@@ -25,16 +25,20 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture
 def processes():
     """Three workers that are processes, without a nanny's memory limits."""
-    with LocalCluster(
+    workers = LocalCluster(
         n_workers=3, threads_per_worker=1, dashboard_address=None, memory_limit=None
-    ) as workers:
-        yield workers
+    )
+    yield workers
+    with suppress(Exception):  # Dask may stumble over workers that were killed
+        workers.close()
 
 
 @pytest.fixture
 def client(processes):
-    with Client(processes) as client:
-        yield client
+    client = Client(processes)
+    yield client
+    with suppress(Exception):
+        client.close()
 
 
 def wait_and_square(shared, item):
@@ -63,6 +67,7 @@ def later(seconds, work):
     return timer
 
 
+@pytest.mark.cluster
 def test_a_job_whose_worker_is_killed_runs_again(client):
     pid = pid_of_first_worker(client)
     timer = later(0.3, lambda: os.kill(pid, signal.SIGKILL))
@@ -71,11 +76,13 @@ def test_a_job_whose_worker_is_killed_runs_again(client):
     assert found == [k * k for k in range(12)]
 
 
+@pytest.mark.cluster
 def test_a_job_that_kills_every_worker_ends_with_a_name(client):
     with pytest.raises(RuntimeError, match=r"worker 0, 1, 2|worker \S+ was lost"):
         ClusterPool(client).run(die, 1, range(3))
 
 
+@pytest.mark.cluster
 def test_restarted_workers_get_what_they_share_again(client):
     timer = later(0.5, client.restart)
     found = ClusterPool(client).run(wait_and_square, (0.4, None), range(9))
@@ -83,10 +90,12 @@ def test_restarted_workers_get_what_they_share_again(client):
     assert found == [k * k for k in range(9)]
 
 
+@pytest.mark.cluster
 def test_slow_workers_are_waited_for(client):
     assert ClusterPool(client).run(wait_and_square, (0.05, 2), range(6)) == [0, 1, 4, 9, 16, 25]
 
 
+@pytest.mark.cluster
 def test_a_cluster_may_shrink(processes, client):
     timer = later(0.3, lambda: processes.scale(1))
     found = ClusterPool(client).run(wait_and_square, (0.2, None), range(12))
@@ -94,6 +103,7 @@ def test_a_cluster_may_shrink(processes, client):
     assert found == [k * k for k in range(12)]
 
 
+@pytest.mark.cluster
 def test_without_workers_a_job_ends(processes, client, monkeypatch):
     monkeypatch.setattr(cluster, "WAIT_SECONDS", 1.0)
     timer = later(0.3, lambda: processes.scale(0))
@@ -114,6 +124,7 @@ def test_without_a_client_or_workers_it_is_said(monkeypatch):
         ClusterPool(client).run(wait_and_square, (0.0, None), range(2))
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("max_cells", [10**6, 200])
 def test_a_fit_survives_a_killed_worker_with_the_same_bits(client, monkeypatch, max_cells):
     monkeypatch.setattr(train, "POOL_ROWS", 100)
@@ -130,6 +141,7 @@ def test_a_fit_survives_a_killed_worker_with_the_same_bits(client, monkeypatch, 
     assert_same(model.to_local(), local, X[:100])
 
 
+@pytest.mark.cluster
 def test_a_failed_fit_leaves_the_model_as_it_was(processes, client, monkeypatch):
     monkeypatch.setattr(cluster, "WAIT_SECONDS", 1.0)
     X, y = problem(400)
@@ -139,3 +151,21 @@ def test_a_failed_fit_leaves_the_model_as_it_was(processes, client, monkeypatch)
     with pytest.raises(RuntimeError, match=r"no workers|are lost"):
         model.fit(da.from_array(2 * X, chunks=200), 2 * y)
     assert (model.predict(X[:10]) == before).all()
+
+
+def test_what_is_lost_runs_again_in_one_process():
+    """The same logic without processes: results are cancelled twice, then they come."""
+    settings = {"processes": False, "dashboard_address": None, "threads_per_worker": 1}
+    with LocalCluster(n_workers=1, **settings) as one, Client(one) as client:
+        turns = []
+
+        def submit(left):
+            turns.append(list(left))
+            futures = [client.submit(wait_and_square, (0.0, None), k, pure=False) for k in left]
+            if len(turns) < 3:
+                client.cancel(futures[1:])
+            return futures
+
+        assert cluster._finish(client, 3, submit) == [0, 1, 4]
+    assert len(turns) == 3
+    assert turns[0] == [0, 1, 2]
