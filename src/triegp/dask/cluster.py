@@ -76,6 +76,7 @@ def _finish(
     """Results of tasks 0, 1, ...; those that a restart of workers cancels are submitted again."""
     found: dict[int, Any] = {}
     seen: dict[str, str] = {}  # all workers so far
+    last: Exception | None = None
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(POLL_SECONDS * 2**attempt)  # a restart takes seconds
@@ -83,18 +84,19 @@ def _finish(
         left = [k for k in range(n_tasks) if k not in found]
         try:
             futures = submit(left)
-        except (TimeoutError, CommClosedError, KeyError):  # workers were lost on the way
+        except (TimeoutError, CommClosedError, KeyError) as error:  # workers were lost on the way
+            last = error
             continue
         try:
             for k, result in zip(left, _iterate(client, futures, seen), strict=True):
                 found[k] = result
                 progress(len(found))
             return [found[k] for k in range(n_tasks)]
-        except (CancelledError, CommClosedError):  # lost with what they shared
-            continue
+        except (CancelledError, CommClosedError) as error:  # lost with what they shared
+            last = error
     raise RuntimeError(
-        f"workers were lost or restarted {ATTEMPTS} times; there were: worker {_lost(seen)}"
-    )
+        f"workers were lost or restarted {ATTEMPTS} times; there were: worker {_named(seen)}"
+    ) from last
 
 
 def wait_for_workers(client: Client, seen: dict[str, str] | None = None) -> None:
@@ -105,13 +107,14 @@ def wait_for_workers(client: Client, seen: dict[str, str] | None = None) -> None
     try:
         client.wait_for_workers(1, timeout=WAIT_SECONDS)
     except TimeoutError:
-        lost = f": lost are {_lost(seen)}" if seen else ""
+        lost = f": lost are {_named(seen)}" if seen else ""
         raise RuntimeError(
             f"the cluster at {client.scheduler.address} has no workers{lost}"
         ) from None
 
 
-def _lost(seen: dict[str, str]) -> str:
+def _named(seen: dict[str, str]) -> str:
+    """Names of workers, for a message."""
     return ", ".join(sorted(set(seen.values())))
 
 
@@ -152,7 +155,7 @@ def _wait(client: Client, future: Future, seen: dict[str, str]) -> None:
             continue
         alone_since = alone_since or time.monotonic()
         if time.monotonic() - alone_since > WAIT_SECONDS:
-            raise RuntimeError(f"all workers of the cluster are lost: {_lost(seen)}")
+            raise RuntimeError(f"all workers of the cluster are lost: {_named(seen)}")
 
 
 def _result(future: Future) -> Any:

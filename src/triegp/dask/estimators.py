@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -72,8 +73,9 @@ class DaskRegressor(TreeGPRegressor):
         client = find_client(self.client)
         return self._fit_partitions(client, _aligned(client, X, y, sample_weight, known_noise))
 
+    @abstractmethod
     def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
-        raise NotImplementedError
+        """Fit to the rows of all partitions, of which there is at least one."""
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None

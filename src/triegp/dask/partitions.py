@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
 from distributed import Client
 
-import dask
 from triegp.dask.cluster import compute
 from triegp.estimators.pieces import concat_tables
 from triegp.models.pieces import Piece
 
 Result = TypeVar("Result")
-
-FAN_IN = 2  # results that one task joins
 
 
 class Partition(NamedTuple):
@@ -190,7 +188,7 @@ class DaskPieces:
         call, link = delayed(work, pure=False), delayed(join, pure=False)
         found = [call(piece) for piece in self._pieces]
         while len(found) > 1:
-            pairs = [found[k : k + FAN_IN] for k in range(0, len(found), FAN_IN)]
+            pairs = [found[k : k + 2] for k in range(0, len(found), 2)]
             found = [link(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
         result: Result = compute(self._client, found)[0]
         return result

@@ -142,9 +142,8 @@ class Reader:
         except ValueError as error:
             raise ValueError(f"{error} (rows are counted from row {piece.first:,})") from error
         working, unseen = read_working(self.layout, data)
-        keep = ~any_unseen(unseen) if unseen is not None else np.ones(rows.n_rows, bool)
-        if rows.weight is not None:
-            keep &= rows.weight > 0
+        keep = np.ones(rows.n_rows, bool) if rows.weight is None else rows.weight > 0
+        keep &= ~any_unseen(unseen)
         rows = replace(rows, X=working)
         if not keep.all():
             rows = rows.select(np.flatnonzero(keep))
