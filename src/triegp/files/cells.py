@@ -12,23 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import positive_number
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
     check_array,
     check_cells,
     check_counts,
-    check_index,
     check_mixing,
     check_noisy_rows,
-    check_stored_order,
 )
+from triegp.files.members import check_member, pack_member
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.members import Ensemble, Member
-from triegp.mixture.optimise import TrainedOrder
 from triegp.tree.posterior import restore
-from triegp.tree.rows import Rows, check_dtype
+from triegp.tree.rows import Rows
 from triegp.tree.trie import link_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -51,10 +48,9 @@ def pack_cells(
     members = []
     for k, member in enumerate(ensemble.members):
         name, first = f"{prefix}.{k}", member.posteriors[0]
-        if member.encoder.shift_ is not None:
-            arrays[f"{name}.shift"] = member.encoder.shift_
-        arrays[f"{name}.bits"] = member.order.bits
-        arrays[f"{name}.remaining"] = member.order.remaining
+        facts, own = pack_member(member, name, encoders)
+        members.append(facts | {"n_levels": first.trie.n_levels})
+        arrays |= own
         arrays[f"{name}.keys"] = first.keys
         arrays[f"{name}.targets"] = np.stack([part.rows.y for part in member.posteriors])
         scatter = [np.asarray(part.rows.scatter) for part in member.posteriors]
@@ -62,21 +58,6 @@ def pack_cells(
         arrays[f"{name}.row_weight"] = np.asarray(first.rows.weight)
         if first.rows.copies is not None:
             arrays[f"{name}.copies"] = first.rows.copies
-        for t, part in enumerate(member.posteriors):
-            arrays[f"{name}.noise.{t}"] = part.rows.total_noise
-        members.append(
-            {
-                "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
-                "nugget": member.order.nugget,
-                "noise": first.noise,
-                "dtype": first.inside[0].dtype.name,
-                "n_levels": first.trie.n_levels,
-                "nll_per_row": member.trained.nll_per_row,
-                "n_iter": member.trained.n_iter,
-                "n_evaluations": member.trained.n_evaluations,
-                "converged": member.trained.converged,
-            }
-        )
     flags = {"apart": ensemble.apart, "averaged": ensemble.averaged, "pulling": held.pulling}
     return {"members": members, "n_summed": ensemble.n_summed, **flags}, arrays
 
@@ -134,10 +115,8 @@ def _unpack_member(
     facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[BitEncoder], n_targets: int
 ) -> Member:
     """Restore a member from its cells, which are checked first; messages are computed again."""
-    own = check_index("encoder", facts["encoder"], encoders)
-    if f"{name}.shift" in arrays:
-        own = own.with_shift(arrays[f"{name}.shift"])
-    order = check_stored_order(arrays, name, own.n_bits_, facts["nugget"])
+    encoder, trained, noise, dtype = check_member(facts, arrays, name, encoders)
+    order = trained.order
     n_levels = facts["n_levels"]
     if type(n_levels) is not int or not max(1, order.n_used) <= n_levels <= order.n_levels:
         raise ValueError(f"{name}: n_levels must reach all used bits, got {n_levels!r:.40}")
@@ -149,7 +128,6 @@ def _unpack_member(
         raise ValueError(f"{name} must have cells of weights in [1e-30, 1e30], with their scatter")
     row_idx = np.arange(lcp.size, dtype=np.int32)
     trie = link_rows(order.bits[:n_levels], row_idx, lcp, CpuEngine())
-    dtype, noise = check_dtype(facts["dtype"]), positive_number("noise", facts["noise"])
     posteriors = tuple(
         restore(
             trie,
@@ -161,11 +139,4 @@ def _unpack_member(
         )
         for t, y in enumerate(targets)
     )
-    trained = TrainedOrder(
-        order,
-        float(facts["nll_per_row"]),
-        int(facts["n_iter"]),
-        int(facts["n_evaluations"]),
-        bool(facts["converged"]),
-    )
-    return Member(own, trained, posteriors)
+    return Member(encoder, trained, posteriors)

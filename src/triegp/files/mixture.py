@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import positive_number
 from triegp.encoding.codes import Codes
 from triegp.encoding.encoder import BitEncoder
 from triegp.engines import CpuEngine, Engine
@@ -22,20 +21,17 @@ from triegp.files.cells import pack_cells, unpack_cells
 from triegp.files.contents import (
     check_array,
     check_counts,
-    check_index,
     check_memory,
     check_mixing,
     check_noisy_rows,
     check_sorted_rows,
-    check_stored_order,
 )
 from triegp.files.intervals import pack_rows, unpack_rows
+from triegp.files.members import MemberParameters, check_member, pack_member
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.members import Ensemble, Member
-from triegp.mixture.optimise import TrainedOrder
 from triegp.tree.order import BitOrder
 from triegp.tree.posterior import restore
-from triegp.tree.rows import check_dtype
 from triegp.tree.trie import Trie, Words, build_trie, link_rows, with_engine
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -91,7 +87,7 @@ def unpack_ensemble(
     check_mixing(mixing, tempering)
     shared = check_counts(arrays, prefix, targets.shape)
     parts = [
-        _check_parameters(facts, arrays, f"{prefix}.{k}", encoders)
+        check_member(facts, arrays, f"{prefix}.{k}", encoders)
         for k, facts in enumerate(header["members"])
     ]
     check_memory(sum(_count_bytes(part, *targets.shape) for part in parts))
@@ -132,15 +128,6 @@ def unpack_ensemble(
     return Ensemble(tuple(members), calibrations, apart, averaged)
 
 
-class _Parameters(NamedTuple):
-    """What a file says about a member beside its rows."""
-
-    encoder: BitEncoder
-    trained: TrainedOrder
-    noise: float
-    dtype: np.dtype[Any]
-
-
 def _pack_parameters(
     ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
 ) -> tuple[dict[str, Any], Arrays]:
@@ -161,47 +148,13 @@ def _pack_parameters(
         arrays[f"{prefix}.scatter"] = np.stack([np.asarray(part.rows.scatter) for part in first])
     members = []
     for k, member in enumerate(ensemble.members):
-        name = f"{prefix}.{k}"
-        posterior = member.posteriors[0]
-        if member.encoder.shift_ is not None:
-            arrays[f"{name}.shift"] = member.encoder.shift_
-        arrays[f"{name}.bits"] = member.order.bits
-        arrays[f"{name}.remaining"] = member.order.remaining
-        for t, part in enumerate(member.posteriors):
-            arrays[f"{name}.noise.{t}"] = part.rows.total_noise
-        members.append(
-            {
-                "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
-                "nugget": member.order.nugget,
-                "noise": posterior.noise,
-                "dtype": posterior.inside[0].dtype.name,
-                "nll_per_row": member.trained.nll_per_row,
-                "n_iter": member.trained.n_iter,
-                "n_evaluations": member.trained.n_evaluations,
-                "converged": member.trained.converged,
-            }
-        )
+        facts, own = pack_member(member, f"{prefix}.{k}", encoders)
+        arrays |= own
+        members.append(facts)
     return {"members": members, "apart": ensemble.apart, "averaged": ensemble.averaged}, arrays
 
 
-def _check_parameters(
-    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[BitEncoder]
-) -> _Parameters:
-    own = check_index("encoder", facts["encoder"], encoders)
-    if f"{name}.shift" in arrays:
-        own = own.with_shift(arrays[f"{name}.shift"])
-    trained = TrainedOrder(
-        check_stored_order(arrays, name, own.n_bits_, facts["nugget"]),
-        float(facts["nll_per_row"]),
-        None if facts["n_iter"] is None else int(facts["n_iter"]),
-        int(facts["n_evaluations"]),
-        bool(facts["converged"]),
-    )
-    noise = positive_number("noise", facts["noise"])
-    return _Parameters(own, trained, noise, check_dtype(facts["dtype"]))
-
-
-def _count_bytes(part: _Parameters, n_targets: int, n_rows: int) -> int:
+def _count_bytes(part: MemberParameters, n_targets: int, n_rows: int) -> int:
     """Memory of a member: trie, keys, and four messages and a depth for twice as many ids."""
     trie_and_keys = 24 + 8 * -(-part.trained.order.n_levels // 64)
     return n_rows * (trie_and_keys + n_targets * 2 * (4 * part.dtype.itemsize + 4))
