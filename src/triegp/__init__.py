@@ -1,13 +1,20 @@
-"""triegp: exact Gaussian-process regression with binary tree kernels, in linear time."""
+"""triegp: exact Gaussian-process regression with binary tree kernels, in linear time.
 
-from triegp.additive.solve import NotConverged
-from triegp.encoding import BitEncoder
-from triegp.estimators.loading import load
-from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
-from triegp.estimators.trie_regressor import TrieGPRegressor
-from triegp.files.container import ModelFileError
-from triegp.models.distribution import PredictiveDistribution
-from triegp.models.transformed import TransformedDistribution
+Names are imported on first use, so that `import triegp` itself loads nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from triegp.additive.solve import NotConverged
+    from triegp.encoding import BitEncoder
+    from triegp.estimators.loading import load
+    from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
+    from triegp.estimators.trie_regressor import TrieGPRegressor
+    from triegp.files.container import ModelFileError
+    from triegp.models.distribution import PredictiveDistribution
+    from triegp.models.transformed import TransformedDistribution
 
 __version__ = "0.1.0.dev0"
 
@@ -21,3 +28,25 @@ __all__ = [
     "TrieGPRegressor",
     "load",
 ]
+
+_HOMES = {  # where each name is defined
+    "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
+    "BitEncoder": "triegp.encoding",
+    "ModelFileError": "triegp.files.container",
+    "NotConverged": "triegp.additive.solve",
+    "PredictiveDistribution": "triegp.models.distribution",
+    "TransformedDistribution": "triegp.models.transformed",
+    "TrieGPRegressor": "triegp.estimators.trie_regressor",
+    "load": "triegp.estimators.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

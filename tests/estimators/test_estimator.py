@@ -269,11 +269,11 @@ def test_files(options, weight, tmp_path, monkeypatch):
         model.save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
     with monkeypatch.context() as known:
-        known.setitem(base.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
+        known.setitem(base.ESTIMATORS, "ConstantRegressor", __name__)
         model.save(tmp_path / "m", training_data=True)
     with pytest.raises(ModelFileError, match="BinaryTreeGPRegressor"):
         triegp.load(tmp_path / "m")
-    monkeypatch.setitem(base.ESTIMATORS, "ConstantRegressor", ConstantRegressor)
+    monkeypatch.setitem(base.ESTIMATORS, "ConstantRegressor", __name__)
     loaded = triegp.load(tmp_path / "m")
     assert type(loaded) is ConstantRegressor
     assert loaded.get_params() == model.get_params()

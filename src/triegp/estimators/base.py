@@ -40,7 +40,7 @@ from triegp.estimators.inputs import (
     read_rows,
     standardise,
 )
-from triegp.estimators.loading import ESTIMATORS
+from triegp.estimators.loading import ESTIMATORS, find_estimator
 from triegp.estimators.parameters import (
     check_common,
     count_threads,
@@ -125,12 +125,15 @@ class TreeGPRegressor(
         Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient.
+    fit_seconds_ : float or None
+        Wall-clock seconds of the last fit; None if the model is from an older file.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
     stopped_early_: bool
     n_evaluations_: int
+    fit_seconds_: float | None
     weights: str
     refit: Any
     categorical_features: Any = "from_dtype"
@@ -304,9 +307,10 @@ class TreeGPRegressor(
         None. Raises TypeError if `target_transform` is a transformer of scikit-learn.
         """
         check_is_fitted(self)
-        if ESTIMATORS.get(type(self).__name__) is not type(self):
+        name = type(self).__name__
+        if name not in ESTIMATORS or find_estimator(name) is not type(self):
             raise TypeError(
-                f"save writes {' and '.join(sorted(ESTIMATORS))}, got {type(self).__name__}: "
+                f"save writes {' and '.join(sorted(ESTIMATORS))}, got {name}: "
                 "triegp.load could not make one; pickle it instead"
             )
         if not isinstance(self.target_transform, str):
@@ -316,7 +320,7 @@ class TreeGPRegressor(
             )
         header, arrays = pack_model(self._state(), self._format, training_data)
         parameters = plain_parameters(self.get_params(deep=False))
-        named = {"estimator": type(self).__name__, "parameters": parameters}
+        named = {"estimator": name, "parameters": parameters}
         write_file(path, named | header, arrays)
 
     def __sklearn_tags__(self) -> Any:
@@ -393,6 +397,7 @@ class TreeGPRegressor(
             one_dimensional=self.one_dimensional_,
             stopped_early=bool(self.stopped_early_),
             n_evaluations=int(self.n_evaluations_),
+            fit_seconds=self.fit_seconds_,
             columns=stream.columns,
             layout=stream.layout,
             fitted=tuple(place_model(part, host) for part in stream.fitted),
@@ -419,6 +424,7 @@ class TreeGPRegressor(
         """Replace the stream and what belongs to a single fit."""
         self.stopped_early_ = state.stopped_early
         self.n_evaluations_ = state.n_evaluations
+        self.fit_seconds_ = state.fit_seconds
         self.__dict__.pop("_summary", None)
         self._stream = Stream(
             fitted=state.fitted,
@@ -538,6 +544,7 @@ class TreeGPRegressor(
             plan=new_plan(replace(passed, X=working), trained[0].fitted.n_rows),
             seeds=seeds,
             transforms=transforms,
+            fit_seconds=seconds_since(began),
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:
@@ -636,6 +643,11 @@ class TreeGPRegressor(
             if watch.interrupted:
                 ended_by = "Ctrl-C"
         return trained, ended_by or f"time_budget of {budget} s", left_out
+
+
+def seconds_since(began: float) -> float:
+    """Wall-clock seconds since `began`, a value of `time.monotonic`; to milliseconds."""
+    return round(time.monotonic() - began, 3)
 
 
 def tell_warnings(told: list[Warning]) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from triegp.files.container import ModelFileError, read_file
 from triegp.files.state import unpack_model, upgrade_header
 
-Kind = TypeVar("Kind", bound=type[Any])
-
-ESTIMATORS: dict[str, type[Any]] = {}  # by name: the classes that `load` can create
+ESTIMATORS = {  # the classes that `load` can create, and their modules
+    "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
+    "TrieGPRegressor": "triegp.estimators.trie_regressor",
+}
 GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
 
 
-def loadable(kind: Kind) -> Kind:
-    """Class decorator that registers an estimator, so that `load` can create it."""
-    ESTIMATORS[kind.__name__] = kind
-    return kind
+def find_estimator(name: str) -> type[Any]:
+    """The class of this name, a key of ESTIMATORS."""
+    found: type[Any] = getattr(import_module(ESTIMATORS[name]), name)
+    return found
 
 
 def load(path: str | Path) -> Any:
@@ -54,7 +56,7 @@ def load(path: str | Path) -> Any:
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
     try:
         header = upgrade_header(header)
-        model = ESTIMATORS[name](**header["parameters"])
+        model = find_estimator(name)(**header["parameters"])
         model._restore(unpack_model(header, arrays, model._format))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error

@@ -18,7 +18,6 @@ from triegp.encoding.layout import Layout, working_precision
 from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
-from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
 from triegp.files.calibration import calibrated
@@ -36,7 +35,6 @@ HELD_ROWS = 50_000  # from this number on, features are prepared on the device t
 HELD_BYTES = 24  # of each value there
 
 
-@loadable
 class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     """Exact Gaussian-process regression with a mixture of binary tree kernels.
 
@@ -178,6 +176,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient, over all members.
+    fit_seconds_ : float or None
+        Wall-clock seconds of the last fit; None if the model is from an older file.
     n_iter_ : int
         Optimiser steps of the member that took most.
     n_features_in_, feature_names_in_

@@ -18,7 +18,7 @@ from triegp.encoding.columns import sort_categories
 from triegp.encoding.layout import fit_layout
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
-from triegp.estimators.base import TreeGPRegressor, stop_warning, tell_warnings
+from triegp.estimators.base import TreeGPRegressor, seconds_since, stop_warning, tell_warnings
 from triegp.estimators.inputs import check_weight, location_and_scale, read_rows, standardise
 from triegp.estimators.parameters import check_common, count_threads, group_targets
 from triegp.estimators.repeats import copies_warning, fold_rows
@@ -220,6 +220,7 @@ class PiecesRegressor(TreeGPRegressor):
             plan=plan,
             seeds=seeds,
             transforms=transforms,
+            fit_seconds=seconds_since(began),
         )
         told = copies_warning(folded, held.n_rows)
         if survey.n_aside:

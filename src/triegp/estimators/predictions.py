@@ -237,6 +237,34 @@ class Predictor:
         stream = _holding_rows(self._inserted())
         return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
 
+    def loo_distribution(
+        self,
+    ) -> (
+        PredictiveDistribution
+        | TransformedDistribution
+        | list[PredictiveDistribution | TransformedDistribution]
+    ):
+        """Leave-one-out predictive distribution of each training target, without refitting.
+
+        Returns what `predict_distribution` does, at the training rows: the distribution of each
+        target given all other rows, noise included; a list with one per target if y was
+        2-dimensional. NaN for rows of weight 0. Raises ValueError as `loo_predict` does. Takes
+        O(K n) memory for K components.
+        """
+        stream = _holding_rows(self._inserted())
+        found = [units.loo_distribution(target) for target in self._targets(stream)]
+        return found[0] if self.one_dimensional_ else found
+
+    def loo_targets(self) -> Any:
+        """The training targets that leave-one-out is about, (n,) or (n, n_targets), in units of y.
+
+        They are in the order in which rows were passed, also if the rows themselves are not kept;
+        equal to what was passed, to rounding. NaN for rows of weight 0. Raises ValueError as
+        `loo_predict` does.
+        """
+        stream = _holding_rows(self._inserted())
+        return self._shape([units.observed_targets(target) for target in self._targets(stream)])
+
     def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
         """Whether each row lies outside the training box, (m,).
 

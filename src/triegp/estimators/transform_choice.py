@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.columns import Columns
-from triegp.estimators.loading import ESTIMATORS
+from triegp.estimators.loading import find_estimator
 from triegp.estimators.seeds import generator_of
 from triegp.estimators.transforms import IDENTITY, fit_transform
 from triegp.files.state import Seed
@@ -40,7 +40,7 @@ def choose_by_mixtures(
     rng = generator_of(Seed(seed.entropy, (*seed.key, KEY, t)))
     budget = estimator.time_budget
     watch = Stopwatch(None if budget is None else SHARE * budget / rows.n_targets)
-    quick = ESTIMATORS["BinaryTreeGPRegressor"](
+    quick = find_estimator("BinaryTreeGPRegressor")(
         n_members=4,
         n_candidates=8,
         max_iter=50,

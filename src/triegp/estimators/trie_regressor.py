@@ -20,7 +20,6 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
 from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
-from triegp.estimators.loading import loadable
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.additive import pack_forest, unpack_forest
 from triegp.files.calibration import calibrated
@@ -33,7 +32,6 @@ from triegp.tree.rows import Rows
 FEWEST_TREES = 4  # of the smaller models that few rows are cross-fitted with
 
 
-@loadable
 class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     """Gaussian-process regression with a smooth part, trees and local noise.
 
@@ -168,6 +166,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         ConvergenceWarning and keeps the best parameters found before.
     n_evaluations_ : int
         Evaluations of the likelihood's gradient, over all targets.
+    fit_seconds_ : float or None
+        Wall-clock seconds of the last fit; None if the model is from an older file.
     n_iter_ : int
         Optimiser steps of the target that took most.
     n_features_in_, feature_names_in_

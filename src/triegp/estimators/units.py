@@ -160,9 +160,7 @@ def predict_distribution(
             for copies, points in ((1, seen), (N_VARIANTS, variants))
             if points is not None
         ]
-        found = _in_z(target, parts[0] if len(parts) == 1 else join_mixtures(X, *parts))
-        transform = target.transform
-        out.append(found if transform is None else TransformedDistribution(found, transform))
+        out.append(_in_y(target, parts[0] if len(parts) == 1 else join_mixtures(X, *parts)))
     return out
 
 
@@ -202,6 +200,19 @@ def _sample(
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
     """Leave-one-out mean and standard deviation of the training targets, (n,) each."""
     return _moments(target, target.fitted.leave_one_out(target.column, target.observations))
+
+
+def loo_distribution(target: Target) -> PredictiveDistribution | TransformedDistribution:
+    """Leave-one-out distribution of the training targets, in the units of y, on the host."""
+    left = target.fitted.leave_one_out(target.column, target.observations)
+    return _in_y(target, fetch_distribution(left))
+
+
+def observed_targets(target: Target) -> Floats:
+    """Training targets in the units of y, (n,), as passed; NaN if their weight is 0."""
+    y, weight = target.observed()
+    found = target.in_units(y)
+    return found if weight is None else np.where(weight > 0, found, np.nan)
 
 
 def loo_log_density(target: Target) -> Floats:
@@ -299,6 +310,15 @@ def _in_z(target: Target, mixture: PredictiveDistribution) -> PredictiveDistribu
     means = target.mean + target.scale * mixture.means
     variances = squared_scale(target) * mixture.variances
     return PredictiveDistribution(mixture.weights, means, variances)
+
+
+def _in_y(
+    target: Target, mixture: PredictiveDistribution
+) -> PredictiveDistribution | TransformedDistribution:
+    """The distribution in the units of y."""
+    found = _in_z(target, mixture)
+    transform = target.transform
+    return found if transform is None else TransformedDistribution(found, transform)
 
 
 def _moments(target: Target, mixture: PredictiveDistribution) -> tuple[Floats, Floats]:

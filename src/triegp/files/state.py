@@ -143,6 +143,8 @@ class ModelState:
         Source of the random numbers of each model; None in files before format version 3.
     transforms : tuple of (Transform or None)
         Transform of each target, None for the identity; empty if no target is transformed.
+    fit_seconds : float or None
+        Wall-clock seconds of the last fit; None in older files.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -159,6 +161,7 @@ class ModelState:
     plan: Plan
     seeds: tuple[Seed, ...] | None
     transforms: tuple[Transform | None, ...] = ()
+    fit_seconds: float | None = None
 
 
 def pack_model(
@@ -173,6 +176,7 @@ def pack_model(
         "one_dimensional": state.one_dimensional,
         "stopped_early": state.stopped_early,
         "n_evaluations": state.n_evaluations,
+        "fit_seconds": state.fit_seconds,
         "feature_names": None if state.columns.names is None else list(state.columns.names),
         "scalings": [encoder.scaling for encoder in state.encoders],
         "margin": float(state.encoders[0].margin),
@@ -280,6 +284,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         plan=_unpack_plan(header, arrays, encoders[0], target_mean, parts[0].n_rows, n_rows),
         seeds=_unpack_seeds(header.get("seeds"), len(parts)),
         transforms=unpack_transforms(header.get("transforms"), arrays, n_targets),
+        fit_seconds=_unpack_seconds(header.get("fit_seconds")),
     )
 
 
@@ -314,6 +319,14 @@ def _unpack_plan(
         raise ValueError(f"plan must have {n_targets} flags of each kind")
     counts = (n_rows, n_fit, n_first, n_calibrated, n_aside)
     return Plan(*counts, low, high, lowest, highest, level, flags[0], flags[1])
+
+
+def _unpack_seconds(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    if type(seconds) is not float or not 0 <= seconds < np.inf:
+        raise ValueError(f"fit_seconds must be a number >= 0, got {seconds!r:.40}")
+    return seconds
 
 
 def _unpack_seeds(seeds: Any, n_models: int) -> tuple[Seed, ...] | None:
