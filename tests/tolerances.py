@@ -68,7 +68,6 @@ QUADRATURE = 1e-6  # scipy's quad
 MANY_QUANTILES = 1e-3  # the CRPS of a thousand quantiles for that of the distribution
 
 # Samples: about three standard errors or more, for the seed that the test names.
-DRAWN_DEVIATION = 0.01  # deviation of 200,000 draws, relative
 SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
 TAIL_QUANTILE = 0.1  # quantiles of 5,000 residuals, down to 1%
 TAIL_SCALE = 0.08  # the same from 5% on, relative
