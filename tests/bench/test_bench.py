@@ -19,6 +19,8 @@ from scipy.stats import norm
 
 from bench import __main__ as command
 from bench import cells, page, paper, plan, scaling, tables, unique
+from naive_scores import naive_crps, naive_nll, naive_quantile
+from score_problems import SHAPES, random_mixture, targets
 from tolerances import CHAINED, DENSE, MANY_QUANTILES, QUADRATURE, ROUNDING
 from triegp import BinaryTreeGPRegressor, PredictiveDistribution
 
@@ -91,6 +93,37 @@ def test_scores_of_many_quantiles_approach_those_of_the_distribution():
     assert found["coverage"] == exact["coverage"]
     assert found["width"]["99"] == pytest.approx(exact["width"]["99"], rel=CHAINED)
     assert set(TAILS) <= set(LEVELS)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scores_agree_with_naive_ones(shape):
+    predicted = random_mixture(3, **SHAPES[shape])
+    y = targets(predicted.n_rows)
+    found = score(predicted, y, unit=1.7)
+    assert found["nll"] == pytest.approx(
+        naive_nll(y, predicted).mean() - np.log(1.7), rel=ROUNDING, abs=ROUNDING
+    )
+    assert found["crps"] == pytest.approx(naive_crps(y, predicted).mean() / 1.7, rel=ROUNDING)
+    error = np.sqrt(np.mean((predicted.mean() - y) ** 2))
+    assert found["rmse"] == pytest.approx(error / 1.7, rel=ROUNDING)
+    for c in (50, 90, 99):
+        low, high = (naive_quantile(q, predicted) for q in (0.5 - c / 200, 0.5 + c / 200))
+        assert found["coverage"][str(c)] == pytest.approx(np.mean((low <= y) & (y <= high)))
+        assert found["width"][str(c)] == pytest.approx(np.mean(high - low) / 1.7, rel=ROUNDING)
+
+
+def test_scores_of_quantiles_agree_with_naive_ones():
+    rng = np.random.default_rng(4)
+    values, y = np.sort(rng.standard_normal((20, len(LEVELS))), axis=1), targets(20)
+    found = score(Quantiles(np.array(LEVELS), values, values[:, 9]), y, unit=1.7)
+    total = 0.0
+    for k, level in enumerate(LEVELS):
+        above = 0.5 * (level + LEVELS[k + 1]) if k + 1 < len(LEVELS) else 1.0
+        below = 0.5 * (level + LEVELS[k - 1]) if k else 0.0
+        gap = y - values[:, k]
+        loss = np.where(gap > 0, level * gap, (level - 1) * gap)
+        total += 2 * (above - below) * loss.mean()
+    assert found["crps"] == pytest.approx(total / 1.7, rel=ROUNDING)
 
 
 def test_fifths_are_of_the_predicted_deviation():
