@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from triegp.devices import like, on_device, to_host
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.draws import Stream, normals_of
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -183,3 +184,26 @@ def widen_samples(
     else:
         slopes = rng.standard_normal((beyond.lines.shape[1], draws.shape[1]))
         draws[beyond.rows] += beyond.lines @ slopes
+
+
+def widen_functions(
+    draws: Floats,
+    beyond: Beyond | None,
+    prior: float,
+    seeds: npt.NDArray[np.uint64],
+    names: npt.NDArray[np.uint64],
+) -> None:
+    """Add the lines of each function to its values, in place; draws: float64 (m, k).
+
+    seeds: uint64 (k,), of the functions; names: uint64 (m,), hashes of the rows. Distributed as
+    `widen_samples` is. Values do not depend on the other rows, to the last bit.
+    """
+    if beyond is None:
+        return
+    rows = beyond.rows
+    if beyond.lines is None:
+        draws[rows] = np.sqrt(prior) * normals_of(seeds, Stream.BEYOND, names[rows])
+        return
+    slopes = normals_of(seeds, Stream.SLOPE, np.arange(beyond.lines.shape[1]))
+    for line, slope in zip(beyond.lines.T, slopes, strict=True):
+        draws[rows] += line[:, None] * slope

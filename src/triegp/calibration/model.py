@@ -13,6 +13,7 @@ from triegp.calibration.border import (
     find_beyond,
     widen,
     widen_covariance,
+    widen_functions,
     widen_samples,
 )
 from triegp.calibration.local import place_local, predict_local
@@ -67,6 +68,21 @@ class CalibratedPoints(NamedTuple):
     def repeated(self) -> npt.NDArray[np.bool_]:
         """Whether each row repeats a training input, (m,)."""
         return self.place >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedDraws:
+    """Functions drawn from a calibrated model.
+
+    seeds: uint64 (k,), one per function. base: the functions of the model without calibration.
+    """
+
+    seeds: npt.NDArray[np.uint64]
+    base: Any
+
+    def select(self, some: npt.NDArray[Any]) -> CalibratedDraws:
+        """Some of the functions."""
+        return CalibratedDraws(self.seeds[some], self.base.select(some))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +216,29 @@ class CalibratedModel:
         beyond = find_beyond(self.border, points.X, column)
         widen_samples(draws, beyond, self._prior(column, latent=latent), rng)
         return np.asarray(mean[:, None] + draws)
+
+    def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> CalibratedDraws:
+        """Functions with these seeds, (k,)."""
+        return CalibratedDraws(seeds, self.base.prepare_draws(column, seeds))
+
+    def evaluate_draws(
+        self,
+        points: CalibratedPoints,
+        column: int,
+        draws: CalibratedDraws,
+        names: npt.NDArray[np.uint64],
+    ) -> Floats:
+        """Functions at m rows, (m, k), jointly distributed as `sample` with latent=True."""
+        raw = self._raw(points, column, var=True, latent=False)
+        mean = self._mean(points, column, raw.mean())
+        scale = self._scale(points, column, mean, raw.var(), latent=True)[:, None]
+        found = self.base.evaluate_draws(points.base, column, draws.base, names)
+        found -= raw.mean()[:, None]
+        found *= scale
+        beyond = find_beyond(self.border, points.X, column)
+        prior = self._prior(column, latent=True)
+        widen_functions(found, beyond, prior, draws.seeds, names)
+        return np.asarray(mean[:, None] + found)
 
     def leave_one_out(
         self, column: int, observations: Observations | None = None

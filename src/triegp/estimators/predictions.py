@@ -21,8 +21,14 @@ from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
-from triegp.engines import Engine
+from triegp.engines import CpuEngine, Engine
 from triegp.estimators import units
+from triegp.estimators.draws import (
+    FunctionDraws,
+    evaluate_functions,
+    name_unseen,
+    prepare_functions,
+)
 from triegp.estimators.inputs import check_targets
 from triegp.estimators.new_rows import NewRows, any_unseen, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
@@ -34,6 +40,7 @@ from triegp.models.distribution import (
     check_quantiles,
     interval_quantiles,
 )
+from triegp.models.draws import function_seeds
 from triegp.models.interface import Fitted
 from triegp.models.transformed import TransformedDistribution
 from triegp.tree.rows import Rows
@@ -218,6 +225,56 @@ class Predictor:
         out = units.sample(targets, data, n_samples, rng, latent=latent)
         return like(out[0] if self.one_dimensional_ else np.stack(out, axis=1), X)
 
+    def sample_functions(self, n_functions: int = 1, random_state: Any = 0) -> FunctionDraws:
+        """Draw functions from the posterior, which can be evaluated anywhere and later.
+
+        Each is one joint draw of the latent function. At distinct rows, it is distributed as
+        `sample_y` with latent=True. Its value at a row depends on that row only, to the last bit.
+
+        Parameters
+        ----------
+        n_functions : int, default=1
+            Number of functions.
+        random_state : int, RandomState, Generator or None, default=0
+            Source of random numbers. With the same integer, the same model gives the same
+            functions.
+
+        Returns
+        -------
+        FunctionDraws
+            A sequence of callables f(X) that return float64 (m,) or (m, n_targets), in the units of
+            y. The sequence itself can be called, too: it evaluates all functions at once, (m,
+            n_functions) or (m, n_targets, n_functions).
+
+        Notes
+        -----
+        O(1) per function for `BinaryTreeGPRegressor`, and O(m D) per function to evaluate m rows,
+        with trees of depth D. `TrieGPRegressor` solves for each function once; O(n T) memory per
+        function for T trees. Functions are those of the model as it is now: rows that are added
+        later do not change them. They lie on the host. `docs/draws.md` says which parts are exact.
+        """
+        n_functions = whole_number("n_functions", n_functions)
+        rng = random_generator(random_state)
+        seed = int(rng.integers(2**64, dtype=np.uint64))
+        stream = self._inserted()
+        host = CpuEngine()
+        fitted = tuple(place_model(part, host) for part in stream.fitted)
+        twin = type(self).__new__(type(self))  # parameters may be changed later, models are not
+        twin.__dict__.update(self.__dict__, _told=set(self._told), _lock=threading.Lock())
+        twin.__dict__.pop("_summary", None)
+        twin._stream = replace(stream, fitted=fitted, kept=None)
+        seeds = function_seeds(seed, 0, n_functions)
+        return FunctionDraws(twin, seeds, prepare_functions(twin._targets(twin._stream), seeds))
+
+    def _evaluate_draws(self, X: Any, seeds: npt.NDArray[np.uint64], parts: Sequence[Any]) -> Any:
+        """Values of functions at new rows, (m, k) or (m, n_targets, k), on the host."""
+        stream = self._stream
+        data, columns = self._read_features(X, stream)
+        rows, targets = self._lay_out(data, stream)
+        unseen = name_unseen(stream.layout, data, columns)
+        out = evaluate_functions(targets, parts, seeds, rows, unseen)
+        return out[0] if self.one_dimensional_ else np.stack(out, axis=1)
+
     def loo_predict(self) -> tuple[Any, Any]:
         """Leave-one-out mean and standard deviation of each training target, without refitting.
 
@@ -352,6 +409,10 @@ class Predictor:
         data = self._hold_features(X, stream)
         if data is None:
             data, _ = self._read_features(X, stream)
+        return self._lay_out(data, stream)
+
+    def _lay_out(self, data: Any, stream: Stream) -> tuple[NewRows, list[Target]]:
+        """`_read_new_rows` of the columns of a table, as `_read_features` returns them."""
         if self.outside == "error" and not on_device(data):
             refuse_unseen(stream.layout, data, stream.columns.names)
         rows, targets = lay_out(stream.layout, data), self._targets(stream)
@@ -362,7 +423,7 @@ class Predictor:
             self._told.add("outside")
             found = found._replace(columns=np.unique(stream.layout.source[found.columns]))
             said = describe(found, getattr(self, "feature_names_in_", None))
-            warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=3)
+            warnings.warn(f"{said}: {_beyond_the_box(stream.fitted)}", UserWarning, stacklevel=4)
         return rows, targets
 
     def _hold_features(self, X: Any, stream: Stream) -> Any:

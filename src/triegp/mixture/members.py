@@ -17,8 +17,10 @@ from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
+from triegp.mixture.draws import MemberDraws, evaluate_member
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution, average, fetch_distribution
+from triegp.models.draws import Stream, choose_by_weight, seeds_for
 from triegp.models.interface import Residuals
 from triegp.models.repeats import Observations, add_others, find_others
 from triegp.tree.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
@@ -274,6 +276,43 @@ class Ensemble:
             row, sample = np.nonzero(rng.random(out.shape) < mixed.outlier)
             out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
         return out
+
+    def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> MemberDraws:
+        """Functions with these seeds (k,); each comes from one member, drawn by weight. O(k)."""
+        weight = self.calibrations[column].weight
+        return MemberDraws(seeds, choose_by_weight(seeds, Stream.MEMBER, weight))
+
+    def evaluate_draws(
+        self,
+        points: list[Codes],
+        column: int,
+        draws: MemberDraws,
+        names: npt.NDArray[np.uint64],
+    ) -> Floats:
+        """Functions at m rows, (m, k), jointly distributed as `sample` is, on the host.
+
+        names: hashes of the rows, (m,). O(m (D k + K)): members are asked that a function comes
+        from.
+        """
+        mixed = self.calibrations[column]
+        out = np.empty((points[0].n_rows, draws.seeds.size))
+        for k in np.unique(draws.chosen).tolist():
+            mine = np.flatnonzero(draws.chosen == k)
+            seeds = draws.seeds[mine]
+            given = (self.members[k].posteriors[column], points[k])
+            own = seeds_for(seeds, Stream.TREE, k)
+            out[:, mine] = evaluate_member(*given, seeds, own, names, apart=self.apart)
+        if mixed.plain:
+            return out
+        pairs = zip(self.members, points, strict=True)
+        each = [
+            predict(one.posteriors[column], codes, var=False, apart=self.apart).mean
+            for one, codes in pairs
+        ]
+        means = np.stack(each)
+        mean, own_mean = average(mixed.weight, means), means[draws.chosen].T
+        centre = mean[:, None] + mixed.shrink * (own_mean - mean[:, None])
+        return np.asarray(centre + np.sqrt(mixed.scale) * (out - own_mean))
 
     def leave_one_out(
         self, column: int, observations: Observations | None = None

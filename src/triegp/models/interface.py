@@ -89,6 +89,23 @@ class Fitted(Protocol):
         """Joint samples at the rows, (m, n_samples)."""
         ...
 
+    def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> Any:
+        """Functions drawn with these seeds, uint64 (k,): what `evaluate_draws` needs of them.
+
+        The result can be pickled. Its method `select(some)` returns some of the functions.
+        """
+        ...
+
+    def evaluate_draws(
+        self, points: Any, column: int, draws: Any, names: npt.NDArray[np.uint64]
+    ) -> Floats:
+        """Functions at the rows, (m, k), jointly distributed as `sample` with latent=True.
+
+        names: uint64 (m,), hashes of the rows. A value depends on the function and the row only, to
+        the last bit. The model must lie on the host.
+        """
+        ...
+
     def leave_one_out(
         self, column: int, observations: Observations | None = None
     ) -> PredictiveDistribution:
