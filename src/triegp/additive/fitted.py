@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.conditioning import check_extremes, residuals_of
-from triegp.additive.evidence import Evidence
+from triegp.additive.draws import ForestDraws, evaluate_forest, prepare_forest
+from triegp.additive.evidence import EXACT_ROWS, Evidence
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.model import ForestModel, run_variances
 from triegp.additive.points import Points, forest_mean, read_points
@@ -23,14 +24,17 @@ from triegp.additive.variance import (
 )
 from triegp.engines import one_blas_thread
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.draws import Stream, normals_of
 from triegp.models.interface import Residuals
 from triegp.models.repeats import Observations, add_others, find_others
+from triegp.smooth.dense import Dense
 from triegp.tree.rows import Rows, check_range
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 QUICK_ROWS = 20_000
+DRAW_ROWS = 64  # rows at which functions are evaluated together, if algebra is dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +148,34 @@ class FittedForest:
         if not latent:
             draws += np.sqrt(self.model.new_noise) * rng.standard_normal(draws.shape)
         return draws
+
+    @property
+    def draw_rows(self) -> int:
+        """Rows that `evaluate_draws` takes at a time, for values that do not depend on the others.
+
+        Dense algebra rounds by the shapes of its matrices. 0: any number.
+        """
+        dense = self.model.forest.n_rows <= EXACT_ROWS or isinstance(self.model.smooth, Dense)
+        return DRAW_ROWS if dense else 0
+
+    def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> ForestDraws:
+        """Functions with these seeds, (k,): one solve each."""
+        with one_blas_thread():
+            return prepare_forest(self.model, seeds)
+
+    def evaluate_draws(
+        self, points: Points, column: int, draws: ForestDraws, names: npt.NDArray[np.uint64]
+    ) -> Floats:
+        """Functions at m rows, (m, k), jointly distributed as `sample` with latent=True."""
+        with one_blas_thread():
+            found = evaluate_forest(self.model, points, draws, names)
+        apart = self._apart(points, var=True)
+        if apart.points.size:
+            some = apart.points
+            here = forest_mean(self.model, points)[some]
+            fresh = normals_of(draws.seeds, Stream.RUN, names[some])
+            found[some] += (apart.mean - here)[:, None] + np.sqrt(apart.extra)[:, None] * fresh
+        return found
 
     def leave_one_out(
         self, column: int, observations: Observations | None = None

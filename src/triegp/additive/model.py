@@ -206,7 +206,8 @@ class ForestModel:
         """Lower Cholesky factor of K + noise, (n, n): for few rows. O(n^2 T + n^3)."""
         dense = multiply(self.forest, np.eye(self.forest.n_rows))
         dense[np.diag_indices_from(dense)] += self.variance
-        return np.asarray(cholesky(dense, lower=True, overwrite_a=True, check_finite=False))
+        with one_blas_thread():  # more of them round in other ways
+            return np.asarray(cholesky(dense, lower=True, overwrite_a=True, check_finite=False))
 
     @cached_property
     def exact_diagonal(self) -> Floats:

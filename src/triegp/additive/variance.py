@@ -54,7 +54,7 @@ def forest_variance(model: ForestModel, points: Points, kind: str) -> Floats:
     """
     one_of("variance", kind, VARIANCES)
     inner = points.inner
-    variance = np.full(points.n_rows, _unrelated_variance(model))
+    variance = np.full(points.n_rows, unrelated_variance(model))
     if not inner.size:
         return variance
     if model.forest.n_rows <= EXACT_ROWS:
@@ -68,7 +68,7 @@ def forest_variance(model: ForestModel, points: Points, kind: str) -> Floats:
         lost = 1.0 - np.square(points.fade)
         # Far from all rows the variance is the prior one, which needs no factor.
         factor = model.factor + lost * max(1.0 - model.factor, 0.0)
-        variance[inner] = factor * np.maximum(found, 0.0) + lost * _unseen_variance(model)
+        variance[inner] = factor * np.maximum(found, 0.0) + lost * unseen_variance(model)
     return variance
 
 
@@ -117,7 +117,7 @@ def forest_covariance(model: ForestModel, points: Points) -> Floats:
     """
     inner = points.inner
     cov: Floats = np.zeros((points.n_rows, points.n_rows))
-    np.fill_diagonal(cov, _unrelated_variance(model))
+    np.fill_diagonal(cov, unrelated_variance(model))
     if inner.size:
         joint = joint_trees(model, points)
         part = np.empty((inner.size, inner.size))
@@ -138,7 +138,7 @@ def draw_forest(
 
     One solve per sample, with products of O((n + m) T).
     """
-    out = np.sqrt(_unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
+    out = np.sqrt(unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
     if points.inner.size:
         out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
     return np.asarray(forest_mean(model, points)[:, None] + out)
@@ -222,7 +222,7 @@ def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
     return Apart(points.inner[near], mean, total, extra)
 
 
-def _unrelated_variance(model: ForestModel) -> float:
+def unrelated_variance(model: ForestModel) -> float:
     """Variance of f at rows that are unrelated to the data: an observation has that of y, 1.
 
     The prior variance of the forest is not a guide. It is learned for differences inside the box,
@@ -231,9 +231,9 @@ def _unrelated_variance(model: ForestModel) -> float:
     return max(1.0 - model.new_noise, 0.0)
 
 
-def _unseen_variance(model: ForestModel) -> float:
+def unseen_variance(model: ForestModel) -> float:
     """What the prior variance of f lacks far outside, where a row is unrelated to the data."""
-    return max(_unrelated_variance(model) - model.forest.prior_variance, 0.0)
+    return max(unrelated_variance(model) - model.forest.prior_variance, 0.0)
 
 
 def _exact_variance(model: ForestModel, points: Points) -> Floats:
@@ -269,7 +269,7 @@ def _prior(model: ForestModel, points: Points, some: Ints) -> Floats:
     smooth = model.smooth
     if smooth is not None:
         prior += np.diag(smooth.own(smooth.read(points.inputs[some])))
-    return prior + (1.0 - np.square(points.fade[some])) * _unseen_variance(model)
+    return prior + (1.0 - np.square(points.fade[some])) * unseen_variance(model)
 
 
 def _cross(model: ForestModel, joint: Forest, points: Points, some: Ints) -> Floats:
@@ -291,7 +291,7 @@ def _own_covariance(model: ForestModel, joint: Forest, points: Points) -> Floats
         ]
     )
     own *= fade[:, None] * fade
-    unseen = (1.0 - np.square(fade)) * _unseen_variance(model)
+    unseen = (1.0 - np.square(fade)) * unseen_variance(model)
     np.fill_diagonal(own, model.forest.tree_variance + unseen)
     if model.smooth is not None:
         own += model.smooth.own(points.smooth)
@@ -332,7 +332,7 @@ def _deviations(
     """Posterior draws of f - mean at new rows inside the box, in blocks (m, k)."""
     joint, n, fade = joint_trees(model, points), model.forest.n_rows, points.fade[:, None]
     root, tolerance = np.sqrt(model.variance)[:, None], sample_tolerance(model)
-    rest = model.forest.tree_variance + _unseen_variance(model)
+    rest = model.forest.tree_variance + unseen_variance(model)
     fresh = np.sqrt((1.0 - np.square(fade)) * rest)
     for first in range(0, n_samples, COLUMNS):
         k = min(COLUMNS, n_samples - first)

@@ -217,6 +217,11 @@ class CalibratedModel:
         widen_samples(draws, beyond, self._prior(column, latent=latent), rng)
         return np.asarray(mean[:, None] + draws)
 
+    @property
+    def draw_rows(self) -> int:
+        """Rows that `evaluate_draws` takes at a time; 0: any number."""
+        return self.base.draw_rows
+
     def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> CalibratedDraws:
         """Functions with these seeds, (k,)."""
         return CalibratedDraws(seeds, self.base.prepare_draws(column, seeds))

@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 BLOCK_ROWS = 1 << 17  # rows evaluated at a time
-BLOCK_VALUES = 1 << 23  # values of functions that are computed at a time
+BLOCK_VALUES = 1 << 22  # values of functions that are computed at a time
 MISSING = np.uint64(0x7FF8000000000001)  # stands for a missing value, whatever its bits
 
 
@@ -147,16 +147,18 @@ def evaluate_functions(
 def _evaluate(targets: Sequence[Target], parts: Sequence[Any], X: Array, k: int) -> list[Floats]:
     """Functions of each target at rows of working columns, (m, k), in standardised units."""
     found = [np.empty((X.shape[0], k)) for _ in targets]
-    step = max(1, min(BLOCK_ROWS, BLOCK_VALUES // k))
-    for start in range(0, X.shape[0], step):
-        some = slice(start, start + step)
-        names = hash_inputs(X[some])
-        read: dict[int, Any] = {}
-        for out, target, part in zip(found, targets, parts, strict=True):
-            key = id(target.fitted)
-            if key not in read:
-                read[key] = target.fitted.read(X[some], var=True)
-            out[some] = target.fitted.evaluate_draws(read[key], target.column, part, names)
+    for fitted in {id(target.fitted): target.fitted for target in targets}.values():
+        own = [t for t, target in enumerate(targets) if target.fitted is fitted]
+        step = fitted.draw_rows or max(1, min(BLOCK_ROWS, BLOCK_VALUES // k))
+        for start in range(0, X.shape[0], step):
+            some = X[start : start + step]
+            n_rows = some.shape[0]
+            if fitted.draw_rows and n_rows < step:
+                some = np.concatenate([some, np.repeat(some[-1:], step - n_rows, axis=0)])
+            names, points = hash_inputs(some), fitted.read(some, var=True)
+            for t in own:
+                values = fitted.evaluate_draws(points, targets[t].column, parts[t], names)
+                found[t][start : start + n_rows] = values[:n_rows]
     return found
 
 
@@ -183,7 +185,7 @@ def name_unseen(layout: Layout, data: Array, columns: Columns) -> Words:
     for j in np.flatnonzero(layout.n_known).tolist():
         for i in np.flatnonzero(data[:, j] >= layout.n_known[j]).tolist():
             words[i, j] = _name(columns.categories[j][int(data[i, j])])
-    gaps = (unseen & np.isnan(data)).any(axis=1)
+    gaps = np.asarray((unseen & np.isnan(data)).any(axis=1))
     words = np.where(unseen | gaps[:, None], words, np.uint64(0))
     return hash_rows(np.ascontiguousarray(words.T))
 

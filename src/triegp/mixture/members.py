@@ -277,6 +277,11 @@ class Ensemble:
             out[row, sample] = mean[row] + np.sqrt(var[row]) * rng.standard_normal(row.size)
         return out
 
+    @property
+    def draw_rows(self) -> int:
+        """Rows that `evaluate_draws` takes at a time: any number."""
+        return 0
+
     def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> MemberDraws:
         """Functions with these seeds (k,); each comes from one member, drawn by weight. O(k)."""
         weight = self.calibrations[column].weight

@@ -60,4 +60,4 @@ def choose_by_weight(seeds: Words, stream: Stream, weight: Floats) -> npt.NDArra
     """One index per function, drawn by weight, int64 (k,)."""
     edges = np.cumsum(weight)
     at = np.searchsorted(edges, keyed.uniforms(seeds_for(seeds, stream)) * edges[-1], side="right")
-    return np.minimum(at, weight.size - 1).astype(np.int64)
+    return np.asarray(np.minimum(at, weight.size - 1), np.int64)

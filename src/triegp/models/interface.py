@@ -89,6 +89,14 @@ class Fitted(Protocol):
         """Joint samples at the rows, (m, n_samples)."""
         ...
 
+    @property
+    def draw_rows(self) -> int:
+        """Rows that `evaluate_draws` takes at a time; 0: any number.
+
+        With any other number, values would depend on the other rows by rounding errors.
+        """
+        ...
+
     def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> Any:
         """Functions drawn with these seeds, uint64 (k,): what `evaluate_draws` needs of them.
 

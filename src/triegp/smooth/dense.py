@@ -6,14 +6,16 @@ memory of one engine, and numpy's functions dispatch to its library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.engines import available_cores
-from triegp.smooth.induced import make_induced
+from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
+from triegp.smooth.induced import Induced, make_induced
 from triegp.smooth.kernel import Kernel, correlate, kernel_matrix
 from triegp.smooth.points import draw, read
 
@@ -118,9 +120,38 @@ class Dense:
 
         By inducing rows and neighbours: samples of the kernel itself would take O(n^3).
         """
-        plain = replace(self.kernel, lengthscale=np.ones(self.scaled.shape[1]))
-        induced = make_induced(plain, self.scaled, N_INDUCING, N_NEIGHBOURS, 0, available_cores())
+        induced = self.induced
         return draw(induced, n_samples, rng, None if points is None else read(induced, points))
+
+    def start_draws(self, seeds: npt.NDArray[np.uint64]) -> tuple[SmoothDraws, Floats]:
+        """Functions drawn from the prior with these seeds (k,), and their values at the rows.
+
+        By inducing rows and neighbours, as in `draw`.
+        """
+        known, at_rows = draw_known(self.induced, seeds)
+        return SmoothDraws(seeds, known), at_rows
+
+    def finish_draws(self, draws: SmoothDraws, weights: Floats) -> SmoothDraws:
+        """The functions of `start_draws` plus K(x, rows) weights, with weights (n, k)."""
+        return replace(draws, weights=weights)
+
+    def evaluate_draws(self, draws: SmoothDraws, inputs: Floats, points: Floats) -> Floats:
+        """Functions at new rows, (m, k). O(n p k) per new row."""
+        found = evaluate(draws, inputs, read(self.induced, points))
+        assert draws.weights is not None
+        for column, weights in zip(found.T, draws.weights.T, strict=True):
+            column += self.mean(points, weights)
+        return found
+
+    @cached_property
+    def induced(self) -> Induced:
+        """The same by inducing rows and neighbours, for samples of the prior."""
+        plain = replace(self.kernel, lengthscale=np.ones(self.scaled.shape[1]))
+        return make_induced(plain, self.scaled, N_INDUCING, N_NEIGHBOURS, 0, available_cores())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State for pickle and copy, without what can be computed again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def make_dense(kernel: Kernel, scaled: Floats, *, keep: bool) -> Dense:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import low_rank, nearest, vecchia
+from triegp.engines import low_rank, nearest, one_blas_thread, vecchia
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.copies import first_equal
 from triegp.smooth.factor import Factor, in_order, spread_order
@@ -111,7 +111,8 @@ class Induced:
         out = np.empty((len(U), len(U)))
         vecchia.fill_kernel(self.kernel.code, self.kernel.scale, U, U, out, self.n_threads)
         out[np.diag_indices(len(U))] += JITTER * self.kernel.scale
-        return np.asarray(np.linalg.cholesky(out), dtype=np.float64)
+        with one_blas_thread():  # more of them round in other ways
+            return np.asarray(np.linalg.cholesky(out), dtype=np.float64)
 
     @cached_property
     def phi(self) -> Floats:

@@ -61,3 +61,15 @@ class HostSmooth(Smooth, Protocol):
 
     def draw(self, n_samples: int, rng: np.random.Generator, points: Any) -> tuple[Floats, Floats]:
         """Joint prior samples at the rows, (n, s), and at new rows, (m, s); points may be None."""
+
+    def start_draws(self, seeds: npt.NDArray[np.uint64]) -> tuple[Any, Floats]:
+        """Functions drawn from the prior with these seeds (k,), and their values at the rows."""
+
+    def finish_draws(self, draws: Any, weights: Floats) -> Any:
+        """The functions of `start_draws` plus K(x, rows) weights, with weights (n, k).
+
+        The result can be pickled, and has a method `select(some)`.
+        """
+
+    def evaluate_draws(self, draws: Any, inputs: Floats, points: Any) -> Floats:
+        """Functions at new rows, (m, k); a value does not depend on the other rows."""

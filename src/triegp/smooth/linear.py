@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from triegp.smooth import induced as rows_of
 from triegp.smooth import points as new_rows
+from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced
 from triegp.smooth.kernel import Kernel
 from triegp.smooth.points import InducedPoints, Prepared
@@ -97,6 +98,23 @@ class Linear:
         rows, new = new_rows.draw(self.induced, n_samples, rng, points)
         root = float(np.sqrt(self.gain))
         return root * rows, root * new
+
+    def start_draws(self, seeds: npt.NDArray[np.uint64]) -> tuple[SmoothDraws, Floats]:
+        """Functions drawn from the prior with these seeds (k,), and their values at the rows."""
+        root = float(np.sqrt(self.gain))
+        known, at_rows = draw_known(self.induced, seeds)
+        known = Prepared(root * known.inducing, root * known.rest)
+        return SmoothDraws(seeds, known, root), root * at_rows
+
+    def finish_draws(self, draws: SmoothDraws, weights: Floats) -> SmoothDraws:
+        """The functions of `start_draws` plus K(x, rows) weights, with weights (n, k)."""
+        known, more = draws.known, self.prepare(weights)
+        inducing = known.inducing + self.gain * more.inducing
+        return replace(draws, known=Prepared(inducing, known.rest + self.gain * more.rest))
+
+    def evaluate_draws(self, draws: SmoothDraws, inputs: Floats, points: InducedPoints) -> Floats:
+        """Functions at new rows, (m, k); a value does not depend on the other rows."""
+        return evaluate(draws, inputs, points)
 
     def _times(self, product: Floats) -> Floats:
         """The product times the gain, in place."""

@@ -39,7 +39,8 @@ def walk_prior(query: Words, lcp: Ids, levels: Floats, seeds: Words, n_threads: 
     nothing, nowhere = np.zeros(0), np.zeros(0, np.int32)
     start = np.zeros(len(query), np.int32)
     tree = (nowhere, nowhere, nowhere, NO_NODE, nothing, nothing)
-    return _walk(query, lcp, start, levels, tree, seeds, n_threads)
+    found: Floats = _walk(query, lcp, start, levels, tree, seeds, n_threads)
+    return found
 
 
 def walk_posterior(
@@ -57,7 +58,8 @@ def walk_posterior(
     located: where the keys leave the trie. inside: (m, s) of all ids.
     """
     tree = (links.depth, links.left, links.right, links.root, *inside)
-    return _walk(query, lcp, located.leaves_at, levels, tree, seeds, n_threads)
+    found: Floats = _walk(query, lcp, located.leaves_at, levels, tree, seeds, n_threads)
+    return found
 
 
 def _walk(query, lcp, leaves_at, levels, tree, seeds, n_threads):

@@ -99,7 +99,7 @@ def derive(seeds: Words, tag: int, number: int = 0) -> Words:
     Streams of different tags or numbers are independent.
     """
     with np.errstate(over="ignore"):
-        step = _mixed(np.uint64([tag]) * NAMED + _mixed(np.uint64([number]) + GOLDEN))
+        step = _mixed(_word(tag) * NAMED + _mixed(_word(number) + GOLDEN))
         return _mixed(np.asarray(seeds, np.uint64) + step)
 
 
@@ -117,6 +117,10 @@ def normals(seeds: Words, names: Words, n_threads: int) -> Floats:
     names = np.ascontiguousarray(names, np.uint64)
     run_each(lambda b: fill_normals(seeds, names, *b, out), thread_blocks(names.size), n_threads)
     return out
+
+
+def _word(number: int) -> Words:
+    return np.array([number], np.uint64)
 
 
 def _mixed(words: Words) -> Words:
