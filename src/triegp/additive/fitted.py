@@ -134,6 +134,13 @@ class FittedForest:
             cov[np.diag_indices_from(cov)] += self.model.new_noise
         return mean, cov
 
+    def group_covariance(
+        self, points: Points, column: int, groups: npt.NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Mean (m,) of f, and covariances within groups of rows, (g, q, q); one solve per row."""
+        mean, cov = self.predict_covariance(points, column, latent=True)
+        return mean, cov[groups[:, :, None], groups[:, None, :]]
+
     def sample(
         self, points: Points, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:

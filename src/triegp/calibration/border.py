@@ -172,6 +172,25 @@ def widen_covariance(cov: Floats, beyond: Beyond | None, prior: float) -> None:
         cov[np.ix_(rows, rows)] += beyond.lines @ beyond.lines.T
 
 
+def widen_groups(
+    cov: Floats, beyond: Beyond | None, prior: float, groups: npt.NDArray[np.int64], n_rows: int
+) -> None:
+    """Add the covariance of rows outside within groups of rows, in place; cov: (g, q, q)."""
+    if beyond is None:
+        return
+    if beyond.lines is None:
+        outside = np.zeros(n_rows, bool)
+        outside[beyond.rows] = True
+        away = outside[groups]
+        same = groups[:, :, None] == groups[:, None, :]
+        either = away[:, :, None] | away[:, None, :]
+        cov[:] = np.where(either, np.where(same, prior, 0.0), cov)
+        return
+    lines = np.zeros((n_rows, beyond.lines.shape[1]))
+    lines[beyond.rows] = beyond.lines
+    cov += np.einsum("gil,gjl->gij", lines[groups], lines[groups])
+
+
 def widen_samples(
     draws: Floats, beyond: Beyond | None, prior: float, rng: np.random.Generator
 ) -> None:

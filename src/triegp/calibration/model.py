@@ -14,6 +14,7 @@ from triegp.calibration.border import (
     widen,
     widen_covariance,
     widen_functions,
+    widen_groups,
     widen_samples,
 )
 from triegp.calibration.local import place_local, predict_local
@@ -188,6 +189,20 @@ class CalibratedModel:
             np.fill_diagonal(cov, np.square(scale) * (second * total + apart * raw))
         beyond = find_beyond(self.border, points.X, column)
         widen_covariance(cov, beyond, self._prior(column, latent=latent))
+        return mean, cov
+
+    def group_covariance(
+        self, points: CalibratedPoints, column: int, groups: npt.NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Mean (m,) of f, and covariances within groups of rows, (g, q, q), on the host."""
+        points = points._replace(X=to_host(points.X))
+        mean, cov = self.base.group_covariance(points.base, column, groups)
+        mean = self._mean(points, column, mean)
+        raw = self._raw(points, column, var=True, latent=False).var()
+        scale = self._scale(points, column, mean, raw, latent=True)[groups]
+        cov *= scale[:, :, None] * scale[:, None, :]
+        beyond = find_beyond(self.border, points.X, column)
+        widen_groups(cov, beyond, self._prior(column, latent=True), groups, mean.size)
         return mean, cov
 
     def sample(

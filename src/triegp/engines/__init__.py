@@ -14,6 +14,7 @@ from triegp.engines.cpu import (
     matern,
     nearby,
     nearest,
+    pairs,
     paths,
     vecchia,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "nearest",
     "one_blas_thread",
     "pack_positions",
+    "pairs",
     "paths",
     "place_values",
     "threads_of",

@@ -188,6 +188,47 @@ class Predictor:
         """
         return self.predict_quantiles(X, interval_quantiles(coverage), latent=latent)
 
+    def predict_groups(self, X: Any, groups: Any) -> tuple[Any, Any]:
+        """Mean of the function, and its joint covariances within many small groups of rows.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        groups : array-like of int (g, q)
+            Indices of the rows of each group.
+
+        Returns
+        -------
+        mean : float64 (m,) or (m, n_targets)
+            Mean, as `predict(X, latent=True)` returns it.
+        cov : float64 (g, q, q) or (g, q, q, n_targets)
+            Covariance within each group, as `predict(X, return_cov=True, latent=True)` has it.
+
+        Notes
+        -----
+        O(K (n + m + g q^2)) for a mixture of K trees: one pass for all groups. `TrieGPRegressor`
+        solves once per row of X, as for the covariance matrix. Raises ValueError if a target is
+        transformed, or if a value is unseen.
+        """
+        data, targets = self._read_new_rows(X)
+        if any(target.transform is not None for target in targets):
+            raise ValueError(
+                "covariances require target_transform='identity', got transformed targets: draw "
+                "functions by sample_functions instead"
+            )
+        chosen = np.asarray(groups)
+        if chosen.ndim != 2 or chosen.dtype.kind not in "iu":
+            raise ValueError(f"groups must be integers (g, q), got {chosen.dtype} {chosen.shape}")
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < data.n_rows):
+            raise ValueError(f"groups must be indices of the {data.n_rows} rows of X")
+        host = CpuEngine()
+        targets = [replace(one, fitted=place_model(one.fitted, host)) for one in targets]
+        rows = replace(data, seen=to_host(data.seen))
+        parts = units.predict_groups(targets, rows, chosen.astype(np.int64))
+        mean, cov = zip(*parts, strict=True)
+        return self._shape(mean), self._shape(cov)
+
     def log_density(self, X: Any, y: Any) -> Any:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X.
 

@@ -119,6 +119,22 @@ def predict_covariance(
     return found
 
 
+def predict_groups(
+    targets: Sequence[Target], X: NewRows, groups: Ints
+) -> list[tuple[Floats, Floats]]:
+    """Mean (m,) of each target's function and covariances within groups of rows, (g, q, q).
+
+    As `predict_covariance` with latent=True. Rows must have no unseen values.
+    """
+    if X.unseen is not None:
+        raise ValueError("X must hold values that training has seen, got missing or unknown ones")
+    found = []
+    for target, points in zip(targets, _read(targets, X.seen, var=True), strict=True):
+        mean, cov = target.fitted.group_covariance(points, target.column, groups)
+        found.append((target.mean + target.scale * mean, squared_scale(target) * cov))
+    return found
+
+
 def predict_quantiles(
     targets: Sequence[Target], X: NewRows, q: Floats, *, latent: bool
 ) -> list[Floats]:

@@ -23,7 +23,14 @@ from triegp.models.distribution import PredictiveDistribution, average, fetch_di
 from triegp.models.draws import Stream, choose_by_weight, seeds_for
 from triegp.models.interface import Residuals
 from triegp.models.repeats import Observations, add_others, find_others
-from triegp.tree.joint import Joint, dense_covariance, draw_samples, joint_mean, joint_posterior
+from triegp.tree.joint import (
+    Joint,
+    dense_covariance,
+    draw_samples,
+    group_covariance,
+    joint_mean,
+    joint_posterior,
+)
 from triegp.tree.order import BitOrder
 from triegp.tree.posterior import (
     Posterior,
@@ -237,6 +244,26 @@ class Ensemble:
             own = inlier * np.diag(cov) + mixed.outlier * (within + mixed.outlier_var)
             cov *= inlier**2
             np.fill_diagonal(cov, own)
+        return mean, cov
+
+    def group_covariance(
+        self, points: list[Codes], column: int, groups: npt.NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Mean (m,) of f, and covariances within groups of rows, (g, q, q), on the host.
+
+        As `predict_covariance` has them. O(K (n + m + g q^2)).
+        """
+        joints, _ = self._joints(points, column)
+        mixed = self.calibrations[column]
+        means = np.stack([joint.mean for joint in joints])
+        mean = mixed.weight @ means
+        same = groups[:, :, None] == groups[:, None, :]
+        cov = np.zeros(same.shape)
+        for weight, joint, own in zip(mixed.weight, joints, means, strict=True):
+            apart = (mixed.shrink * (own - mean))[groups]
+            part = group_covariance(joint.points, groups)
+            part += np.where(same, joint.extra[groups][:, :, None], 0.0)
+            cov += weight * (mixed.scale * part + apart[:, :, None] * apart[:, None, :])
         return mean, cov
 
     def sample(

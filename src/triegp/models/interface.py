@@ -83,6 +83,16 @@ class Fitted(Protocol):
         """Mean (m,) and covariance (m, m) of the joint distribution at the rows."""
         ...
 
+    def group_covariance(
+        self, points: Any, column: int, groups: npt.NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Mean (m,) of the function, and covariances within groups of rows, (g, q, q).
+
+        groups: int64 (g, q), indices of rows. As `predict_covariance` with latent=True, without a
+        matrix of all rows if the model can.
+        """
+        ...
+
     def sample(
         self, points: Any, column: int, n_samples: int, rng: np.random.Generator, *, latent: bool
     ) -> Floats:

@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator
 from triegp.checks import finite_columns
 from triegp.devices import like
 from triegp.encoding.codes import Codes, inner_rows, select_codes
-from triegp.engines import Engine
+from triegp.engines import Engine, pairs, threads_of
 from triegp.tree.order import BitOrder
 from triegp.tree.posterior import Posterior
 from triegp.tree.trie import Trie, build_trie, insert_rows
@@ -167,6 +167,25 @@ def dense_covariance(joint: Joint) -> Floats:
         out[:, start : start + width] = covariance_product(joint, like(block, joint.inner))
     symmetric: Floats = 0.5 * (out + out.T)  # remove asymmetry due to rounding
     return symmetric
+
+
+def group_covariance(joint: Joint, groups: npt.NDArray[np.int64]) -> Floats:
+    """Covariance of f within groups of points, (g, q, q), on the host. O(m + g q^2 depth).
+
+    groups: int64 (g, q), indices of points; the joint distribution must lie on the host.
+    """
+    place = np.full(joint.n_points, -1, np.int64)
+    if joint.trie is None:
+        out = np.zeros((*groups.shape, groups.shape[1]))
+    else:
+        trie = joint.trie
+        place[joint.inner[trie.row_idx]] = np.arange(trie.n_rows)
+        out = pairs.group_covariances(
+            trie.links, joint.edges, place[groups], threads_of(trie.engine)
+        )
+    beyond = place[groups] < 0
+    same = groups[:, :, None] == groups[:, None, :]
+    return np.where(same & beyond[:, :, None], joint.prior_variance, out)
 
 
 def _fill(joint: Joint, work: Callable[[Trie], Floats], n_columns: int) -> Floats:
