@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench clean
+.PHONY: demo test cluster-test botorch-test fuzz check lint types arrows bounds bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
@@ -17,6 +17,10 @@ test: $(VENV)/.ready
 # Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
 cluster-test: $(VENV)/.ready
 	TRIEGP_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/dask/test_lost_workers.py
+
+# BoTorch and torch are large: they have an environment of their own.
+botorch-test: .venv-botorch/.ready
+	.venv-botorch/bin/python -m pytest -q tests/botorch docs/botorch.md src/triegp/botorch
 
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready
@@ -51,6 +55,12 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+.venv-botorch/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-botorch
+	.venv-botorch/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[botorch]' pytest hypothesis
+	touch $@
+
 .venv-bounds/.ready: pyproject.toml tools/lower_bounds.py
 	$(PYTHON) -m venv --clear .venv-bounds
 	.venv-bounds/bin/python tools/lower_bounds.py pyproject.toml > .venv-bounds/constraints.txt
@@ -59,4 +69,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-botorch build dist .pytest_cache .mypy_cache .ruff_cache

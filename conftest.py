@@ -9,6 +9,7 @@ unless TRIEGP_TEST_CARD=1 says that there is a card: then they run there, and so
 """
 
 import hashlib
+import importlib.util
 import os
 import signal
 import sys
@@ -42,6 +43,9 @@ if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
     import simulator
 
     simulator.install()
+
+if importlib.util.find_spec("gpytorch") is None:  # BoTorch has an environment of its own
+    collect_ignore = ["src/triegp/botorch", "docs/botorch.md"]
 
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60

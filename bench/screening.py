@@ -1,0 +1,94 @@
+"""Screening of a library: regret and time of one batch, beside a Matern process on what it holds.
+
+python -m bench.screening [n_observations] [n_candidates] [q]
+
+Needs the extra botorch. The Matern process is BoTorch's SingleTaskGP. It is fitted to 2,000 of the
+observations, and looks at 20,000 of the candidates for expected improvement, 5,000 for joint
+samples.
+"""
+
+import sys
+import time
+
+import numpy as np
+import torch
+from botorch.acquisition.analytic import LogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.generation import MaxPosteriorSampling
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from triegp import BinaryTreeGPRegressor
+from triegp.botorch import suggest
+
+GP_ROWS, GP_CANDIDATES, GP_JOINT = 2_000, 20_000, 5_000
+
+
+def assay(X):
+    """An activity with a narrow optimum, thresholds and an interaction; 8 properties."""
+    level = np.sin(6 * X[:, 0]) + X[:, 1] ** 2 + X[:, 2] * X[:, 3]
+    steps = 0.8 * (X[:, 4] > 0.62) + 0.5 * ((X[:, 5] > 0.3) & (X[:, 6] < 0.55))
+    narrow = 1.5 * np.exp(-60 * np.square(X[:, [0, 4, 7]] - [0.3, 0.8, 0.15]).sum(axis=1))
+    return level + steps + narrow
+
+
+def clock(work):
+    wall, cpu = time.perf_counter(), time.process_time()
+    return work(), time.perf_counter() - wall, time.process_time() - cpu
+
+
+def gaussian_process(X, y):
+    X, y = torch.as_tensor(X), torch.as_tensor(y)[:, None]
+    model = SingleTaskGP(X, y, input_transform=Normalize(d=X.shape[1]))
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model
+
+
+def gp_thompson(model, candidates, q):
+    with torch.no_grad():
+        found = MaxPosteriorSampling(model, replacement=False)(candidates, num_samples=q)
+    return found.numpy()
+
+
+def gp_improvement(model, candidates, q, best):
+    acquisition = LogExpectedImprovement(model, best_f=best)
+    with torch.no_grad():
+        values = torch.cat([acquisition(part[:, None]) for part in candidates.split(2_000)])
+    return candidates[values.topk(q).indices].numpy()
+
+
+def main(n=100_000, m=1_000_000, q=20):
+    rng = np.random.default_rng(0)
+    X, candidates = rng.random((n, 8)), rng.random((m, 8))
+    y = assay(X) + 0.3 * rng.standard_normal(n)
+    truth = assay(candidates)
+    best = truth.max()
+    print(f"{n:,} observations, {m:,} candidates, batches of {q}; best {best:.3f}")
+
+    def show(name, values, wall, cpu):
+        regret = best - values.max()
+        print(
+            f"{name:32s} regret {regret:.3f}, mean of batch {values.mean():.3f}, "
+            f"{wall:.1f} s, {cpu:.1f} s of CPU",
+            flush=True,
+        )
+
+    show("random", truth[rng.choice(m, q)], 0.0, 0.0)
+    model, wall, cpu = clock(lambda: BinaryTreeGPRegressor(random_state=0).fit(X, y))
+    print(f"mixture of trees, fit: {wall:.1f} s, {cpu:.1f} s of CPU", flush=True)
+    for method in ("thompson", "qlogei", "mean"):
+        chosen, wall, cpu = clock(lambda method=method: suggest(model, candidates, q, method))
+        show(f"trees, {method}", truth[chosen], wall, cpu)
+    some = rng.choice(n, min(GP_ROWS, n), replace=False)
+    process, wall, cpu = clock(lambda: gaussian_process(X[some], y[some]))
+    print(f"Matern process, fit of {some.size:,}: {wall:.1f} s, {cpu:.1f} s of CPU", flush=True)
+    seen = torch.as_tensor(candidates[rng.choice(m, min(GP_CANDIDATES, m), replace=False)])
+    found, wall, cpu = clock(lambda: gp_thompson(process, seen[:GP_JOINT], q))
+    show("Matern, thompson", assay(found), wall, cpu)
+    found, wall, cpu = clock(lambda: gp_improvement(process, seen, q, float(y[some].max())))
+    show("Matern, logei", assay(found), wall, cpu)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
