@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
+GALLERY ?= 1
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench clean
+.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench docs docs-test clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
@@ -39,6 +40,15 @@ arrows: $(VENV)/.ready-dev
 bounds: .venv-bounds/.ready
 	.venv-bounds/bin/python -m pytest -q -n $(WORKERS) --dist worksteal
 
+# The site, into docs/_build/html; a warning is an error. GALLERY=0 shows the examples without running
+# them. The second command opens what the first has built.
+docs: $(VENV)/.ready-docs
+	rm -rf docs/api/generated
+	GALLERY=$(GALLERY) $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+docs-test: $(VENV)/.ready-docs
+	$(BIN)/python -m pytest -q tests/docs tests/browser/test_site.py
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench.likelihood
 
@@ -51,6 +61,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
+	touch $@
+
 .venv-bounds/.ready: pyproject.toml tools/lower_bounds.py
 	$(PYTHON) -m venv --clear .venv-bounds
 	.venv-bounds/bin/python tools/lower_bounds.py pyproject.toml > .venv-bounds/constraints.txt
@@ -60,3 +74,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 clean:
 	rm -rf $(VENV) .venv-bounds build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf docs/_build docs/auto_examples docs/api/generated

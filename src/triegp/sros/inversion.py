@@ -27,7 +27,7 @@ class InverseSros:
     symmetric : SymmetricSros
         L(P, C', U'): the inverse without its identity part.
     log_det : float
-        log |I + L(P, C, U)|, the log determinant of the matrix that was inverted.
+        `log |I + L(P, C, U)|`, the log determinant of the matrix that was inverted.
     """
 
     symmetric: SymmetricSros
@@ -47,7 +47,7 @@ def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseS
     Returns
     -------
     InverseSros
-        (I + L)^-1 = I + L(P, C', U'), and log |I + L|.
+        (I + L)^-1 = I + L(P, C', U'), and `log |I + L|`.
 
     Raises
     ------

@@ -1,0 +1,35 @@
+"""Docstrings on the site: pages that they name become links, and scikit-learn's hooks are left out.
+
+In the code a page is named as a path, such as `docs/tables.md`, which readers of the code can open.
+"""
+
+import re
+
+PAGE = re.compile(r"`docs/(\w+)\.md`")
+HOOKS = re.compile(r"get_metadata_routing|set_\w+_request")
+MATHS = re.compile(r":math:`([^`]*)`")  # would be set by a script from the network
+
+
+def link_pages(app, what, name, obj, options, lines):
+    """Edit the lines of a docstring in place."""
+    if (getattr(obj, "__module__", None) or "").startswith("sklearn"):
+        lines[:] = without_references(lines)
+    lines[:] = [MATHS.sub(r"``\1``", PAGE.sub(r":doc:`/\1`", line)) for line in lines]
+
+
+def without_references(lines):
+    """Drop paragraphs that refer to pages of scikit-learn's own site."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    return "\n\n".join(part for part in paragraphs if ":ref:" not in part).split("\n")
+
+
+def skip_hooks(app, what, name, obj, skip, options):
+    """Skip methods by which scikit-learn routes metadata; leave the rest to others."""
+    return True if HOOKS.fullmatch(name) else None
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", link_pages, priority=100)
+    app.connect("autodoc-skip-member", skip_hooks)
+    return {"parallel_read_safe": True}
