@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import float_array
+from triegp.checks import float_array, positive_number
 from triegp.plots.canvas import draw_expected, draw_legend, draw_reference, dress, merge, open_axes
 from triegp.plots.forecasts import ForecastDisplay, binomial_band, make_forecast, pit_of
 from triegp.plots.palette import current_palette
@@ -141,3 +141,11 @@ def check_coverages(name: str, value: Any) -> Floats:
     if not (levels.size and ((levels > 0) & (levels < 1)).all()):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {levels}")
     return levels
+
+
+def check_coverage(name: str, value: Any) -> float:
+    """One coverage; raises ValueError unless it lies in (0, 1)."""
+    number = positive_number(name, value)
+    if not number < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+    return number

@@ -22,10 +22,21 @@ BAND = 0.95  # probability of the binomial bands, at each point
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Targets y, float64 (m,), without gaps, and the predictive distribution of each."""
+    """Targets and the predictive distribution of each.
+
+    Attributes
+    ----------
+    y : float64 (m,)
+        Targets without NaN.
+    distribution : distribution of m rows
+        What was predicted.
+    known : bool (n,)
+        Which rows of those passed have a target; m of them do.
+    """
 
     y: Floats
     distribution: Any
+    known: npt.NDArray[np.bool_]
 
     @property
     def n_rows(self) -> int:
@@ -112,7 +123,7 @@ def make_forecast(y: Any, distribution: Any, target: int | None = None) -> Forec
         raise ValueError("y must have at least one row that is not NaN")
     if not known.all():
         observed, distribution = observed[known], take_rows(distribution, known)
-    return Forecast(observed, distribution)
+    return Forecast(observed, distribution, known)
 
 
 def take_rows(distribution: Any, rows: Array) -> Any:

@@ -113,13 +113,12 @@ class PitDisplay(ForecastDisplay):
             Keyword arguments for the bars (`Axes.bar`) and the band (`Axes.fill_between`).
         """
         palette, self.ax_ = current_palette(), open_axes(ax)
-        bars = {"color": palette.accent, "alpha": 0.75, "linewidth": 0.0}
+        bars = {"color": palette.accent, "alpha": 0.45, "linewidth": 0.0}
         width = np.diff(self.edges)
-        self.ax_.bar(
-            self.edges[:-1], self.density, 0.92 * width, align="edge", **merge(bars, bar_kw)
-        )
-        options = {"alpha": 0.35, "zorder": 2.0, **(band_kw or {})}
-        draw_expected(self.ax_, [0, 1], self.low, self.high, "95 % if calibrated", **options)
+        self.ax_.bar(self.edges[:-1], self.density, width, align="edge", **merge(bars, bar_kw))
+        self.ax_.stairs(self.density, self.edges, color=palette.accent, linewidth=1.2)
+        label = "95 % if calibrated"
+        draw_expected(self.ax_, [0, 1], self.low, self.high, label, **(band_kw or {}))
         draw_reference(self.ax_, [0, 1], [1, 1], zorder=2.1)
         top = max(1.3 * self.high, 1.1 * float(self.density.max()))
         self.ax_.set(xlim=(0, 1), ylim=(0, top))
