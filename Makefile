@@ -44,7 +44,7 @@ bounds: .venv-bounds/.ready
 # them. The second command opens what the first has built.
 docs: $(VENV)/.ready-docs
 	rm -rf docs/api/generated
-	GALLERY=$(GALLERY) $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+	GALLERY=$(GALLERY) $(BIN)/python -m sphinx -q -E -W --keep-going docs docs/_build/html
 
 docs-test: $(VENV)/.ready-docs
 	$(BIN)/python -m pytest -q tests/docs tests/browser/test_site.py

@@ -62,6 +62,7 @@ html_css_files = ["site.css"]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_sidebars = {"contributing": [], "changelog": []}
 html_theme_options = {
     "logo": {

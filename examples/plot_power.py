@@ -130,6 +130,7 @@ inside = (low < power[check]) & (power[check] < high)
 middle, std = model.predict(X[check], return_std=True)
 clock = clock_hour[check]
 
+
 def by_hour(values):
     """Root mean square for each hour of the day."""
     return [np.sqrt(np.mean(values[clock == h] ** 2)) for h in range(24)]
@@ -141,7 +142,9 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 axes[0].axhline(overall, color=DOTS, ls=(0, (4, 3)), lw=1)
 axes[0].text(9, overall + 0.03, "one level for all hours", color=DOTS, fontsize="small")
 axes[0].plot(range(24), by_hour(std), color=BLUE, lw=2, label="predicted deviation")
-axes[0].plot(range(24), by_hour(power[check] - middle), "o", color=ORANGE, ms=5, label="error on unseen days")
+axes[0].plot(
+    range(24), by_hour(power[check] - middle), "o", color=ORANGE, ms=5, label="error on unseen days"
+)
 axes[0].set(xlabel="hour of the day", ylabel="kW", ylim=(0, None), xticks=range(0, 24, 6))
 axes[0].legend(loc="upper left", frameon=False, fontsize="small")
 axes[1].bar(range(24), [100 * inside[clock == h].mean() for h in range(24)], color=BLUE, alpha=0.6)

@@ -1,5 +1,6 @@
-"""Docstrings on the site: pages that they name become links, and scikit-learn's hooks are left out.
+"""What the site does to docstrings and pages.
 
+Pages that docstrings name become links, and scikit-learn's hooks are left out.
 In the code a page is named as a path, such as `docs/tables.md`, which readers of the code can open.
 """
 
@@ -7,6 +8,7 @@ import re
 
 PAGE = re.compile(r"`docs/(\w+)\.md`")
 HOOKS = re.compile(r"get_metadata_routing|set_\w+_request")
+SESSION = re.compile(r"^(```pycon\n.*?\n)\n```", re.MULTILINE | re.DOTALL)
 MATHS = re.compile(r":math:`([^`]*)`")  # would be set by a script from the network
 
 
@@ -28,8 +30,14 @@ def skip_hooks(app, what, name, obj, skip, options):
     return True if HOOKS.fullmatch(name) else None
 
 
+def trim_sessions(app, name, source):
+    """Cut the empty line that ends a session, which doctest needs and readers do not."""
+    source[0] = SESSION.sub(lambda found: found[1] + "```", source[0])
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("source-read", trim_sessions)
     app.connect("autodoc-process-docstring", link_pages, priority=100)
     app.connect("autodoc-skip-member", skip_hooks)
     return {"parallel_read_safe": True}

@@ -4,6 +4,7 @@ A script says what it needs by a line `# needs: NAME ...`, a folder for each nam
 folder: $TRIEGP_DATA, or shared/data beside the repository. Others are shown, but not run.
 """
 
+import builtins
 import math
 import os
 import re
@@ -39,7 +40,13 @@ def gallery_settings(root, run=True):
         "write_computation_times": False,
         "min_reported_time": math.inf,
         "remove_config_comments": True,
+        "reset_modules": ("matplotlib", "gallery.name_script"),
     }
+
+
+def name_script(settings, path):
+    """Let a script find its folder by __file__, which sphinx-gallery does not set."""
+    builtins.__file__ = str(Path(settings["examples_dirs"]) / Path(path).name)
 
 
 def missing(path, root):
