@@ -1,0 +1,26 @@
+"""Displays of models and their predictions, with matplotlib (`pip install 'triegp[plots]'`).
+
+Each display has constructors that compute its numbers, keeps them as plain arrays, and draws them
+by `plot`, on axes that it takes and keeps as `ax_` (`docs/plots.md`).
+"""
+
+from triegp.plots.calibration import CalibrationDisplay
+from triegp.plots.coverage_by_feature import CoverageByFeatureDisplay
+from triegp.plots.coverage_by_width import CoverageByWidthDisplay
+from triegp.plots.palette import DARK, LIGHT, Palette, use_palette
+from triegp.plots.pit import PitDisplay
+from triegp.plots.predictive_band import PredictiveBandDisplay
+from triegp.plots.residuals import ResidualDisplay
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "CalibrationDisplay",
+    "CoverageByFeatureDisplay",
+    "CoverageByWidthDisplay",
+    "Palette",
+    "PitDisplay",
+    "PredictiveBandDisplay",
+    "ResidualDisplay",
+    "use_palette",
+]
