@@ -90,7 +90,9 @@ def draw_map(ax, values, title, label, style):
     )
     ax.set_title(title, pad=12)
     ax.set_axis_off()
-    bar = ax.figure.colorbar(cells, ax=ax, orientation="horizontal", shrink=0.6, pad=0.04, aspect=30)
+    bar = ax.figure.colorbar(
+        cells, ax=ax, orientation="horizontal", shrink=0.6, pad=0.04, aspect=30
+    )
     bar.set_label(label)
     bar.outline.set_visible(False)
     return bar

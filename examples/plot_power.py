@@ -88,10 +88,10 @@ for name, one in {"all minutes": all_minutes, "one minute per hour": model}.item
 #
 # Day profiles
 # ------------
-# The median with intervals of 50 % and 90 %, and minutes of the unseen days as dots. The noise is a
+# The median with intervals of 50 % and 90 %, and some minutes of those days as dots. The noise is a
 # property of the hour: on a June morning at four the house hums at 0.3 kW and little else can
-# happen, in a January evening at eight everything between 0.3 and 5 kW can. The step at 1.3 kW is a
-# heater that is on or off.
+# happen, on a January evening at eight everything between 0.3 and 5 kW can. Medians that rest at
+# 1.3 kW are those of something large that is on or off, probably the water heater.
 
 INK, DOTS, BLUE, ORANGE = "#222222", "#757575", "#0072b2", "#d55e00"
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
@@ -130,6 +130,7 @@ inside = (low < power[check]) & (power[check] < high)
 middle, std = model.predict(X[check], return_std=True)
 clock = clock_hour[check]
 
+
 def by_hour(values):
     """Root mean square for each hour of the day."""
     return [np.sqrt(np.mean(values[clock == h] ** 2)) for h in range(24)]
@@ -141,7 +142,9 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 axes[0].axhline(overall, color=DOTS, ls=(0, (4, 3)), lw=1)
 axes[0].text(9, overall + 0.03, "one level for all hours", color=DOTS, fontsize="small")
 axes[0].plot(range(24), by_hour(std), color=BLUE, lw=2, label="predicted deviation")
-axes[0].plot(range(24), by_hour(power[check] - middle), "o", color=ORANGE, ms=5, label="error on unseen days")
+axes[0].plot(
+    range(24), by_hour(power[check] - middle), "o", color=ORANGE, ms=5, label="error on unseen days"
+)
 axes[0].set(xlabel="hour of the day", ylabel="kW", ylim=(0, None), xticks=range(0, 24, 6))
 axes[0].legend(loc="upper left", frameon=False, fontsize="small")
 axes[1].bar(range(24), [100 * inside[clock == h].mean() for h in range(24)], color=BLUE, alpha=0.6)
