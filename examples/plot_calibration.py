@@ -60,8 +60,7 @@ print(f"fitted in {model.fit_seconds_:.1f} s")
 
 ways = {"split conformal": conformal, "triegp": own}
 covered = {
-    name: (low < y_new) & (y_new < high)
-    for name, (low, high) in ((name, interval.T) for name, interval in ways.items())
+    name: (interval[:, 0] < y_new) & (y_new < interval[:, 1]) for name, interval in ways.items()
 }
 for name, interval in ways.items():
     print(
@@ -97,22 +96,16 @@ axes[0].legend(loc="lower left", frameon=False)
 # Calibrated without a hold-out
 # -----------------------------
 # Leave-one-out predictions are exact and cost next to nothing, so calibration can be seen from the
-# training rows alone. On the left, the share of targets inside central intervals of any coverage;
-# the curve of 20,000 new rows lies on top of it. On the right, where in its predictive distribution
-# each target was found: if the distributions are right, anywhere alike.
+# training rows alone. On the left, the share of targets inside central intervals of any coverage,
+# and in the middle the same for the new rows: it tells nothing new. On the right, where in its
+# predictive distribution each target was found: if the distributions are right, anywhere alike.
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-CalibrationDisplay.from_loo(model, ax=axes[0], name="leave-one-out")
-CalibrationDisplay.from_estimator(
-    model,
-    X_new,
-    y_new,
-    ax=axes[0],
-    name="new rows",
-    line_kw={"color": "#d55e00", "ls": "--"},
-    band_kw={"visible": False, "label": None},
-)
-PitDisplay.from_loo(model, ax=axes[1])
+figure, axes = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained")
+CalibrationDisplay.from_loo(model, ax=axes[0])
+CalibrationDisplay.from_estimator(model, X_new, y_new, ax=axes[1])
+PitDisplay.from_loo(model, ax=axes[2])
+for ax, title in zip(axes, ("leave-one-out", "new rows", "leave-one-out"), strict=True):
+    ax.set_title(title)
 
 # %%
 # The same check for the conformal intervals can't be made: they are intervals of one coverage, not

@@ -60,8 +60,8 @@ unseen = np.isin(day, rng.choice(np.unique(day), 36, replace=False))
 # to each other in ``X`` come from different days.
 #
 # Power is positive, skewed and has two humps: the fridge hums, or somebody cooks.
-# ``target_transform="quantile"`` fits normal scores instead, and predictions come back in kilowatts.
-# ``"auto"`` would choose it, too.
+# ``target_transform="quantile"`` fits normal scores instead, and predictions come back in
+# kilowatts. ``"auto"`` would choose it, too.
 
 shuffled = rng.permutation(np.flatnonzero(~unseen))
 _, first = np.unique(day[shuffled] * 24 + clock_hour[shuffled], return_index=True)

@@ -3,8 +3,8 @@ A stream that drifts
 ====================
 
 Rows come in batches, each is predicted before it is learned, and half way through the inputs begin
-to wander off to where no row has been. What happens to intervals then, in a model that never learns,
-in one that only adds rows, and in one that is fitted anew when it has to be?
+to wander off to where no row has been. What happens to intervals then, in a model that never
+learns, in one that only adds rows, and in one that is fitted anew when it has to be?
 """
 
 import textwrap
@@ -33,7 +33,7 @@ def function(X):
 
 def make_rows(shift, n):
     """Rows whose first feature is moved by `shift`, with noise of deviation 0.3."""
-    X = rng.random((n, 2)) + [shift, 0]
+    X = rng.random((n, 2)) + np.array([shift, 0])
     return X, function(X) + 0.3 * rng.standard_normal(n)
 
 
