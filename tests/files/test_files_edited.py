@@ -62,7 +62,8 @@ def test_an_unknown_estimator(parts, tmp_path, estimator):
 
 def test_a_key_or_an_array_that_is_missing(parts, tmp_path):
     header, arrays = parts
-    for key in header.keys() - {"plan", "seeds"}:  # as before format version 3
+    older = {"plan", "seeds", "fit_seconds", "training_curve"}  # files without them are older
+    for key in header.keys() - older:
         rest = {name: value for name, value in header.items() if name != key}
         refused(write_parts(tmp_path / "m", rest, arrays))
     member = header["ensembles"][0]["members"][0]
@@ -94,6 +95,19 @@ HEADER_EDITS = {
     "margin": [-1.0, None, "wide"],
     "outside": ["nowhere", None],
     "ensembles": [[], None, [{}], [{"members": []}]],
+    "fit_seconds": [-1.0, 3, "x", float("inf"), float("nan")],
+    "training_curve": [
+        {},
+        [],
+        "x",
+        {"names": [], "held_out": False},
+        {"names": "abc", "held_out": False},
+        {"names": ["a", "b", 3], "held_out": False},
+        {"names": ["a", "b", "c" * 100], "held_out": False},
+        {"names": ["a", "b"], "held_out": False},  # there are three lines
+        {"names": ["a", "b", "c"], "held_out": 1},
+        {"names": ["a", "b", "c"], "held_out": True},
+    ],
 }
 MEMBER_EDITS = {
     "encoder": [-1, 2, None, "0", True, 0.0],

@@ -197,7 +197,7 @@ def _train(
     run.progress("fits", 1, 1)
     fitted = FittedForest(model, stage.nll_per_row, stage.n_steps, stage.diverged)
     left = None if residuals is None else (residuals,)
-    return Trained(fitted, stage.stopped, n_evaluations, left)
+    return Trained(fitted, stage.stopped, n_evaluations, left, stage.curve)
 
 
 def _asks_singles(settings: Settings, n_rows: int) -> bool:

@@ -24,6 +24,7 @@ from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters, features_of, rescale, row_noise
 from triegp.engines import Engine
+from triegp.models.curve import TARGET, TrainingCurve, make_curve, make_line
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 
@@ -59,6 +60,8 @@ class Stage:
     diverged : bool
         Whether it was stopped because a matrix was not positive definite, or because all
         parameters found are worse than the initial ones.
+    curve : TrainingCurve
+        Nll per row before each step, and of the held-out rows.
     """
 
     parameters: Parameters
@@ -66,6 +69,7 @@ class Stage:
     n_steps: int
     stopped: bool
     diverged: bool
+    curve: TrainingCurve
 
 
 class Walk:
@@ -217,7 +221,8 @@ def train_stage(
     """
     watch, n_steps = run.watch, settings.max_iter
     walk = Walk(data, parameters, seen, held, settings, engine, run.rng)
-    best, looks = parameters, list[float]()
+    best, looks, looked_at = parameters, list[float](), list[int]()
+    points = list[tuple[int, float]]()
     diverged = False
     began = watch.elapsed()
     try:
@@ -225,14 +230,17 @@ def train_stage(
         best = walk.parameters
         if not watch.stop:
             looks.append(walk.look())
+            looked_at.append(0)
         n_looked = 0
         while walk.n_steps < n_steps and not watch.stop:
-            walk.step(_share(walk.n_steps, n_steps, watch, began))
+            nll = walk.step(_share(walk.n_steps, n_steps, watch, began))
+            points.append((walk.n_steps - 1, nll))
             run.progress("steps", walk.n_steps, n_steps)
             last = walk.n_steps == n_steps or watch.stop
             if last or walk.n_steps - n_looked >= max(1, n_steps // N_LOOKS):
                 n_looked = walk.n_steps
                 looks.append(walk.look())
+                looked_at.append(n_looked)
                 if looks[-1] <= min(looks):
                     best = walk.parameters
         worse = len(looks) > N_LOOKS and not held.size and min(looks[1:]) > looks[0]
@@ -242,7 +250,9 @@ def train_stage(
     except KeyboardInterrupt:
         watch.interrupt()
     stopped = walk.n_steps < n_steps and not diverged
-    return Stage(best, tuple(looks), walk.n_steps, stopped, diverged)
+    seen_by_look = [make_line(zip(looked_at, looks, strict=False))] if held.size else None
+    curve = make_curve([make_line(points)], [TARGET], seen_by_look)
+    return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve)
 
 
 def _share(step: int, n_steps: int, watch: Stopwatch, began: float) -> float:

@@ -79,6 +79,7 @@ from triegp.files.state import (
     unpack_model,
 )
 from triegp.mixture.whole import Whole
+from triegp.models.curve import TrainingCurve, join_curves
 from triegp.models.interface import Trained
 from triegp.models.jobs import Pool, Stopwatch
 from triegp.models.pieces import Pieces
@@ -127,6 +128,8 @@ class TreeGPRegressor(
         Evaluations of the likelihood with gradient.
     fit_seconds_ : float or None
         Wall-clock seconds of the last fit; None if the model is from an older file.
+    training_curve_ : TrainingCurve or None
+        Nll per row at the steps of the last fit; None if the model is from an older file.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -134,6 +137,7 @@ class TreeGPRegressor(
     stopped_early_: bool
     n_evaluations_: int
     fit_seconds_: float | None
+    training_curve_: TrainingCurve | None
     weights: str
     refit: Any
     categorical_features: Any = "from_dtype"
@@ -398,6 +402,7 @@ class TreeGPRegressor(
             stopped_early=bool(self.stopped_early_),
             n_evaluations=int(self.n_evaluations_),
             fit_seconds=self.fit_seconds_,
+            curve=self.training_curve_,
             columns=stream.columns,
             layout=stream.layout,
             fitted=tuple(place_model(part, host) for part in stream.fitted),
@@ -425,6 +430,7 @@ class TreeGPRegressor(
         self.stopped_early_ = state.stopped_early
         self.n_evaluations_ = state.n_evaluations
         self.fit_seconds_ = state.fit_seconds
+        self.training_curve_ = state.curve
         self.__dict__.pop("_summary", None)
         self._stream = Stream(
             fitted=state.fitted,
@@ -545,6 +551,7 @@ class TreeGPRegressor(
             seeds=seeds,
             transforms=transforms,
             fit_seconds=seconds_since(began),
+            curve=join_curves([part.curve for part in trained]),
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:

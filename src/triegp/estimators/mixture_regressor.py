@@ -178,6 +178,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Evaluations of the likelihood with gradient, over all members.
     fit_seconds_ : float or None
         Wall-clock seconds of the last fit; None if the model is from an older file.
+    training_curve_ : TrainingCurve or None
+        Nll per row at the steps of the last fit; None if the model is from an older file.
     n_iter_ : int
         Optimiser steps of the member that took most.
     n_features_in_, feature_names_in_

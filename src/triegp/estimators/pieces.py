@@ -38,6 +38,7 @@ from triegp.estimators.whole import (
 )
 from triegp.files.state import ModelState
 from triegp.mixture.whole import Whole
+from triegp.models.curve import join_curves
 from triegp.models.pieces import LocalPieces, Piece, Pieces
 from triegp.tree.rows import Rows
 
@@ -221,6 +222,7 @@ class PiecesRegressor(TreeGPRegressor):
             seeds=seeds,
             transforms=transforms,
             fit_seconds=seconds_since(began),
+            curve=join_curves([part.curve for part in trained]),
         )
         told = copies_warning(folded, held.n_rows)
         if survey.n_aside:

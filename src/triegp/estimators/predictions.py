@@ -277,6 +277,24 @@ class Predictor:
         return mark_outside(stream.encoders[0], working) | any_unseen(unseen)
 
     @property
+    def n_rows_(self) -> int:
+        """Number of training rows, as they were passed to `fit` and `partial_fit`."""
+        return self._inserted().n_rows
+
+    @property
+    def n_copies_(self) -> int:
+        """Training rows that are copies of others: they repeat with the same target, or nearly.
+
+        0 if rows with the same features are repeated measurements. If the model was fitted to more
+        rows than it holds, of those that it holds.
+        """
+        observations = self._inserted().observations
+        if observations is None or not observations.copies:
+            return 0
+        used = observations.index[observations.index >= 0]
+        return int(used.size - np.unique(used).size)
+
+    @property
     def encoders_(self) -> tuple[BitEncoder, ...]:
         """Box, percentiles and precision, without shift; one per scaling."""
         return self._inserted().encoders

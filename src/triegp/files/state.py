@@ -16,8 +16,10 @@ from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.layout import Layout
 from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.files.contents import check_array, check_training_rows
+from triegp.files.curves import pack_curve, unpack_curve
 from triegp.files.tables import check_codes, pack_table, unpack_table
 from triegp.files.transforms import pack_transforms, unpack_transforms
+from triegp.models.curve import TrainingCurve
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
 from triegp.models.transforms import Transform
@@ -145,6 +147,8 @@ class ModelState:
         Transform of each target, None for the identity; empty if no target is transformed.
     fit_seconds : float or None
         Wall-clock seconds of the last fit; None in older files.
+    curve : TrainingCurve or None
+        Nll per row during the last fit; None in older files.
     """
 
     encoders: tuple[BitEncoder, ...]
@@ -162,6 +166,7 @@ class ModelState:
     seeds: tuple[Seed, ...] | None
     transforms: tuple[Transform | None, ...] = ()
     fit_seconds: float | None = None
+    curve: TrainingCurve | None = None
 
 
 def pack_model(
@@ -194,6 +199,8 @@ def pack_model(
         arrays[f"encoder.{k}.precision"] = encoder.precision_
         if encoder.knots_ is not None:
             arrays[f"encoder.{k}.knots"] = encoder.knots_
+    header["training_curve"], own = pack_curve(state.curve)
+    arrays |= own
     plan = state.plan
     header["plan"] = {name: getattr(plan, name) for name in PLAN_COUNTS}
     header["plan"] |= {
@@ -285,6 +292,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         seeds=_unpack_seeds(header.get("seeds"), len(parts)),
         transforms=unpack_transforms(header.get("transforms"), arrays, n_targets),
         fit_seconds=_unpack_seconds(header.get("fit_seconds")),
+        curve=unpack_curve(header.get("training_curve"), arrays),
     )
 
 

@@ -19,6 +19,7 @@ from triegp.mixture.optimise import Follower, Problem, TrainedOrder, train_order
 from triegp.mixture.parts import LEAST_GAIN, Parts, part_sizes
 from triegp.mixture.selection import Learned, select_useful
 from triegp.mixture.settings import Settings
+from triegp.models.curve import join_lines, make_line
 from triegp.models.jobs import Pool, Stopwatch, run_jobs
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -78,7 +79,7 @@ def learn_orders(
     if found[0] is None:  # stopped before any member began: keep the best candidate
         grid, order = starts[0]
         value = nll_per_row(problems[grid], order, settings.noise)
-        found[0] = TrainedOrder(order, value, 0, 1, False)
+        found[0] = TrainedOrder(order, value, 0, 1, False, line=make_line([(0, value)]))
     pairs = zip(starts, found, strict=True)
     learned = [(grid, one) for (grid, _), one in pairs if one is not None]
     n_begun, whole = len(learned), len(learned) == len(found)
@@ -260,8 +261,11 @@ def _joined(one: TrainedOrder, more: TrainedOrder) -> TrainedOrder:
     """What more rows made of an order; steps and evaluations are those of both."""
     assert one.n_iter is not None
     assert more.n_iter is not None
+    assert one.line is not None
+    assert more.line is not None
     return replace(
         more,
         n_iter=one.n_iter + more.n_iter,
         n_evaluations=one.n_evaluations + more.n_evaluations,
+        line=join_lines(one.line, more.line, one.n_iter),
     )

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from triegp.encoding.codes import Codes
 from triegp.engines import Engine
 from triegp.mixture.settings import Settings
+from triegp.models.curve import Line, make_line
 from triegp.models.jobs import Stopwatch
 from triegp.tree.likelihood import Likelihood, rows_likelihood
 from triegp.tree.order import BitOrder
@@ -65,6 +66,8 @@ class TrainedOrder:
         Whether the optimiser converged; False if it was stopped before.
     gain : float
         Nll per row that training gained; 0 if it is not known.
+    line : Line or None
+        Nll per row after each step; None in models from files, which hold it in one place.
     """
 
     order: BitOrder
@@ -73,6 +76,7 @@ class TrainedOrder:
     n_evaluations: int
     converged: bool
     gain: float = 0.0
+    line: Line | None = None
 
 
 class _Stop(Exception):  # noqa: N818
@@ -108,7 +112,7 @@ class Objective:
         self.n_terms, self.settings, self.watch = n_terms, settings, watch
         self._ask = ask
         self.n_iter = self.n_evaluations = 0
-        self.first: float | None = None
+        self.points = list[tuple[int, float]]()  # (step, nll per row)
         self.best: tuple[float, BitOrder] | None = None
 
     def order(self, z: Floats) -> BitOrder:
@@ -123,9 +127,10 @@ class Objective:
         phi = order.phi
         return np.append(phi, np.log(order.scale)) if self.settings.learn_scale else phi
 
-    def count_step(self, _: Any) -> None:
-        """Callback of the optimiser, called after every step."""
+    def count_step(self, intermediate_result: Any) -> None:
+        """Callback of the optimiser, called after every step with the value there."""
         self.n_iter += 1
+        self.points.append((self.n_iter, float(intermediate_result.fun)))
 
     def __call__(self, z: Floats) -> tuple[float, Floats]:
         """Value and gradient at a point; raises _Stop if the watch has stopped."""
@@ -142,8 +147,8 @@ class Objective:
                 gradient[-1] += order.log_scale_gradient(by_level, by_noise)
         self.n_evaluations += 1
         value /= self.n_terms
-        if self.first is None:
-            self.first = value
+        if not self.points:
+            self.points.append((0, value))
         if self.best is None or value < self.best[0]:
             self.best = (value, order)
         return value, gradient / self.n_terms
@@ -180,7 +185,7 @@ def train_order(
     except _Stop:
         pass
     assert objective.best is not None
-    assert objective.first is not None
     value, order = objective.best
-    n_iter, n_evaluations, gain = objective.n_iter, objective.n_evaluations, objective.first - value
-    return TrainedOrder(order, value, n_iter, n_evaluations, converged, gain)
+    gain, line = objective.points[0][1] - value, make_line(objective.points)
+    n_iter, n_evaluations = objective.n_iter, objective.n_evaluations
+    return TrainedOrder(order, value, n_iter, n_evaluations, converged, gain, line)

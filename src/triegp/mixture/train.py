@@ -26,6 +26,7 @@ from triegp.mixture.selection import Learned
 from triegp.mixture.settings import MANY_ROWS, Settings
 from triegp.mixture.weights import average, soften, stack
 from triegp.mixture.whole import Whole
+from triegp.models.curve import make_curve
 from triegp.models.distribution import component_log_density
 from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import run_jobs
@@ -118,7 +119,9 @@ def train_ensemble(
     mixed, residuals = weigh(tuple(members), rows, settings, n_summed)
     run.progress("weights", 1, 1)
     run.raise_interrupt()
-    return Trained(mixed, stopped, n_evaluations, residuals)
+    lines = [one.trained.line for one in mixed.members if one.trained.line is not None]
+    curve = make_curve(lines, [f"member {k}" for k in range(len(lines))])
+    return Trained(mixed, stopped, n_evaluations, residuals, curve)
 
 
 def card_bytes(

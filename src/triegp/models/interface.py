@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from triegp.models.curve import TrainingCurve
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.repeats import Observations, Others, find_others
 from triegp.tree.rows import Rows
@@ -223,9 +224,12 @@ class Trained(NamedTuple):
         Evaluations of the likelihood with gradient, members that are not kept included.
     residuals : tuple of Residuals or None
         One per target, for calibration; None if the model is not to be calibrated.
+    curve : TrainingCurve or None
+        Nll per row during training; None if it was not recorded.
     """
 
     fitted: Fitted
     stopped: bool
     n_evaluations: int
     residuals: tuple[Residuals, ...] | None = None
+    curve: TrainingCurve | None = None

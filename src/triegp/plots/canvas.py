@@ -17,18 +17,34 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 BAND_ALPHAS = (0.35, 0.18)  # opacity of bands, inner ones first
-FAINTEST, STRONGEST = 0.04, 1.0  # opacity of a heat map's lower and upper end
+FAINTEST = 0.04  # opacity of a heat map's lower end
 
 
 def open_axes(ax: Axes | None, figsize: tuple[float, float] = (5.4, 3.8)) -> Axes:
     """The axes given, or those of a new figure of pyplot."""
     if ax is not None:
         return ax
+    opened: Axes = _pyplot().subplots(figsize=figsize, layout="constrained")[1]
+    return opened
+
+
+def open_pair(ax: Any, figsize: tuple[float, float] = (9.6, 3.8)) -> Any:
+    """The two axes given, or those of a new figure of pyplot, as an array (2,)."""
+    if ax is None:
+        return _pyplot().subplots(1, 2, figsize=figsize, layout="constrained")[1]
+    pair = np.ravel(ax)
+    if pair.size != 2:
+        raise ValueError(f"ax must be two axes, got {pair.size}")
+    return pair
+
+
+def _pyplot() -> Any:
+    """The module matplotlib.pyplot; the error names what to install."""
     try:
-        from matplotlib import pyplot as plt
+        from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("triegp.plots needs matplotlib: pip install 'triegp[plots]'") from error
-    return plt.subplots(figsize=figsize, layout="constrained")[1]
+    return pyplot
 
 
 def dress(ax: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
@@ -76,19 +92,32 @@ def draw_expected(ax: Axes, x: Any, low: Any, high: Any, label: str, **options: 
     ax.fill_between(x, low, high, **{**defaults, "label": label, **options})
 
 
-def ramp(*, signed: bool = False) -> Colormap:
-    """A colour map by opacity: of `accent`, or from `accent2` over nothing to `accent`."""
+def ramp(color: str = "accent", *, signed: bool = False, strongest: float = 1.0) -> Colormap:
+    """A colour map by opacity: of one colour, or from `accent2` over nothing to that colour.
+
+    strongest: opacity of the ends; text in `ink` stays readable on 0.6.
+    """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     palette = current_palette()
-    upper = to_rgb(palette.accent)
+    upper = to_rgb(getattr(palette, color))
     if not signed:
-        ends = [(*upper, FAINTEST), (*upper, STRONGEST)]
+        ends = [(*upper, FAINTEST), (*upper, strongest)]
         return LinearSegmentedColormap.from_list("triegp", ends)
     lower = to_rgb(palette.accent2)
     # Two colours of opacity 0 meet in the middle, so that no hue is mixed from both.
-    stops = [(0.0, (*lower, 1.0)), (0.5, (*lower, 0.0)), (0.5, (*upper, 0.0)), (1.0, (*upper, 1.0))]
+    stops = [
+        (0.0, (*lower, strongest)),
+        (0.5, (*lower, 0.0)),
+        (0.5, (*upper, 0.0)),
+        (1.0, (*upper, strongest)),
+    ]
     return LinearSegmentedColormap.from_list("triegp-signed", stops)
+
+
+def draw_cells(ax: Axes, x: Any, y: Any, values: Any, **options: Any) -> Any:
+    """A heat map: x (k + 1,) and y (l + 1,) are edges of the cells, values (l, k)."""
+    return ax.pcolormesh(x, y, values, **{"linewidth": 0.0, **options})
 
 
 def draw_colorbar(ax: Axes, mappable: Any, label: str) -> None:

@@ -247,7 +247,9 @@ class CoverageByFeatureDisplay:
         draw_coverage(self.ax_, *numbers, self.labels, self.name, marker_kw, band_kw)
         if self.edges is not None:  # ticks between the bins say more with fewer words
             places = (np.arange(self.edges.size) - 0.5).tolist()
-            texts = [say_number(value, self.kind) for value in self.edges.tolist()]
+            step = 10.0 ** np.floor(np.log10(np.ptp(self.edges)) - 2.0)  # no digits below that
+            shown = self.edges if self.kind == "time" else np.round(self.edges / step) * step
+            texts = [say_number(value, self.kind) for value in shown.tolist()]
             if len(self.labels) == self.edges.size:
                 places.append(self.edges.size - 1.0)
                 texts.append(MISSING)

@@ -176,11 +176,11 @@ def nameless_rows() -> Iterator[None]:
         yield
 
 
-def tick_values(axis: Axis, kind: str) -> None:
+def tick_values(axis: Axis, kind: str, most: int = 8) -> None:
     """Ticks of an axis that shows times as dates."""
     if kind == "time":
         from matplotlib import dates
 
-        locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
+        locator = dates.AutoDateLocator(maxticks=most)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
