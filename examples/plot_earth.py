@@ -17,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, TwoSlopeNorm
 
 from triegp import BinaryTreeGPRegressor
+from triegp.plots import CoverageByWidthDisplay
 
 
 def read(name):
@@ -137,7 +138,8 @@ axes[0].set_ylabel("degrees north")
 # Are the deviations right?
 # -------------------------
 # The hidden rows tell. Nine in ten of them should lie inside their 90 % intervals: on average, and
-# also among the places where the model is sure, and among those where it is not.
+# also among the places where the model is sure, and among those where it is not. In the picture,
+# hidden rows are sorted into ten groups by the width of their intervals.
 
 hidden = np.flatnonzero(~seen)[::5]
 found = model.predict_distribution(X[hidden])
@@ -146,10 +148,7 @@ low, high = found.interval(0.9).T
 inside = (low < truth) & (truth < high)
 print(f"hidden rows: rmse {np.sqrt(np.mean((found.mean() - truth) ** 2)):.0f} m, ", end="")
 print(f"90 % intervals cover {100 * inside.mean():.1f} %")
-for group in np.array_split(np.argsort(high - low), 4):
-    print(
-        f"  intervals {(high - low)[group].mean():5.0f} m wide on average "
-        f"cover {100 * inside[group].mean():.1f} %"
-    )
+display = CoverageByWidthDisplay.from_predictions(truth, found)
+display.ax_.set_xscale("log")
 
 plt.show()

@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from triegp import BinaryTreeGPRegressor
+from triegp.plots import CoverageByFeatureDisplay
 
 
 def read(name):
@@ -60,8 +61,8 @@ unseen = np.isin(day, rng.choice(np.unique(day), 36, replace=False))
 # to each other in ``X`` come from different days.
 #
 # Power is positive, skewed and has two humps: the fridge hums, or somebody cooks.
-# ``target_transform="quantile"`` fits normal scores instead, and predictions come back in kilowatts.
-# ``"auto"`` would choose it, too.
+# ``target_transform="quantile"`` fits normal scores instead, and predictions come back in
+# kilowatts. ``"auto"`` would choose it, too.
 
 shuffled = rng.permutation(np.flatnonzero(~unseen))
 _, first = np.unique(day[shuffled] * 24 + clock_hour[shuffled], return_index=True)
@@ -88,12 +89,12 @@ for name, one in {"all minutes": all_minutes, "one minute per hour": model}.item
 #
 # Day profiles
 # ------------
-# The median with intervals of 50 % and 90 %, and minutes of the unseen days as dots. The noise is a
+# The median with intervals of 50 % and 90 %, and some minutes of those days as dots. The noise is a
 # property of the hour: on a June morning at four the house hums at 0.3 kW and little else can
-# happen, in a January evening at eight everything between 0.3 and 5 kW can. The step at 1.3 kW is a
-# heater that is on or off.
+# happen, on a January evening at eight everything between 0.3 and 5 kW can. Medians that rest at
+# 1.3 kW are those of something large that is on or off, probably the water heater.
 
-INK, DOTS, BLUE, ORANGE = "#222222", "#757575", "#0072b2", "#d55e00"
+DOTS, BLUE, ORANGE = "#757575", "#0072b2", "#d55e00"
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
 hours = np.linspace(0, 24, 289)[:-1]
 
@@ -125,8 +126,6 @@ axes[0, 0].legend(loc="upper left", frameon=False, ncols=2, fontsize="small")
 # share of minutes that 90 % intervals contain, both by the hour. One noise level for all hours, the
 # dashed line, would be far too wide at night and too narrow in the evening.
 
-low, high = model.predict_interval(X[check], coverage=0.9).T
-inside = (low < power[check]) & (power[check] < high)
 middle, std = model.predict(X[check], return_std=True)
 clock = clock_hour[check]
 
@@ -147,9 +146,9 @@ axes[0].plot(
 )
 axes[0].set(xlabel="hour of the day", ylabel="kW", ylim=(0, None), xticks=range(0, 24, 6))
 axes[0].legend(loc="upper left", frameon=False, fontsize="small")
-axes[1].bar(range(24), [100 * inside[clock == h].mean() for h in range(24)], color=BLUE, alpha=0.6)
-axes[1].axhline(90, color=INK, lw=1)
-axes[1].set(xlabel="hour of the day", ylabel="inside 90 % intervals, %", ylim=(0, 100))
-axes[1].set_xticks(range(0, 24, 6))
+CoverageByFeatureDisplay.from_estimator(
+    model, X[check], power[check], feature=2, n_bins=12, ax=axes[1]
+)
+axes[1].set(xlabel="hour of the day", xticks=range(0, 25, 6))
 
 plt.show()
