@@ -1,4 +1,4 @@
-"""The built site in Chromium: pages open without errors, nothing is fetched from outside, search."""
+"""The built site in Chromium: pages open without errors and without the network; search works."""
 
 import functools
 import http.server

@@ -79,3 +79,30 @@ def test_fitted_attributes_are_documented(kind):
     ]
     missing = [name for name in properties if name not in named]
     assert missing == []
+
+
+def named_parameters(doc):
+    """Names in the section Parameters of a docstring."""
+    section = doc.partition("Parameters\n----------\n")[2]
+    section = re.split(r"\n\n[A-Z]\w+\n---", section)[0]
+    heads = re.findall(r"^(\S[^:\n]*)", section, re.MULTILINE)
+    return {name for head in heads for name in re.findall(r"\w+", head)}
+
+
+# Kernels and their contract describe arguments in prose; Dask's methods have those of the local
+# estimators, and metrics, plots and reports share options that one docstring describes.
+PROSE = ("engines", "dask", "metrics", "plots", "report")
+
+
+def test_every_parameter_is_described():
+    missing = []
+    for name, value in public_functions():
+        record = inspect.isclass(value) and (
+            hasattr(value, "__dataclass_fields__") or issubclass(value, tuple | Exception)
+        )
+        hook = re.search(r"\.set_\w+_request$", name)  # scikit-learn's
+        if record or hook or name.split(".")[1] in PROSE:
+            continue
+        wanted = set(inspect.signature(value).parameters) - {"self", "args", "kwargs"}
+        missing += [f"{name}: {one}" for one in wanted - named_parameters(inspect.getdoc(value))]
+    assert missing == []

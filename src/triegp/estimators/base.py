@@ -243,6 +243,11 @@ class TreeGPRegressor(
         anew (parameter `refit`). Rows outside the training box are set aside until then. On an
         estimator that is not fitted this is `fit`, which has the same parameters.
 
+        Parameters
+        ----------
+        X, y, sample_weight, known_noise : array-like
+            New rows, as for `fit`.
+
         Notes
         -----
         The rows are checked at once, in O(k) for k rows. They are inserted before the next
@@ -273,7 +278,17 @@ class TreeGPRegressor(
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination, R squared, of the predicted mean."""
+        """Coefficient of determination, R squared, of the predicted mean.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        y : array-like (m,) or (m, n_targets)
+            Observations at these rows.
+        sample_weight : array-like (m,), optional
+            Weights of the rows in the score.
+        """
         X, y, sample_weight = map(to_host, (X, y, sample_weight))
         check_targets(y)
         refuse_masked("sample_weight", sample_weight)

@@ -146,6 +146,9 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         One per target.
     rows_ : Rows or None
         The training rows as they were passed; None if they are not kept.
+    n_rows_, n_copies_ : int
+        Number of training rows, rows that wait included; and how many of those that the model was
+        last fitted to are copies of others.
     feature_importances_ : float64 (n_features,) or (n_features, n_targets)
         Share of the explained variance per feature.
     importances_ : Importances or list of them
