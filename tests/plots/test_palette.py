@@ -1,5 +1,7 @@
 import io
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import fields, replace
 
@@ -122,3 +124,21 @@ def colours(figure):
     assert "<image" not in file.getvalue()
     assert found
     return found
+
+
+def test_without_matplotlib_the_error_names_the_extra():
+    code = (
+        "import sys, importlib.util as u\n"
+        "found = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'matplotlib' else found(name, *rest)\n"
+        "import triegp.plots\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "triegp.plots needs matplotlib: pip install 'triegp[plots]'" in ended.stderr
+
+
+def test_importing_plots_does_not_load_matplotlib():
+    code = "import sys, triegp.plots; print('matplotlib' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "False\n", ended.stderr

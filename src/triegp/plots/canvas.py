@@ -25,27 +25,21 @@ def open_axes(ax: Axes | None, figsize: tuple[float, float] = (5.4, 3.8)) -> Axe
     """The axes given, or those of a new figure of pyplot."""
     if ax is not None:
         return ax
-    opened: Axes = _pyplot().subplots(figsize=figsize, layout="constrained")[1]
-    return opened
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(figsize=figsize, layout="constrained")[1]
 
 
 def open_pair(ax: Any, figsize: tuple[float, float] = (9.6, 3.8)) -> Any:
     """The two axes given, or those of a new figure of pyplot, as an array (2,)."""
     if ax is None:
-        return _pyplot().subplots(1, 2, figsize=figsize, layout="constrained")[1]
+        from matplotlib import pyplot as plt
+
+        return plt.subplots(1, 2, figsize=figsize, layout="constrained")[1]
     pair = np.ravel(ax)
     if pair.size != 2:
         raise ValueError(f"ax must be two axes, got {pair.size}")
     return pair
-
-
-def _pyplot() -> Any:
-    """The module matplotlib.pyplot; the error names what to install."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("triegp.plots needs matplotlib: pip install 'triegp[plots]'") from error
-    return pyplot
 
 
 def dress(ax: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:

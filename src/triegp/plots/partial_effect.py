@@ -43,7 +43,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 COVERAGES = (0.5, 0.9)
-N_GRID = {1: 20, 2: 10}  # values per feature, by the number of features
+N_GRID = {1: 24, 2: 10}  # values per feature, by the number of features
+ENDS = (0.01, 0.99)  # quantiles of numbers at which a grid ends
 N_ROWS = {1: 50, 2: 20}  # rows that are averaged
 
 
@@ -144,9 +145,9 @@ class PartialEffectDisplay:
         features : int or str, or two of them
             Numbers or names of columns of X.
         n_grid : int, optional
-            Largest number of values per feature, 20 by default and 10 for each of two features:
-            the quantiles of numbers and times, the most frequent categories. Missing values of
-            categories are a category; those of numbers are not in the grid.
+            Largest number of values per feature, 24 by default and 10 for each of two features:
+            quantiles of numbers and times between 1 and 99 %, the most frequent categories. Missing
+            values of categories are a category; those of numbers are not in the grid.
         n_rows : int, optional
             Number of rows, drawn from X, 50 by default and 20 for two features.
         n_draws : int, default=50
@@ -348,7 +349,7 @@ def choose_values(feature: Feature, n_grid: int) -> Ints:
     if distinct.size <= n_grid:
         return np.asarray(first, np.int64)
     below = (np.cumsum(count) - 0.5 * count) / count.sum()
-    levels = np.linspace(below[0], below[-1], n_grid)
+    levels = np.linspace(max(below[0], ENDS[0]), min(below[-1], ENDS[1]), n_grid)
     nearest = np.searchsorted(below, levels - 1e-12).clip(max=distinct.size - 1)
     return np.asarray(first[np.unique(nearest)], np.int64)
 
