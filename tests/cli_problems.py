@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from triegp.files.container import read_file
 
 QUICK = ["--estimator", "mixture", "--param", "n_members=2", "--param", "n_candidates=2"]
 QUICK += ["--param", "max_iter=5"]
+ROOT = Path(__file__).parents[1]
 FORMATS = ["csv", "parquet", "arrow"]
 
 

@@ -230,7 +230,7 @@ def test_the_flagship_is_the_default(tmp_path):
     assert asked.items() <= model.get_params().items()
 
 
-def test_many_rows_of_parquet_files_are_read_in_pieces(tmp_path, monkeypatch):
+def test_many_rows_of_parquet_files_are_read_in_pieces(tmp_path):
     """From `max_cells` rows on; the model is that of rows in memory, to the last bit."""
     frame = problems.make_frame(9000)[["x", "zip", "y"]].assign(w=1.0)
     table = pa.Table.from_pandas(frame, preserve_index=False)

@@ -35,7 +35,7 @@ class Tally:
     def add(self, y: Floats, distribution: Any) -> None:
         """Add rows: targets (m,) and what was predicted for them."""
         error = y - distribution.mean()
-        rows: dict[str, Floats] = {
+        rows: dict[str, Any] = {
             "square": np.square(error),
             "absolute": np.abs(error),
             "nll": metrics.nll(y, distribution, by_row=True),
