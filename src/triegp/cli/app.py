@@ -69,7 +69,7 @@ class Commands(click.Group):
             except BrokenPipeError:
                 _drop_output()
                 raise click.exceptions.Exit(BROKEN_PIPE) from None
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, InterruptedError):
                 console.progress("")
                 console.fail("interrupted")
                 raise click.exceptions.Exit(INTERRUPTED) from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,8 +19,9 @@ import pyarrow.parquet as pq
 
 from triegp.cli.cells import Place
 from triegp.cli.failures import CommandError, describe_os, one_line
+from triegp.cli.pipes import Peeked, open_pipe
 from triegp.cli.sources import Dialect, Source
-from triegp.cli.text import BLOCK, Peeked, csv_batches, open_text, read_csv
+from triegp.cli.text import BLOCK, csv_batches, open_text, read_csv
 
 Choice = Callable[[list[str], Source], list[str]]  # of columns, by the names in a file
 
@@ -117,7 +117,7 @@ def naming(source: Source) -> Iterator[None]:
     """Turn errors of pyarrow and of the system into a CommandError that names the file."""
     try:
         yield
-    except (BrokenPipeError, FileNotFoundError):
+    except (BrokenPipeError, FileNotFoundError, InterruptedError):
         raise
     except pa.ArrowException as error:
         text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", one_line(error))
@@ -164,8 +164,8 @@ def _open_parts(
 
 
 def _open_bytes(source: Source, stack: ExitStack) -> Any:
-    if source.is_input:
-        return sys.stdin.buffer
+    if source.is_stream:
+        return stack.enter_context(open_pipe(source.path))
     return stack.enter_context(pa.input_stream(source.path, compression="detect"))
 
 
@@ -173,7 +173,7 @@ def _open_seekable(source: Source, stack: ExitStack) -> Any:
     """A file that can be read in any order; a stream is copied to a temporary file first."""
     if not source.is_stream:
         return source.path
-    return _copy(b"", _open_raw(source, stack), stack)
+    return _copy(b"", stack.enter_context(open_pipe(source.path)), stack)
 
 
 def _open_arrow(source: Source, stack: ExitStack) -> Any:
@@ -183,17 +183,11 @@ def _open_arrow(source: Source, stack: ExitStack) -> Any:
         is_file = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
         return ipc.open_file(file) if is_file else ipc.open_stream(file)
-    raw = _open_raw(source, stack)
+    raw = stack.enter_context(open_pipe(source.path))
     head = raw.read(len(MAGIC))
     if head != MAGIC:
         return ipc.open_stream(io.BufferedReader(Peeked(head, raw), BLOCK))
     return ipc.open_file(_copy(head, raw, stack))
-
-
-def _open_raw(source: Source, stack: ExitStack) -> Any:
-    if source.is_input:
-        return sys.stdin.buffer
-    return stack.enter_context(open(source.path, "rb"))
 
 
 def _copy(head: bytes, rest: Any, stack: ExitStack) -> Any:

@@ -85,7 +85,7 @@ def command(
     names have commas. The summary shows how each column was read, and leave-one-out scores.
     """
     from triegp.cli.training import Task, fit_model, new_estimator
-    from triegp.cli.writing import check_output
+    from triegp.cli.writing import check_output, save_model
 
     sources = find_sources(data, dialect)
     for path in (output, report):
@@ -99,7 +99,7 @@ def command(
     model = new_estimator(estimator, given, param)
     began = time.monotonic()
     fit_model(model, sources, dialect, task, console)
-    model.save(output, training_data=keep_rows)
+    save_model(model, output, training_data=keep_rows)
     console.detail(f"written to {output}")
     tell_fit(model, output, report, console, time.monotonic() - began)
 

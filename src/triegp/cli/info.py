@@ -9,6 +9,7 @@ import click
 
 from triegp.cli.app import console_options
 from triegp.cli.console import Console
+from triegp.cli.failures import CommandError
 
 
 @click.command("info")
@@ -22,7 +23,11 @@ def command(console: Console, model: str) -> None:
     """
     from triegp.files.container import read_header
 
-    facts = describe_model(model, read_header(model))
+    header = read_header(model)
+    try:
+        facts = describe_model(model, header)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CommandError(f"{model} does not hold a complete model: {error!r}") from error
     console.result(facts, show_model(facts))
 
 

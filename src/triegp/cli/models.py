@@ -90,9 +90,9 @@ def require_columns(needed: Sequence[str], names: Sequence[str], source: object)
     missing = [name for name in needed if name not in names]
     if missing:
         there = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
-        plural = "s" if len(missing) > 1 else ""
+        none = "there are no columns" if len(missing) > 1 else "there is no column"
         listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
-        raise CommandError(f"{source}: there is no column{plural} {listed}; it has {there}")
+        raise CommandError(f"{source}: {none} {listed}; it has {there}")
 
 
 def read_rows(

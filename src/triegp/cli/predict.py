@@ -80,7 +80,6 @@ def command(
         if name in names:
             raise CommandError(f"--keep: {name!r} is the name of a column of the predictions")
     opened = open_model(model)
-    estimator = opened.estimator
     delimiter = dialect.delimiter or ("\t" if output.lower().endswith((".tsv", ".tab")) else ",")
     n_rows, writer, schema, all_names = 0, None, None, [*keep, *names]
     choose = choose_columns(opened, keep)

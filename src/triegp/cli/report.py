@@ -56,6 +56,8 @@ def command(
 
 def make_report(model: Any, path: str, X: Any = None, y: Any = None) -> None:
     """Write the report of a fitted estimator, with test rows if they are given."""
+    from triegp.cli.writing import naming_output
     from triegp.report import write_report
 
-    write_report(model, path, X, y)
+    with naming_output(path):
+        write_report(model, path, X, y)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp import metrics
-from triegp.models.distribution import PredictiveDistribution
+from triegp.metrics.distributions import LEVELS
+from triegp.models.crps import select_rows
 from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]
 
 COVERAGES = (0.5, 0.9)
-LEVELS = np.linspace(0.05, 0.95, 19)  # of the calibration error
 LOO_ROWS = 50_000  # rows whose leave-one-out distributions are scored; evenly spaced
 
 
@@ -28,13 +29,13 @@ class Tally:
     def __init__(self) -> None:
         self._n = 0
         self._sums: dict[str, float] = {}
-        self._inside = np.zeros(LEVELS.size)
+        self._inside = np.zeros(len(LEVELS))
         self._mean, self._square = 0.0, 0.0  # of y, and squared differences from it
 
     def add(self, y: Floats, distribution: Any) -> None:
         """Add rows: targets (m,) and what was predicted for them."""
         error = y - distribution.mean()
-        rows: dict[str, Floats] = {
+        rows: dict[str, Any] = {
             "square": np.square(error),
             "absolute": np.abs(error),
             "nll": metrics.nll(y, distribution, by_row=True),
@@ -47,7 +48,7 @@ class Tally:
         for name, values in rows.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(np.sum(values))
         centred = np.abs(2.0 * metrics.pit(y, distribution) - 1.0)
-        self._inside += (centred[:, None] <= LEVELS).sum(axis=0)
+        self._inside += (centred[:, None] <= np.array(LEVELS)).sum(axis=0)
         self._add_targets(y)
 
     def scores(self) -> dict[str, Any]:
@@ -87,16 +88,15 @@ def loo_scores(model: Any) -> dict[str, Any]:
     rows = np.flatnonzero(~np.isnan(y.reshape(-1)))
     rows = rows[:: -(-rows.size // LOO_ROWS)]
     tally = Tally()
-    tally.add(y.reshape(-1)[rows], select_rows(found, rows))
+    tally.add(y.reshape(-1)[rows], _at(found, rows))
     return tally.scores()
 
 
-def select_rows(found: Any, rows: npt.NDArray[np.intp]) -> Any:
+def _at(found: Any, rows: npt.NDArray[np.intp]) -> Any:
     """A distribution at some of its rows."""
     if isinstance(found, TransformedDistribution):
-        return TransformedDistribution(select_rows(found.base, rows), found.transform)
-    weights = found.weights if found.weights.ndim == 1 else found.weights[:, rows]
-    return PredictiveDistribution(weights, found.means[:, rows], found.variances[:, rows])
+        return replace(found, base=select_rows(found.base, rows))
+    return select_rows(found, rows)
 
 
 NAMES = {

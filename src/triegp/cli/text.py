@@ -12,30 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from triegp.cli.failures import CommandError
+from triegp.cli.pipes import Peeked
 from triegp.cli.sources import Dialect, Source
 
 BLOCK = 1 << 20  # bytes that are parsed at a time; a row must not be longer
-
-
-class Peeked(io.RawIOBase):
-    """A stream whose beginning was read already, from its beginning."""
-
-    def __init__(self, head: bytes, rest: Any) -> None:
-        self._head, self._rest = memoryview(head), rest
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read some bytes; 0 at the end."""
-        part = self._head[: len(buffer)]
-        if not part:
-            part = memoryview(self._rest.read(len(buffer)))
-        else:
-            self._head = self._head[len(part) :]
-        buffer[: len(part)] = part
-        return len(part)
 
 
 def open_text(source: Source, dialect: Dialect, stream: IO[bytes]) -> tuple[Any, list[str]]:

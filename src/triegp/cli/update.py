@@ -43,7 +43,7 @@ def command(
     from triegp.cli.cells import read_features, read_numbers, read_weights
     from triegp.cli.failures import CommandError
     from triegp.cli.models import choose_columns, open_model
-    from triegp.cli.writing import check_output
+    from triegp.cli.writing import check_output, save_model
 
     began, output = time.monotonic(), output or model
     sources = find_sources(data, dialect)
@@ -72,7 +72,7 @@ def command(
     console.progress("")
     if not n_rows:
         raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    estimator.save(output, training_data=opened.has_rows)
+    save_model(estimator, output, training_data=opened.has_rows)
     anew = (estimator.n_evaluations_, estimator.fit_seconds_) != (evaluations, fit_seconds)
     seconds = time.monotonic() - began
     facts = {"model": output, "rows_added": n_rows, "fitted_anew": anew, "seconds": seconds}

@@ -35,30 +35,34 @@ class Writer(Protocol):
 @contextmanager
 def open_output(path: str) -> Iterator[IO[bytes]]:
     """A file that is written whole or not at all; "-" is standard output, which is a stream."""
-    try:
+    with naming_output(path):
         if path == "-":
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         else:
             with open_whole(path) as file:
                 yield file
-    except BrokenPipeError:
+
+
+@contextmanager
+def naming_output(path: str) -> Iterator[None]:
+    """Turn errors of pyarrow and of the system into a CommandError that names the output."""
+    try:
+        yield
+    except (BrokenPipeError, InterruptedError):
         raise
     except OSError as error:
         error.filename = None  # that of the part
         name = "standard output" if path == "-" else path
         raise CommandError(describe_os(error, name)) from error
-
-
-@contextmanager
-def naming_output(path: str) -> Iterator[None]:
-    """Turn errors of pyarrow into a CommandError that names the output."""
-    try:
-        yield
     except pa.ArrowException as error:
-        if isinstance(error, OSError):
-            raise
         raise CommandError(f"{path}: {one_line(error)}") from error
+
+
+def save_model(estimator: Any, path: str, *, training_data: bool) -> None:
+    """Save a fitted estimator, whole or not at all."""
+    with naming_output(path):
+        estimator.save(path, training_data=training_data)
 
 
 def output_format(path: str, given: str | None) -> str:
