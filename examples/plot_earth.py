@@ -149,6 +149,8 @@ low, high = found.interval(0.9).T
 inside = (low < truth) & (truth < high)
 print(f"hidden rows: rmse {np.sqrt(np.mean((found.mean() - truth) ** 2)):.0f} m, ", end="")
 print(f"90 % intervals cover {100 * inside.mean():.1f} %")
-CoverageByWidthDisplay.from_predictions(truth, found).ax_.set_xlabel("width of intervals, m")
+display = CoverageByWidthDisplay.from_predictions(truth, found)
+display.ax_.set_xticklabels(f"{width:,.0f}" for width in display.width)
+display.ax_.set_xlabel("width of intervals, m")
 
 plt.show()
