@@ -7,10 +7,16 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench docs docs-test clean
+.PHONY: demo examples test cluster-test fuzz check lint types arrows bounds bench docs docs-test clean
 
+# A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
+	$(BIN)/triegp demo --rows 1000000 -o demo
 	$(BIN)/python examples/million_rows.py
+
+# All pages of the gallery, without a display; those whose data set is not there are named.
+examples: $(VENV)/.ready
+	$(BIN)/python tools/run_examples.py
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -73,5 +79,5 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds build dist demo .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated

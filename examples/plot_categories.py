@@ -7,7 +7,7 @@ there, dates. It goes in as it is. Then somebody asks about a flat in a district
 table, and the interval should know.
 """
 
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_thumbnail_number = 3
 
 import numpy as np
 import pandas as pd
@@ -69,7 +69,7 @@ print(f"size missing: {100 * inside[gap].mean():.1f} %, {(high - low)[gap].mean(
 # ------------
 # Importances are those of the columns of the table, whatever they became inside.
 
-ImportanceDisplay.from_estimator(model)
+display = ImportanceDisplay.from_estimator(model)
 
 # %%
 # One flat, and what we do not know about it

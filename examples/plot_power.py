@@ -147,8 +147,8 @@ axes[0].plot(
 axes[0].set(xlabel="hour of the day", ylabel="kW", ylim=(0, None), xticks=range(0, 24, 6))
 axes[0].legend(loc="upper left", frameon=False, fontsize="small")
 CoverageByFeatureDisplay.from_estimator(
-    model, X[check], power[check], feature=2, n_bins=12, ax=axes[1]
+    model, X[check], power[check], feature=2, n_bins=8, ax=axes[1]
 )
-axes[1].set(xlabel="hour of the day", xticks=range(0, 25, 6))
+axes[1].set_xlabel("hour of the day")
 
 plt.show()
