@@ -98,7 +98,7 @@ def test_pages_fit_a_phone(visit, name):
 )
 def test_search_finds_a_page(visit, query, found):
     page = visit(f"search.html?q={query}")
-    link = page.locator(f"#search-results a[href*='{found}']").first
+    link = page.locator(f"#search-results a[href^='{found}']").first
     link.wait_for(timeout=20_000)
     link.click()
     page.wait_for_url(f"**/{found}*")
