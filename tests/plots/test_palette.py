@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import fields, replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -142,3 +143,13 @@ def test_importing_plots_does_not_load_matplotlib():
     code = "import sys, triegp.plots; print('matplotlib' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout == "False\n", ended.stderr
+
+
+def test_pictures_of_the_page_are_there():
+    page = Path(__file__).parents[2] / "docs" / "plots.md"
+    pictures = re.findall(r"\]\((figures/[^)]*)\)", page.read_text())
+    assert len(pictures) == 6
+    script = (page.parents[1] / "bench" / "plot_pictures.py").read_text()
+    for picture in pictures:
+        assert (page.parent / picture).is_file()
+        assert f'"{Path(picture).stem}"' in script

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from plot_problems import mixed_frame, problem, quick_forest, quick_mixture
 from triegp.plots import PartialEffectDisplay
 from triegp.plots.features import Feature, replace_values
-from triegp.plots.partial_effect import cell_edges, choose_values
+from triegp.plots.grids import cell_edges, choose_values
 
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
