@@ -55,11 +55,19 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     text = json.dumps({"version": VERSION, **header, "numbered": numbered}, sort_keys=True)
     # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
+    write_whole(path, save(arrays, metadata))
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write a file, completely or not at all.
+
+    An existing file is replaced and its permissions are kept. A link stays a link.
+    """
     target = Path(os.path.realpath(path))  # a link stays, the file that it leads to is replaced
     _remove_leftovers(target)
     with _new_part(target) as part:
         try:
-            part.write(save(arrays, metadata))
+            part.write(content)
             part.flush()
             os.fsync(part.fileno())
             if fcntl is None:
