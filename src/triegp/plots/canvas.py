@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 BAND_ALPHAS = (0.35, 0.18)  # opacity of bands, inner ones first
+N_SHADES = 40  # of a colour map; colour bars of more than 50 become images in SVG files
 FAINTEST = 0.04  # opacity of a heat map's lower end
 
 
@@ -103,7 +104,7 @@ def ramp(color: str = "accent", *, signed: bool = False, strongest: float = 1.0)
     upper = to_rgb(getattr(palette, color))
     if not signed:
         ends = [(*upper, FAINTEST), (*upper, strongest)]
-        return LinearSegmentedColormap.from_list("triegp", ends)
+        return LinearSegmentedColormap.from_list("triegp", ends, N_SHADES)
     lower = to_rgb(palette.accent2)
     # Two colours of opacity 0 meet in the middle, so that no hue is mixed from both.
     stops = [
@@ -112,7 +113,7 @@ def ramp(color: str = "accent", *, signed: bool = False, strongest: float = 1.0)
         (0.5, (*upper, 0.0)),
         (1.0, (*upper, strongest)),
     ]
-    return LinearSegmentedColormap.from_list("triegp-signed", stops)
+    return LinearSegmentedColormap.from_list("triegp-signed", stops, N_SHADES)
 
 
 def draw_cells(ax: Axes, x: Any, y: Any, values: Any, **options: Any) -> Any:
@@ -127,6 +128,6 @@ def draw_colorbar(ax: Axes, mappable: Any, label: str) -> None:
     assert figure is not None
     bar = figure.colorbar(mappable, ax=ax, fraction=0.05, pad=0.02)
     bar.set_label(label, color=palette.ink)
-    bar.ax.tick_params(color=palette.ink, labelcolor=palette.ink)
+    bar.ax.tick_params(which="both", color=palette.ink, labelcolor=palette.ink)
     bar.ax.yaxis.get_offset_text().set_color(palette.ink)
     bar.outline.set_visible(False)
