@@ -31,6 +31,11 @@ class DistributionScorer(ABC):
 
     sample_weight_request: bool | str | None = field(default=None, kw_only=True)
 
+    @property
+    def __name__(self) -> str:
+        """Name in tables of other libraries, such as "neg_nll"."""
+        return "neg_" + type(self).__qualname__.removesuffix("Scorer").lower()
+
     @abstractmethod
     def loss(self, y: Any, distribution: Any, sample_weight: Any) -> float:
         """The score whose negative is returned."""
@@ -47,7 +52,7 @@ class DistributionScorer(ABC):
     def __repr__(self) -> str:
         given = vars(self).items()
         shown = [f"{name}={value!r}" for name, value in given if value is not None]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
         """The scorer that asks scikit-learn's metadata routing for sample weights, or not.
