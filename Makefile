@@ -6,13 +6,18 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench clean
+.PHONY: demo test browser-test cluster-test fuzz check lint types arrows bounds bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Reports and other pages in Chromium, which comes from the system; skipped, with the reason, if there
+# is none.
+browser-test: $(VENV)/.ready-browser
+	$(BIN)/python -m pytest -q tests/browser
 
 # Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
 cluster-test: $(VENV)/.ready
@@ -49,6 +54,10 @@ $(VENV)/.ready: pyproject.toml
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.ready-browser: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,browser]'
 	touch $@
 
 .venv-bounds/.ready: pyproject.toml tools/lower_bounds.py

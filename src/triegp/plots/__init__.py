@@ -14,6 +14,7 @@ from triegp.plots.pit import PitDisplay
 from triegp.plots.predictive_band import PredictiveBandDisplay
 from triegp.plots.residuals import ResidualDisplay
 from triegp.plots.training_curve import TrainingCurveDisplay
+from triegp.plots.tree import TreeDisplay
 from triegp.plots.weights import WeightsDisplay
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PredictiveBandDisplay",
     "ResidualDisplay",
     "TrainingCurveDisplay",
+    "TreeDisplay",
     "WeightsDisplay",
     "use_palette",
 ]

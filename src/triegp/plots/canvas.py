@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 BAND_ALPHAS = (0.35, 0.18)  # opacity of bands, inner ones first
-FAINTEST, STRONGEST = 0.04, 1.0  # opacity of a heat map's lower and upper end
+N_SHADES = 40  # of a colour map; colour bars of more than 50 become images in SVG files
+FAINTEST = 0.04  # opacity of a heat map's lower end
 
 
 def open_axes(ax: Axes | None, figsize: tuple[float, float] = (5.4, 3.8)) -> Axes:
@@ -92,22 +93,30 @@ def draw_expected(ax: Axes, x: Any, low: Any, high: Any, label: str, **options: 
     ax.fill_between(x, low, high, **{**defaults, "label": label, **options})
 
 
-def ramp(color: str = "accent", *, signed: bool = False) -> Colormap:
-    """A colour map by opacity: of one colour, or from `accent2` over nothing to that colour."""
+def ramp(color: str = "accent", *, signed: bool = False, strongest: float = 1.0) -> Colormap:
+    """A colour map by opacity: of one colour, or from `accent2` over nothing to that colour.
+
+    strongest: opacity of the ends; text in `ink` stays readable on 0.6.
+    """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     palette = current_palette()
     upper = to_rgb(getattr(palette, color))
     if not signed:
-        ends = [(*upper, FAINTEST), (*upper, STRONGEST)]
-        return LinearSegmentedColormap.from_list("triegp", ends)
+        ends = [(*upper, FAINTEST), (*upper, strongest)]
+        return LinearSegmentedColormap.from_list("triegp", ends, N_SHADES)
     lower = to_rgb(palette.accent2)
     # Two colours of opacity 0 meet in the middle, so that no hue is mixed from both.
-    stops = [(0.0, (*lower, 1.0)), (0.5, (*lower, 0.0)), (0.5, (*upper, 0.0)), (1.0, (*upper, 1.0))]
-    return LinearSegmentedColormap.from_list("triegp-signed", stops)
+    stops = [
+        (0.0, (*lower, strongest)),
+        (0.5, (*lower, 0.0)),
+        (0.5, (*upper, 0.0)),
+        (1.0, (*upper, strongest)),
+    ]
+    return LinearSegmentedColormap.from_list("triegp-signed", stops, N_SHADES)
 
 
-def draw_cells(ax: Axes, x: Floats, y: Floats, values: Floats, **options: Any) -> Any:
+def draw_cells(ax: Axes, x: Any, y: Any, values: Any, **options: Any) -> Any:
     """A heat map: x (k + 1,) and y (l + 1,) are edges of the cells, values (l, k)."""
     return ax.pcolormesh(x, y, values, **{"linewidth": 0.0, **options})
 
@@ -119,6 +128,6 @@ def draw_colorbar(ax: Axes, mappable: Any, label: str) -> None:
     assert figure is not None
     bar = figure.colorbar(mappable, ax=ax, fraction=0.05, pad=0.02)
     bar.set_label(label, color=palette.ink)
-    bar.ax.tick_params(color=palette.ink, labelcolor=palette.ink)
+    bar.ax.tick_params(which="both", color=palette.ink, labelcolor=palette.ink)
     bar.ax.yaxis.get_offset_text().set_color(palette.ink)
     bar.outline.set_visible(False)

@@ -169,7 +169,9 @@ class ImportanceDisplay:
 
     def _plot_bars(self, bar_kw: Mapping[str, Any] | None) -> None:
         palette, y, bits = current_palette(), np.arange(len(self.names)), self._shown_bits()
-        parts = [(self.smooth, palette.accent2, 1.0, "smooth part")] if self.smooth.any() else []
+        parts: list[tuple[Floats, str, float, str | None]] = []
+        if self.smooth.any():
+            parts.append((self.smooth, palette.accent2, 1.0, "smooth part"))
         alphas = np.geomspace(1.0, FAINTEST, bits.shape[1])
         for depth, alpha in enumerate(alphas.tolist()):
             label = {0: "coarsest bit", bits.shape[1] - 1: f"bit {bits.shape[1]}"}.get(depth)
@@ -181,7 +183,12 @@ class ImportanceDisplay:
             self.ax_.barh(y, values, 0.7, left=ends[side, y], **merge(bars, bar_kw))
             ends[side, y] += values
         if (ends[0] < -NEGLIGIBLE).any():
-            marks = {"color": palette.ink, "marker": "|", "linestyle": "none", "markersize": 12}
+            marks: dict[str, Any] = {
+                "color": palette.ink,
+                "marker": "|",
+                "linestyle": "none",
+                "markersize": 12,
+            }
             self.ax_.plot(self.total, y, label="sum", **marks)
         self.ax_.axvline(0.0, color=palette.ink, linewidth=0.8)
         dress(self.ax_, f"share of the {self._variance()}{self._hidden()}")
@@ -197,7 +204,7 @@ class ImportanceDisplay:
         x = np.arange(values.shape[1] + 1) - 0.5
         y = np.arange(len(self.names) + 1) - 0.5
         found = draw_cells(
-            self.ax_, x, y, values.clip(None if signed else 0.0), **merge(options, bar_kw)
+            self.ax_, x, y, values if signed else values.clip(0.0), **merge(options, bar_kw)
         )
         draw_colorbar(self.ax_, found, f"share of the {self._variance()}")
         first = [SMOOTH] if self.smooth.any() else []

@@ -27,7 +27,6 @@ Ints = npt.NDArray[np.int64]
 
 MOST_PLACES = 40  # places of an order that are shown
 MOST_TEXTS = 250  # cells that are numbered
-DARK_CELL = 0.55  # share of the largest value from which a number stands in its cell's way
 
 
 @dataclass(eq=False)
@@ -126,7 +125,7 @@ class WeightsDisplay:
         x = np.arange(values.shape[1] + 1) + 0.5
         y = np.arange(len(self.names) + 1) - 0.5
         top = float(values.max()) or 1.0
-        options = {"cmap": ramp(), "vmin": 0.0, "vmax": top}
+        options = {"cmap": ramp(strongest=0.6), "vmin": 0.0, "vmax": top}
         shown = np.ma.masked_where(numbers == 0, values)
         found = draw_cells(self.ax_, x, y, shown, **merge(options, cell_kw))
         draw_colorbar(self.ax_, found, "share of variance")
@@ -134,8 +133,9 @@ class WeightsDisplay:
         if np.count_nonzero(numbers) <= MOST_TEXTS:
             for row, column in np.argwhere(numbers > 0).tolist():
                 text = format(numbers[row, column], form)
-                place = {"ha": "center", "va": "center", "fontsize": "small", "color": ink}
-                self.ax_.text(column + 1, row, text, **place)
+                self.ax_.text(
+                    column + 1, row, text, ha="center", va="center", fontsize="small", color=ink
+                )
         self.ax_.set_yticks(np.arange(len(self.names)), self.names)
         self.ax_.set_ylim(len(self.names) - 0.5, -0.5)
         self.ax_.tick_params(axis="y", length=0)
