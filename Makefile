@@ -7,7 +7,7 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test cluster-test fuzz check lint types arrows bounds bench docs docs-test clean
+.PHONY: demo examples test browser-test cluster-test fuzz check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -20,6 +20,11 @@ examples: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Reports and other pages in Chromium, which comes from the system; skipped, with the reason, if there
+# is none.
+browser-test: $(VENV)/.ready-browser
+	$(BIN)/python -m pytest -q tests/browser
 
 # Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
 cluster-test: $(VENV)/.ready
@@ -69,6 +74,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
+	touch $@
+
+$(VENV)/.ready-browser: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,browser]'
 	touch $@
 
 .venv-bounds/.ready: pyproject.toml tools/lower_bounds.py

@@ -70,9 +70,9 @@ boosted = (fit_quantile(0.5), fit_quantile(0.05), fit_quantile(0.95))
 # Side by side
 # ------------
 # triegp follows the jump, and its band is somewhat wider in the gap. The Matern process rounds the
-# jump off. To follow it at all it needs a short lengthscale, so its mean strays in the gap; its band
-# there is the widest of all. LightGBM's quantiles are steps that do not know about the gap: their
-# band is narrowest where nothing was observed.
+# jump off. To follow it at all it needs a short lengthscale, so its mean strays in the gap; its
+# band there is the widest of all. LightGBM's quantiles are steps that do not know about the gap:
+# their band is narrowest where nothing was observed.
 
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 DOTS, TRUTH, BAND = "0.55", "black", "tab:blue"

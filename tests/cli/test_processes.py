@@ -183,7 +183,7 @@ def test_memory_does_not_grow_with_the_rows(folder, tmp_path, kind):
             check=True,
         )
         peaks.append(int(done.stderr) / 1024)
-    assert peaks[1] - peaks[0] < 40, peaks
+    assert peaks[1] - peaks[0] < 80, peaks  # all rows at once take 170 to 380 more
 
 
 # Pipes that break, and signals

@@ -32,14 +32,14 @@ def model(frame):
 
 
 def test_training_rows_as_they_were_read_predict_as_the_table_does(frame, model):
-    table = ReadTable(model.rows_.features, model._stream.columns)
+    table = ReadTable(model.rows_.features, model.columns_)
     np.testing.assert_array_equal(model.predict(table), model.predict(frame))
     np.testing.assert_array_equal(model.outside_box(table), model.outside_box(frame))
 
 
 def test_new_tables_with_new_categories_are_read_once(frame, model):
     new = frame[:9].assign(kind=["z", *["a"] * 8])
-    data, columns = read_table(new, model, model._stream.columns)
+    data, columns = read_table(new, model, model.columns_)
     table = ReadTable(data, columns)
     assert columns.categories[1][-1] == "z"
     np.testing.assert_array_equal(model.predict(table), model.predict(new))
@@ -53,7 +53,7 @@ def test_categories_are_coded_again_for_another_model(frame, model):
 def test_arrays_without_names(model):
     X = np.random.default_rng(0).random((60, 2))
     plain = BinaryTreeGPRegressor(**QUICK).fit(X, X[:, 0])
-    table = ReadTable(*read_table(X[:5], plain, plain._stream.columns))
+    table = ReadTable(*read_table(X[:5], plain, plain.columns_))
     assert table.shape == (5, 2)
     assert not is_named_frame(table)
     np.testing.assert_array_equal(plain.predict(table), plain.predict(X[:5]))

@@ -101,11 +101,14 @@ def command(
     fit_model(model, sources, dialect, task, console)
     save_model(model, output, training_data=keep_rows)
     console.detail(f"written to {output}")
+    if report is not None:
+        make_report(model, report, target)
+        console.detail(f"report written to {report}")
     tell_fit(model, output, report, console, time.monotonic() - began)
 
 
 def tell_fit(model: Any, output: str, report: str | None, console: Console, seconds: float) -> None:
-    """Show what was fitted, and how good it is by leave-one-out; write the report."""
+    """Show what was fitted, and how good it is by leave-one-out."""
     from triegp.cli.info import describe_model, show_features
     from triegp.cli.scores import loo_scores, show_scores
     from triegp.files.container import read_header
@@ -113,8 +116,6 @@ def tell_fit(model: Any, output: str, report: str | None, console: Console, seco
     facts = describe_model(output, read_header(output))
     console.detail("leave-one-out scores")
     scores = loo_scores(model)
-    if report is not None:
-        make_report(model, report)
     said = [
         f"{facts['estimator']} fitted to {facts['rows']:,} rows in {facts['fit_seconds']:.1f} s"
     ]

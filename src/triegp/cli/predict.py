@@ -72,7 +72,7 @@ def command(
         raise CommandError("--json and predictions cannot both go to standard output")
     sources = find_sources(data, dialect)
     format_ = writing.output_format(output, output_format)
-    writing.check_output(output)
+    writing.check_output(output, piped=True)
     refuse_same(output, sources)
     names = ["mean", *([] if mean_only else ["std"]), *(["low", "high"] if interval else [])]
     names += [f"q{level:g}" for level in quantiles]

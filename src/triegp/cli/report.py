@@ -17,7 +17,7 @@ from triegp.cli.sources import Dialect, find_sources, refuse_same
 @click.argument("model", metavar="MODEL")
 @click.option("-o", "--output", required=True, help="The report, an HTML file.")
 @click.option("--data", multiple=True, metavar="DATA", help="Test rows; may be repeated.")
-@click.option("--target", metavar="NAME", help="Column of the targets of the test rows.")
+@click.option("--target", metavar="NAME", help="Name of the target; its column in the test rows.")
 @reading_options
 @console_options
 @click.pass_obj
@@ -37,27 +37,32 @@ def command(
     from triegp.cli.models import open_model, read_rows
     from triegp.cli.writing import check_output
 
-    if bool(data) != (target is not None):
-        raise CommandError("--data and --target belong together")
+    if data and target is None:
+        raise CommandError("--data needs --target, the column of its targets")
     sources = find_sources(data, dialect)
     check_output(output)
     refuse_same(output, sources)
     opened = open_model(model)
-    if target is None:
+    if target is None or not data:
         n_rows = None
-        make_report(opened.estimator, output)
+        make_report(opened.estimator, output, target)
     else:
         X, y = read_rows(opened, sources, dialect, target)
         n_rows = y.size
-        make_report(opened.estimator, output, X, y)
+        make_report(opened.estimator, output, target, X, y)
     facts = {"model": model, "output": output, "test_rows": n_rows}
     console.result(facts, f"report written to {output}")
 
 
-def make_report(model: Any, path: str, X: Any = None, y: Any = None) -> None:
-    """Write the report of a fitted estimator, with test rows if they are given."""
+def make_report(
+    model: Any, path: str, target: str | None = None, X: Any = None, y: Any = None
+) -> None:
+    """Write the report of a fitted estimator, with test rows if they are given.
+
+    target: name of the target, if it is known.
+    """
     from triegp.cli.writing import naming_output
     from triegp.report import write_report
 
     with naming_output(path):
-        write_report(model, path, X, y)
+        write_report(model, path, X, y, targets=None if target is None else [target])

@@ -78,13 +78,20 @@ def output_format(path: str, given: str | None) -> str:
     return found
 
 
-def check_output(path: str) -> None:
-    """Raise CommandError if a file cannot be written: before work that takes long."""
+def check_output(path: str, *, piped: bool = False) -> None:
+    """Raise CommandError if a file cannot be written: before work that takes long.
+
+    piped: whether it may be standard output, a pipe or a device.
+    """
     if path == "-":
+        if not piped:
+            raise CommandError("-o: standard output is for predictions only, expected a file")
         return
     folder = os.path.dirname(os.path.realpath(path))
     if os.path.isdir(path):
         raise CommandError(f"{path}: is a folder, expected a file")
+    if os.path.exists(path) and not os.path.isfile(path) and not piped:
+        raise CommandError(f"{path}: is a device, expected a file")
     if not os.path.isdir(folder):
         raise CommandError(f"{path}: there is no folder {os.path.dirname(path)}")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):

@@ -342,6 +342,28 @@ class TreeGPRegressor(
         named = {"estimator": name, "parameters": parameters}
         write_file(path, named | header, arrays)
 
+    def report(
+        self,
+        path: str | Path,
+        X: Any = None,
+        y: Any = None,
+        *,
+        title: str | None = None,
+        targets: Sequence[str] | None = None,
+        n_effects: int = 6,
+        n_rows: int = 10,
+    ) -> Path:
+        """Write one HTML file that explains the fitted model to a person; return its path.
+
+        Accuracy and calibration by leave-one-out, and of a test set if X and y are given; what
+        matters; effects; where predictions are uncertain; rows to look at; advice. Needs matplotlib
+        (`pip install 'triegp[plots]'`). Parameters are those of `triegp.report.write_report`.
+        """
+        from triegp.report import write_report
+
+        options: dict[str, Any] = {"n_effects": n_effects, "n_rows": n_rows}
+        return write_report(self, path, X, y, title=title, targets=targets, **options)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True

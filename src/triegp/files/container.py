@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from triegp.files.numbered import number_values, restore_values
-from triegp.files.whole import open_whole
+from triegp.files.whole import write_whole
 
 FORMAT = "triegp"
 # 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
@@ -46,8 +46,7 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     text = json.dumps({"version": VERSION, **header, "numbered": numbered}, sort_keys=True)
     # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
-    with open_whole(path) as part:
-        part.write(save(arrays, metadata))
+    write_whole(path, save(arrays, metadata))
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:

@@ -22,6 +22,12 @@ else:
 LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write a file, completely or not at all, as `open_whole` does."""
+    with open_whole(path) as file:
+        file.write(content)
+
+
 @contextmanager
 def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file for writing that takes the place of `path` when the block ends.
