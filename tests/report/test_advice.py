@@ -71,7 +71,6 @@ def test_features_that_do_nothing_are_named():
     assert not advice.serious
     busy = make_target(GOOD, importances=(importance(0, 0.99), importance(1, 0.01)))
     assert rules(busy) == set()
-    assert rules(idle, constant=("x1",)) == {"constant"}  # said once
 
 
 def test_a_constant_target_and_targets_of_few_values():

@@ -107,11 +107,7 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
     """Features that do nothing, odd targets, and errors that could be smaller."""
     main = target.main
     least = min(LEAST_SHARE, LEAST_OF_MEAN / max(len(target.importances), 1))
-    idle = [
-        one.label
-        for one in target.importances
-        if one.share < least and one.label not in facts.fit.constant
-    ]
+    idle = [one.label for one in target.importances if one.share < least]
     if idle and len(target.importances) > 1:
         yield Advice(
             "idle",
