@@ -2,29 +2,22 @@
 
 import functools
 import http.server
-import os
 import re
-import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from chromium import open_browser
+
 SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-OPTIONS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
---disable-background-networking --disable-component-update"""
 PAGES = ["index", "tour", "how_it_works", "results", "serving", "auto_examples/index"]
-PAGES += ["api/index", "api/generated/triegp.TrieGPRegressor"]
+PAGES += ["plots", "report", "api/index", "api/generated/triegp.TrieGPRegressor"]
 PHONE = {"width": 390, "height": 844}
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'"
+pytestmark = pytest.mark.skipif(
+    not (SITE / "index.html").exists(), reason="docs/_build/html is not there: make docs"
 )
-pytestmark = [
-    pytest.mark.skipif(not SITE.exists(), reason="docs/_build/html is not there: make docs"),
-    pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: install one, or set CHROMIUM"),
-]
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -46,10 +39,8 @@ def address():
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS.split())
+    with open_browser() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

@@ -357,7 +357,16 @@ class TreeGPRegressor(
 
         Accuracy and calibration by leave-one-out, and of a test set if X and y are given; what
         matters; effects; where predictions are uncertain; rows to look at; advice. Needs matplotlib
-        (`pip install 'triegp[plots]'`). Parameters are those of `triegp.report.write_report`.
+        (`pip install 'triegp[plots]'`).
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to write; an existing file is replaced in one step.
+        X, y : array-like (m, n_features), (m,) or (m, n_targets), optional
+            A test set, which the model has not seen; both or none.
+        title, targets, n_effects, n_rows : str, sequence of str, int, int
+            As for `triegp.report.write_report`.
         """
         from triegp.report import write_report
 
