@@ -3,6 +3,7 @@
 With GALLERY=0 in the environment, the examples are shown but not run.
 """
 
+import inspect
 import os
 import sys
 from importlib.metadata import version as version_of
@@ -11,7 +12,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+from docstrings import kernels  # noqa: E402
 from gallery import gallery_settings  # noqa: E402
+
+from triegp import engines  # noqa: E402
 
 project = "triegp"
 author = "The triegp developers"
@@ -43,6 +47,10 @@ pygments_style = "a11y-high-contrast-light"
 # Reference
 default_role = "py:obj"
 autosummary_generate = True
+MODULES = [name for name in engines.__all__ if inspect.ismodule(getattr(engines, name))]
+autosummary_context = {
+    "kernels": {f"triegp.engines.{name}": kernels(getattr(engines, name)) for name in MODULES}
+}
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
 numpydoc_show_class_members = False

@@ -35,6 +35,17 @@ def trim_sessions(app, name, source):
     source[0] = SESSION.sub(lambda found: found[1] + "```", source[0])
 
 
+def kernels(module):
+    """Names of what is public in a module of kernels, which numba wraps."""
+    found = [(name, getattr(value, "py_func", value)) for name, value in vars(module).items()]
+    home = module.__name__
+    return [
+        name
+        for name, value in found
+        if name[0] != "_" and callable(value) and getattr(value, "__module__", "") == home
+    ]
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", trim_sessions)
