@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.calibration_cases import BY_NAME
 from bench.measure import RESULTS, machine
+from triegp import metrics
 
 FOLDER = RESULTS / "calibration"
 ESTIMATORS = ("B", "F")  # BinaryTreeGPRegressor, TrieGPRegressor
@@ -104,9 +105,9 @@ def fit(batches, model):
 def coverage(truth, X, intervals, n_observations, rng):
     """Share of fresh observations in the intervals, by level; every input is observed as often."""
     times = -(-n_observations // len(X))
-    y = np.stack([truth.observe(X, rng) for _ in range(times)])
+    y = np.stack([truth.observe(X, rng) for _ in range(times)], axis=1)
     return {
-        str(c): float(np.mean((ends[:, 0] <= y) & (y <= ends[:, 1])))
+        str(c): metrics.coverage(y.ravel(), np.repeat(ends, times, axis=0))
         for c, ends in intervals.items()
     }
 

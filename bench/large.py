@@ -13,9 +13,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import root_mean_squared_error
 
 from bench.measure import peak_bytes, resident_bytes
 from bench.scaling import N_FEATURES, synthetic
+from triegp.metrics import coverage, nll
 
 FILE_ROWS = 1_000_000
 NAMES = [f"x{j}" for j in range(N_FEATURES)]
@@ -40,11 +42,10 @@ def quality(model):
     """RMSE and nll at new rows, and coverage of 90 % intervals."""
     X, y = synthetic(100_000, seed=1)
     found = model.predict_distribution(X)
-    low, high = found.interval(0.9).T
     return {
-        "rmse": float(np.sqrt(np.mean((found.mean() - y) ** 2))),
-        "nll": float(-found.log_prob(y).mean()),
-        "coverage_90": float(np.mean((low < y) & (y < high))),
+        "rmse": root_mean_squared_error(y, found.mean()),
+        "nll": nll(y, found),
+        "coverage_90": coverage(y, found.interval(0.9)),
     }
 
 

@@ -65,10 +65,11 @@ TAIL_COPIES = 1e-4  # quantiles of tails at two optima of their weights, relativ
 GPYTORCH_CG = 0.02  # GPyTorch's conjugate gradients in float32 against Cholesky in float64
 SQUARED_DISTANCES = 1e-7  # taken as differences of squares, of equal rows: 2e-8 was seen
 QUADRATURE = 1e-6  # scipy's quad
+ADAPTIVE = 1e-5  # quadrature with an estimated error of 1e-6 in each panel: 2e-6 was seen
+KINKED = 1e-4  # the same of functions with kinks: 4e-5 was seen
 MANY_QUANTILES = 1e-3  # the CRPS of a thousand quantiles for that of the distribution
 
 # Samples: about three standard errors or more, for the seed that the test names.
-DRAWN_DEVIATION = 0.01  # deviation of 200,000 draws, relative
 SAMPLED = {"max": 5.0, "rms": 1.6}  # of errors in standard errors
 TAIL_QUANTILE = 0.1  # quantiles of 5,000 residuals, down to 1%
 TAIL_SCALE = 0.08  # the same from 5% on, relative

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench import frames_data as data
 from bench.distributions import gaussian
-from bench.methods import boosting, trees
+from bench.methods import boosting
 from bench.methods.task import Method
 
 MISSING = "missing"  # label that CatBoost is given for a category that is missing
@@ -72,7 +72,8 @@ def fit_estimator(name):
         import triegp
 
         model = getattr(triegp, name)(random_state=task.seed)
-        return trees.predictor(model.fit(task.X, task.y))
+        model.fit(task.X, task.y)
+        return lambda X: model.predict_distribution(X)
 
     return fit
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from bench.distributions import Gaussians
 from bench.methods.task import Method
 
 ABLATIONS = {
@@ -29,7 +28,7 @@ ABLATIONS = {
 
 def fit_with(**parameters):
     def fit(task):
-        return predictor(_fitted(task, parameters))
+        return _fitted(task, parameters).predict_distribution
 
     return fit
 
@@ -38,13 +37,15 @@ def fit_paper(**parameters):
     """The mixture and, of the same fits, the one with the lowest training nll alone."""
 
     def fit(task):
+        from triegp import PredictiveDistribution
+
         model = _fitted(task, {"preset": "paper-bte", **parameters})
-        mixture = predictor(model)
+        mixture = model.predict_distribution
 
         def best(X):
             whole = mixture(X)
-            k = [int(np.argmax(whole.weight))]  # the softmax gives it the most weight
-            return Gaussians(np.ones(1), whole.mean[k], whole.sd[k])
+            k = [int(np.argmax(whole.weights))]  # the softmax gives it the most weight
+            return PredictiveDistribution(np.ones(1), whole.means[k], whole.variances[k])
 
         return {f"paper-bte{suffix(parameters)}": mixture, f"paper-bt{suffix(parameters)}": best}
 
@@ -61,7 +62,7 @@ def fit_flagship(**parameters):
         from triegp import TrieGPRegressor
 
         model = TrieGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
-        return predictor(model.fit(task.X, task.y))
+        return model.fit(task.X, task.y).predict_distribution
 
     return fit
 
@@ -71,14 +72,6 @@ def _fitted(task, parameters):
 
     model = BinaryTreeGPRegressor(random_state=task.seed, keep_rows=False, **parameters)
     return model.fit(task.X, task.y)
-
-
-def predictor(model):
-    def predict(X):
-        found = model.predict_distribution(X)
-        return Gaussians(found.weights, found.means, np.sqrt(found.variances))
-
-    return predict
 
 
 def _paper_methods(**parameters):

@@ -8,10 +8,8 @@ from bench.data import SEVEN, available, load
 from bench.distributions import (
     LEVELS,
     TAILS,
-    Gaussians,
     Quantiles,
     central,
-    deviation,
     gaussian,
     score,
 )
@@ -21,8 +19,10 @@ from scipy.stats import norm
 
 from bench import __main__ as command
 from bench import cells, page, paper, plan, scaling, tables, unique
-from tolerances import CHAINED, DENSE, DRAWN_DEVIATION, MANY_QUANTILES, QUADRATURE, ROUNDING
-from triegp import BinaryTreeGPRegressor
+from naive_scores import naive_crps, naive_nll, naive_quantile
+from score_problems import SHAPES, random_mixture, targets
+from tolerances import CHAINED, DENSE, MANY_QUANTILES, QUADRATURE, ROUNDING
+from triegp import BinaryTreeGPRegressor, PredictiveDistribution
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def folder(tmp_path, monkeypatch):
 
 def mixture(m=7, seed=0):
     rng = np.random.default_rng(seed)
-    return Gaussians(
-        np.array([0.2, 0.8]), rng.standard_normal((2, m)), rng.uniform(0.3, 2.0, (2, m))
+    return PredictiveDistribution(
+        np.array([0.2, 0.8]), rng.standard_normal((2, m)), rng.uniform(0.1, 4.0, (2, m))
     )
 
 
@@ -60,10 +60,11 @@ def test_scores_of_a_gaussian_are_the_textbooks():
 
 def test_scores_of_a_mixture_agree_with_numerical_integrals():
     predicted, y = mixture(), np.linspace(-2, 2, 7)
+    sd = np.sqrt(predicted.variances)
     found = score(predicted, y, unit=1.0)
 
     def cdf(x, i):
-        return predicted.weight @ norm.cdf(x, predicted.mean[:, i], predicted.sd[:, i])
+        return predicted.weights @ norm.cdf(x, predicted.means[:, i], sd[:, i])
 
     crps = [
         quad(lambda x, i=i: cdf(x, i) ** 2, -25, y[i])[0]
@@ -72,11 +73,10 @@ def test_scores_of_a_mixture_agree_with_numerical_integrals():
     ]
     assert found["crps"] == pytest.approx(np.mean(crps), rel=QUADRATURE)
     density = [
-        predicted.weight @ norm.pdf(y[i], predicted.mean[:, i], predicted.sd[:, i])
-        for i in range(7)
+        predicted.weights @ norm.pdf(y[i], predicted.means[:, i], sd[:, i]) for i in range(7)
     ]
     assert found["nll"] == pytest.approx(-np.log(density).mean(), rel=ROUNDING)
-    np.testing.assert_allclose(central(predicted), predicted.weight @ predicted.mean)
+    np.testing.assert_allclose(central(predicted), predicted.weights @ predicted.means)
     covered = [0.05 <= cdf(y[i], i) <= 0.95 for i in range(7)]
     assert found["coverage"]["90"] == np.mean(covered)
 
@@ -95,20 +95,43 @@ def test_scores_of_many_quantiles_approach_those_of_the_distribution():
     assert set(TAILS) <= set(LEVELS)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scores_agree_with_naive_ones(shape):
+    predicted = random_mixture(3, **SHAPES[shape])
+    y = targets(predicted.n_rows)
+    found = score(predicted, y, unit=1.7)
+    assert found["nll"] == pytest.approx(
+        naive_nll(y, predicted).mean() - np.log(1.7), rel=ROUNDING, abs=ROUNDING
+    )
+    assert found["crps"] == pytest.approx(naive_crps(y, predicted).mean() / 1.7, rel=ROUNDING)
+    error = np.sqrt(np.mean((predicted.mean() - y) ** 2))
+    assert found["rmse"] == pytest.approx(error / 1.7, rel=ROUNDING)
+    for c in (50, 90, 99):
+        low, high = (naive_quantile(q, predicted) for q in (0.5 - c / 200, 0.5 + c / 200))
+        assert found["coverage"][str(c)] == pytest.approx(np.mean((low <= y) & (y <= high)))
+        assert found["width"][str(c)] == pytest.approx(np.mean(high - low) / 1.7, rel=ROUNDING)
+
+
+def test_scores_of_quantiles_agree_with_naive_ones():
+    rng = np.random.default_rng(4)
+    values, y = np.sort(rng.standard_normal((20, len(LEVELS))), axis=1), targets(20)
+    found = score(Quantiles(np.array(LEVELS), values, values[:, 9]), y, unit=1.7)
+    total = 0.0
+    for k, level in enumerate(LEVELS):
+        above = 0.5 * (level + LEVELS[k + 1]) if k + 1 < len(LEVELS) else 1.0
+        below = 0.5 * (level + LEVELS[k - 1]) if k else 0.0
+        gap = y - values[:, k]
+        loss = np.where(gap > 0, level * gap, (level - 1) * gap)
+        total += 2 * (above - below) * loss.mean()
+    assert found["crps"] == pytest.approx(total / 1.7, rel=ROUNDING)
+
+
 def test_fifths_are_of_the_predicted_deviation():
     sd = np.array([5.0, 1.0, 4.0, 2.0, 3.0] * 4)
     y = np.where(sd == 2.0, 100.0, 0.0)
     found = score(gaussian(np.zeros(20), sd), y, unit=1.0)
     assert found["fifths"] == [1.0, 0.0, 1.0, 1.0, 1.0]
     assert score(gaussian(np.zeros(4), 1.0), np.zeros(4), unit=1.0)["fifths"] is None
-
-
-def test_the_deviation_of_a_mixture_includes_the_spread_of_its_means():
-    predicted = mixture()
-    rng = np.random.default_rng(3)
-    k = rng.choice(2, 200_000, p=predicted.weight)
-    draws = rng.normal(predicted.mean[k, 0], predicted.sd[k, 0])
-    assert deviation(predicted)[0] == pytest.approx(draws.std(), rel=DRAWN_DEVIATION)
 
 
 # Methods
@@ -153,8 +176,8 @@ def test_the_papers_two_methods_come_of_one_fit():
     fitted = METHODS["paper-bte"].fit(task)
     both, best = fitted["paper-bte"](X), fitted["paper-bt"](X)
     alone = BinaryTreeGPRegressor(preset="paper-bt", random_state=0).fit(task.X, task.y)
-    np.testing.assert_allclose(best.mean[0], alone.predict(X), rtol=ROUNDING)
-    assert both.weight.size == 20
+    np.testing.assert_allclose(best.mean(), alone.predict(X), rtol=ROUNDING)
+    assert both.weights.size == 20
 
 
 def test_batches_of_new_rows_do_not_matter(monkeypatch):
@@ -163,8 +186,8 @@ def test_batches_of_new_rows_do_not_matter(monkeypatch):
     whole = predict(X)
     monkeypatch.setattr(gaussian_processes, "PREDICT_ROWS", 7)
     parts = predict(X)
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=DENSE)
-    np.testing.assert_allclose(parts.sd, whole.sd, rtol=DENSE)
+    np.testing.assert_allclose(parts.mean(), whole.mean(), rtol=DENSE)
+    np.testing.assert_allclose(parts.std(), whole.std(), rtol=DENSE)
 
 
 # Cells

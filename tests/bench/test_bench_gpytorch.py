@@ -50,7 +50,7 @@ def set_up(task, dtype):
 def test_methods_predict_new_observations(task, method):
     X, y = draw(300, seed=1)
     predicted = method.fit(task, **QUICK[method.fit])(X)
-    mean, sd = central(predicted), predicted.sd[0]
+    mean, sd = central(predicted), predicted.std()
     assert mean.shape == sd.shape == (300,)
     assert np.isfinite(mean).all()
     assert np.isfinite(sd).all()
@@ -67,8 +67,8 @@ def test_batches_of_new_rows_do_not_matter(task, monkeypatch):
     whole = predict(X)
     monkeypatch.setattr(methods, "PREDICT_ROWS", 7)
     parts = predict(X)
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=DENSE)
-    np.testing.assert_allclose(parts.sd, whole.sd, rtol=DENSE)
+    np.testing.assert_allclose(parts.mean(), whole.mean(), rtol=DENSE)
+    np.testing.assert_allclose(parts.std(), whole.std(), rtol=DENSE)
 
 
 def test_exact_agrees_with_scikit_learn(task):
@@ -83,8 +83,8 @@ def test_exact_agrees_with_scikit_learn(task):
     other.fit((task.X - X_mean) / X_sd, (task.y - y_mean) / y_sd - 0.2)
     mean, sd = other.predict((X - X_mean) / X_sd, return_std=True)
     # GPyTorch takes squared distances as differences of squares: 2e-8 was seen.
-    np.testing.assert_allclose(found.mean[0], y_mean + y_sd * (0.2 + mean), rtol=SQUARED_DISTANCES)
-    np.testing.assert_allclose(found.sd[0], y_sd * np.sqrt(sd**2 + 0.05), rtol=SQUARED_DISTANCES)
+    np.testing.assert_allclose(found.mean(), y_mean + y_sd * (0.2 + mean), rtol=SQUARED_DISTANCES)
+    np.testing.assert_allclose(found.std(), y_sd * np.sqrt(sd**2 + 0.05), rtol=SQUARED_DISTANCES)
 
 
 def test_conjugate_gradients_agree_with_cholesky(task):
@@ -93,8 +93,8 @@ def test_conjugate_gradients_agree_with_cholesky(task):
     exact = methods.predictor(model, model.likelihood, rows, *methods.CHOLESKY)(X)
     model, rows = set_up(task, torch.float32)
     found = methods.predictor(model, model.likelihood, rows, *methods.CONJUGATE_GRADIENTS)(X)
-    np.testing.assert_allclose(found.mean, exact.mean, atol=GPYTORCH_CG * rows.y_sd, rtol=0)
-    np.testing.assert_allclose(found.sd, exact.sd, rtol=GPYTORCH_CG)
+    np.testing.assert_allclose(found.mean(), exact.mean(), atol=GPYTORCH_CG * rows.y_sd, rtol=0)
+    np.testing.assert_allclose(found.std(), exact.std(), rtol=GPYTORCH_CG)
 
 
 def test_dense_gradient_is_gpytorch_s(task):

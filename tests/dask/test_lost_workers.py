@@ -1,11 +1,14 @@
 """Clusters whose workers die, restart, are slow or go away: a fit goes on or ends, in time."""
 
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from contextlib import suppress
 
+import dask
 import dask.array as da
 import pytest
 from distributed import Client, LocalCluster
@@ -112,6 +115,15 @@ def test_without_workers_a_job_ends(processes, client, monkeypatch):
     timer.join()
 
 
+def test_tasks_that_no_worker_may_run_end_with_a_sentence(monkeypatch):
+    monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.5)
+    settings = {"processes": False, "dashboard_address": None, "threads_per_worker": 1}
+    with LocalCluster(n_workers=1, **settings) as one, Client(one) as client:
+        future = client.submit(abs, -1, resources={"GPU": 1})
+        with pytest.raises(RuntimeError, match=r"1 tasks of the cluster may run on none"):
+            cluster._finish(client, 1, lambda left: [future])
+
+
 def test_without_a_client_or_workers_it_is_said(monkeypatch):
     monkeypatch.setattr(cluster, "WAIT_SECONDS", 0.5)
     with pytest.raises(RuntimeError, match="no Dask client"):
@@ -139,6 +151,44 @@ def test_a_fit_survives_a_killed_worker_with_the_same_bits(client, monkeypatch, 
     model.fit(da.from_array(X, chunks=300), da.from_array(y, chunks=300))
     timer.join()
     assert_same(model.to_local(), local, X[:100])
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A folder whose file system has no space left after a moment."""
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if mount is None or subprocess.run([mount, *options], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+@pytest.mark.cluster
+def test_a_fit_goes_on_if_the_disks_of_workers_are_full(full_disk, monkeypatch):
+    """Workers that cannot spill what they hold keep it in memory."""
+    for name, value in (("FEWEST_ROWS", 500), ("SAMPLE_ROWS", 1_500), ("HELD_ROWS", 900)):
+        monkeypatch.setattr(pieces_module, name, value)
+    parameters = QUICK | {"max_cells": 2_000}
+    spill = {"target": 0.01, "spill": 0.02, "pause": False, "terminate": False}
+    with (
+        dask.config.set({f"distributed.worker.memory.{k}": v for k, v in spill.items()}),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
+            memory_limit="2GB",
+            local_directory=str(full_disk),
+        ) as workers,
+        Client(workers) as client,
+    ):
+        X = da.random.default_rng(0).random((400_000, 8), chunks=(50_000, 8)).persist()
+        y = (3 * X[:, 0]).persist()
+        model = DaskBinaryTreeGPRegressor(client=client, **parameters).fit(X, y)
+        assert shutil.disk_usage(full_disk).free < 2**20
+        rows, targets = X.compute(), y.compute()
+        found = model.to_local()
+    assert_same(found, BinaryTreeGPRegressor(**parameters).fit(rows, targets), rows[:100])
 
 
 @pytest.mark.cluster

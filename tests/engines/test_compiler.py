@@ -13,8 +13,8 @@ import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import triegp
+    from triegp.engines.cpu.sorting import clz
 said = [str(w.message) for w in caught if "cache" in str(w.message)]
-from triegp.engines.cpu.sorting import clz
 import numpy as np
 assert clz(np.uint64(1)) == 63
 print(triegp.__file__)

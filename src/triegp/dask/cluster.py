@@ -53,7 +53,7 @@ class ClusterPool:
         client = self._client
 
         def submit(left: Sequence[int]) -> list[Future]:
-            held = client.scatter(shared, broadcast=True, hash=False)
+            (held,) = client.scatter([shared], broadcast=True, hash=False)  # it may be a tuple
             return [client.submit(work, held, items[k], pure=False) for k in left]
 
         return _finish(client, len(items), submit, progress)
@@ -122,8 +122,8 @@ def _iterate(client: Client, futures: Sequence[Future], seen: dict[str, str]) ->
     """Results of futures, in their order, each released as soon as it is here.
 
     Raises what a job raised; RuntimeError, with the name of a worker, if it was lost again and
-    again; RuntimeError if no worker is left for 30 seconds, or the scheduler is gone. Futures that
-    are not done are then cancelled.
+    again; RuntimeError if no worker is left, or may run a task, for 30 seconds, or if the scheduler
+    is gone. Futures that are not done are then cancelled.
     """
     seen |= _workers(client)
     rest = list(futures)
@@ -139,7 +139,7 @@ def _iterate(client: Client, futures: Sequence[Future], seen: dict[str, str]) ->
 
 def _wait(client: Client, future: Future, seen: dict[str, str]) -> None:
     """Wait until a future is done, has failed or is cancelled."""
-    alone_since = None
+    stuck_since = None
     while not future.done():
         try:
             wait_for_some(future, timeout=POLL_SECONDS)
@@ -150,12 +150,19 @@ def _wait(client: Client, future: Future, seen: dict[str, str]) -> None:
             raise RuntimeError(f"the scheduler of the cluster is gone (client {client.status})")
         now = _workers(client)
         seen |= now
-        if now:
-            alone_since = None
+        stuck = client.run_on_scheduler(_unrunnable_tasks) if now else 0
+        if now and not stuck:
+            stuck_since = None
             continue
-        alone_since = alone_since or time.monotonic()
-        if time.monotonic() - alone_since > WAIT_SECONDS:
+        stuck_since = stuck_since or time.monotonic()
+        if time.monotonic() - stuck_since <= WAIT_SECONDS:
+            continue
+        if not now:
             raise RuntimeError(f"all workers of the cluster are lost: {_named(seen)}")
+        raise RuntimeError(
+            f"{stuck} tasks of the cluster may run on none of its workers ({_named(now)}): they "
+            "ask for resources or for workers that are not there"
+        )
 
 
 def _result(future: Future) -> Any:
@@ -174,6 +181,11 @@ def _workers(client: Client) -> dict[str, str]:
     """Names of the workers by address."""
     found: dict[str, str] = client.run_on_scheduler(_worker_names)
     return found
+
+
+def _unrunnable_tasks(dask_scheduler: Any) -> int:
+    """Number of tasks that wait for a worker which may run them, while there are workers."""
+    return len(dask_scheduler.unrunnable)
 
 
 def _worker_names(dask_scheduler: Any) -> dict[str, str]:

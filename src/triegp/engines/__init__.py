@@ -18,6 +18,7 @@ from triegp.engines.cpu import (
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.mixing import mix_means, mix_moments
 from triegp.engines.cpu.packing import pack_positions, place_values
+from triegp.engines.cpu.scores import mixture_cdf, mixture_crps
 from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import (
     Adjoints,
@@ -57,6 +58,8 @@ __all__ = [
     "matern",
     "mix_means",
     "mix_moments",
+    "mixture_cdf",
+    "mixture_crps",
     "nearby",
     "nearest",
     "one_blas_thread",
