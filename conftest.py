@@ -33,6 +33,8 @@ os.environ.setdefault(
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("MPLBACKEND", "Agg")  # pictures are drawn without a screen
+
 # Workers share the cores: BLAS and OpenMP threads that wait for each other take them from others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -64,3 +66,11 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("card"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """Close the figures of each test; pyplot would keep them all."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

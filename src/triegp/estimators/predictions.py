@@ -18,7 +18,7 @@ from triegp.checks import random_generator, whole_number
 from triegp.devices import like, on_device, to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import read_working, refuse_unseen
+from triegp.encoding.layout import Layout, read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
 from triegp.engines import Engine
@@ -280,6 +280,16 @@ class Predictor:
     def encoders_(self) -> tuple[BitEncoder, ...]:
         """Box, percentiles and precision, without shift; one per scaling."""
         return self._inserted().encoders
+
+    @property
+    def columns_(self) -> Columns:
+        """Kinds, categories and names of the columns of X, as they are read."""
+        return self._inserted().columns
+
+    @property
+    def layout_(self) -> Layout:
+        """The columns that the model works on, and the column of X that each comes from."""
+        return self._inserted().layout
 
     @property
     def target_mean_(self) -> Floats:
