@@ -195,7 +195,9 @@ def test_plot_again_on_given_axes(mixture):
 
     display = CalibrationDisplay.from_loo(mixture)
     ax = Figure().subplots()
-    again = display.plot(ax, name="mine", line_kw={"lw": 5, "color": "red"}, band_kw={"alpha": 0.5})
+    again = display.plot(
+        ax, name="mine", line_kw={"lw": 5, "color": "red"}, band_kw={"alpha": 0.5, "lw": 1.0}
+    )
     assert again is display
     assert display.ax_ is ax
     assert ax.lines[-1].get_linewidth() == 5
@@ -272,8 +274,10 @@ def test_errors_name_the_argument():
 def test_y_of_new_rows_must_be_finite(mixture):
     X, y = problem(5)
     y[2] = np.nan
-    with pytest.raises(ValueError, match="y must be finite"):
+    with pytest.raises(ValueError, match="y must be finite, got nan at row 2"):
         PitDisplay.from_estimator(mixture, X, y)
+    with pytest.raises(ValueError, match="y must be finite, got nan at row 2"):
+        CoverageByFeatureDisplay.from_estimator(mixture, X, y, 0)
 
 
 def test_frames_by_feature(table):
