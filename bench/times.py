@@ -59,7 +59,7 @@ def against_lightgbm(name, seed=0, repeats=3):
 
 
 def seven():
-    """Median seconds of both on each of the seven data sets, and the geometric mean of the ratio."""
+    """Median seconds of both on each of the seven data sets, and the geometric mean ratio."""
     BinaryTreeGPRegressor(random_state=0).fit(*synthetic(5_000))  # compiles
     rows = []
     for name in SEVEN:

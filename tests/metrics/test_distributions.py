@@ -1,7 +1,11 @@
 """Nll, CRPS, PIT and calibration error against their definitions, and what they refuse."""
 
+from dataclasses import replace
+
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 from scipy.special import ndtri
 from scipy.stats import norm
 
@@ -92,6 +96,28 @@ def test_far_targets():
     found = PredictiveDistribution(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)))
     far = crps([1e200, -1e200], found, by_row=True)
     np.testing.assert_allclose(far, 1e200, rtol=HANDFUL)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans(), st.booleans())
+def test_properties_of_any_mixture(seed, k, one_mean, by_row):
+    found = random_mixture(seed, m=12, k=k, one_mean=one_mean, by_row=by_row)
+    y = targets(12, seed)
+    score = crps(y, found, by_row=True)
+    assert (score > 0).all()
+    assert (score <= np.abs(y - found.mean()) + found.std()).all()  # E|x - y| is at most this
+    rows = np.random.default_rng(seed).permutation(12)
+    weights = found.weights if found.weights.ndim == 1 else found.weights[:, rows]
+    mixed = PredictiveDistribution(weights, found.means[:, rows], found.variances[:, rows])
+    np.testing.assert_allclose(crps(y[rows], mixed, by_row=True), score[rows], rtol=HANDFUL)
+    twice = PredictiveDistribution(  # every component as two halves
+        np.repeat(0.5 * found.weights, 2, axis=0),
+        np.repeat(found.means, 2, axis=0),
+        np.repeat(found.variances, 2, axis=0),
+    )
+    np.testing.assert_allclose(crps(y, twice, by_row=True), score, rtol=ROUNDING)
+    np.testing.assert_allclose(
+        crps(-y, replace(found, means=-found.means), by_row=True), score, rtol=ROUNDING
+    )
 
 
 def test_blocks_do_not_matter(monkeypatch):

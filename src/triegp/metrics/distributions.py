@@ -186,6 +186,17 @@ def calibration_error(
     return float(np.mean(errors))
 
 
+def quantiles_of(distribution: Distribution, levels: Any) -> Floats:
+    """Quantiles (m, k) at levels (k,), in blocks of rows on all cores."""
+    out = np.empty((distribution.n_rows, len(levels)))
+
+    def work(_: object, block: slice) -> None:
+        out[block] = _select(distribution, block).quantile(levels)
+
+    CpuEngine().each(work, _blocks(distribution.n_rows))
+    return out
+
+
 def read_distributions(distribution: Any, observed: Observed) -> list[Distribution]:
     """One distribution per target, on the host; raises an error if they do not fit the targets."""
     found = distribution if isinstance(distribution, list | tuple) else [distribution]
@@ -228,7 +239,7 @@ def _score(
     whole = boolean("by_row", by_row)
     observed = read_observed(y, sample_weight)
     found = read_distributions(distribution, observed)
-    blocks = [slice(k, k + BLOCK_ROWS) for k in range(0, observed.n_rows, BLOCK_ROWS)]
+    blocks = _blocks(observed.n_rows)
     out = np.full(observed.y.shape, np.nan)
     for t, one in enumerate(found):
         missing = np.concatenate([_missing(one, block) for block in blocks])
@@ -252,6 +263,10 @@ def _score(
 
         CpuEngine().each(work, blocks)
     return observed.result(out, whole=whole)
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    return [slice(k, k + BLOCK_ROWS) for k in range(0, n_rows, BLOCK_ROWS)]
 
 
 def _missing(found: Distribution, rows: slice) -> Mask:

@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from triegp.metrics.distributions import LEVELS, calibration_error, crps, nll
+from triegp.metrics.distributions import LEVELS, calibration_error, crps, nll, quantiles_of
 from triegp.metrics.intervals import interval_score, pinball
+from triegp.models.distribution import interval_quantiles
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class PinballScorer(DistributionScorer):
 
     def loss(self, y: Any, distribution: Any, sample_weight: Any) -> float:
         """`pinball` of the distribution's quantiles."""
-        found = _of_targets(distribution, lambda one: one.quantile(self.levels))
+        found = _quantiles(distribution, self.levels)
         return float(pinball(y, found, self.levels, sample_weight=sample_weight))
 
 
@@ -121,7 +122,7 @@ class IntervalScorer(DistributionScorer):
 
     def loss(self, y: Any, distribution: Any, sample_weight: Any) -> float:
         """`interval_score` of the distribution's central interval."""
-        found = _of_targets(distribution, lambda one: one.interval(self.coverage))
+        found = _quantiles(distribution, interval_quantiles(self.coverage))
         return float(interval_score(y, found, self.coverage, sample_weight=sample_weight))
 
 
@@ -154,11 +155,11 @@ def predict_distribution(estimator: Any, X: Any) -> Any:
     return estimator.predict_distribution(X)
 
 
-def _of_targets(distribution: Any, predict: Any) -> Any:
+def _quantiles(distribution: Any, levels: Any) -> Any:
     """Quantiles (m, k), or (m, k, n_targets) of a list of distributions."""
     if isinstance(distribution, list):
-        return np.stack([predict(one) for one in distribution], axis=2)
-    return predict(distribution)
+        return np.stack([quantiles_of(one, levels) for one in distribution], axis=2)
+    return quantiles_of(distribution, levels)
 
 
 nll_scorer = NllScorer()
