@@ -114,6 +114,7 @@ def test_predictions_are_lazy_and_equal_local_ones(client):
         np.testing.assert_array_equal(getattr(model, name)(X, **asked), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")
 @pytest.mark.parametrize("graph_rows", [0, 10**6])
 def test_predictions_survive_restarts_and_need_no_cluster(monkeypatch, graph_rows):
     monkeypatch.setattr(estimators, "GRAPH_ROWS", graph_rows)

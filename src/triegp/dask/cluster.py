@@ -53,7 +53,7 @@ class ClusterPool:
         client = self._client
 
         def submit(left: Sequence[int]) -> list[Future]:
-            held = client.scatter(shared, broadcast=True, hash=False)
+            (held,) = client.scatter([shared], broadcast=True, hash=False)  # it may be a tuple
             return [client.submit(work, held, items[k], pure=False) for k in left]
 
         return _finish(client, len(items), submit, progress)
