@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 import cli_problems as problems
 import triegp
 from cli_problems import FORMATS, QUICK, run, run_well, start
+from triegp.cli.app import app
+from triegp.cli.console import Console
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes are those of posix")
 
@@ -69,6 +72,20 @@ def test_every_command_and_option_has_a_help_text():
         text = run_well(command, "--help")
         for option in ("--json", "--quiet", "--verbose", "--debug"):
             assert option in text
+
+
+def test_every_command_of_the_page_is_one():
+    """Names and options, without running them."""
+    text = (problems.ROOT / "docs" / "command_line.md").read_text()
+    lines = re.findall(r"^ {4}.*?\btriegp (.*)$", text, re.MULTILINE)
+    assert len(lines) >= 15
+    for line in lines:
+        arguments = shlex.split(line.split(" | ")[0])
+        if arguments[0] == "--help":
+            continue
+        with app.make_context("triegp", arguments, obj=Console()) as ctx:
+            found = app.get_command(ctx, arguments[0])
+            found.make_context(arguments[0], arguments[1:], parent=ctx)
 
 
 def test_version():

@@ -25,8 +25,8 @@ def command(console: Console, rows: int, output: str, seed: int) -> None:
     """Make data, fit a model, score it beside baselines, and write all files to a folder.
 
     The data are delays of made-up trains: a daily rhythm, steps between lines, gaps, and noise that
-    differs from hour to hour. Up to 20,000 rows TrieGPRegressor is fitted, in half a minute; more
-    rows are for BinaryTreeGPRegressor. The model is scored on rows that it has not seen.
+    differs from hour to hour. Up to 20,000 rows TrieGPRegressor is fitted; more rows are for
+    BinaryTreeGPRegressor. The model is scored on rows that it has not seen.
     """
     from triegp.cli.tour import take_tour
 
