@@ -186,8 +186,10 @@ for transform in ("identity", "yeo-johnson", "quantile"):
     )
 
 # %%
-# The Yeo-Johnson transform gains some hundredths of a nat, and nothing in the mean. That is little
-# for such a target: the calibration at the end of every fit gives distributions a tail to one side
-# where the residuals have one. ``target_transform="auto"`` makes this comparison by itself.
+# Here the Yeo-Johnson transform gains some hundredths of a nat, and nothing in the mean. Do not
+# rely on it: with 100,000 rows and eight trees the identity is ahead, by 0.02 nats, and fitted to
+# all rows the transform has useless means, with an rmse in the thousands. The calibration at the
+# end of every fit already gives distributions a tail to one side where the residuals have one. So
+# we stay with the default.
 
 plt.show()
