@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from plot_problems import problem, quick_mixture
 from triegp import PredictiveDistribution
+from triegp.metrics import calibration_error, coverage
 from triegp.plots import (
     CalibrationDisplay,
     CoverageByFeatureDisplay,
@@ -40,6 +41,14 @@ def test_calibration_counts_targets_inside_intervals():
         assert observed == np.mean((low <= y) & (y <= high))
     line = display.ax_.lines[-1]
     np.testing.assert_array_equal(line.get_ydata(), display.observed)
+
+
+def test_the_curve_is_what_scores_say():
+    y, distribution = skewed()
+    display = CalibrationDisplay.from_predictions(y, distribution, levels=[0.3, 0.6, 0.9])
+    error = calibration_error(y, distribution, levels=[0.3, 0.6, 0.9])
+    np.testing.assert_allclose(np.abs(display.observed - display.nominal).mean(), error)
+    assert display.observed[2] == coverage(y, distribution.interval(0.9))
 
 
 def test_binomial_band_by_summing_probabilities():

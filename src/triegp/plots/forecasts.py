@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from triegp.checks import float_array
 from triegp.devices import to_host
+from triegp.metrics import pit
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.transformed import TransformedDistribution
 
@@ -178,7 +179,7 @@ def unwrap(model: Any, X: Any = None) -> tuple[Any, Any]:
 
 def pit_of(forecast: Forecast) -> Floats:
     """Probability integral transform, float64 (m,): P(Y <= y) at each row."""
-    return np.asarray(forecast.distribution.cdf(forecast.y), np.float64)
+    return pit(forecast.y, forecast.distribution)
 
 
 def binomial_band(n_rows: Any, probability: Any, band: float = BAND) -> tuple[Floats, Floats]:
