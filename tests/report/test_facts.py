@@ -291,7 +291,12 @@ def test_small_counts(value, shown):
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "not recorded"), (0.25, "250 ms"), (30.0, "30.0 s"), (600.0, "10.0 min")],
+    [
+        (None, "not recorded"),
+        (0.25, "250\u202fms"),
+        (30.0, "30.0\u202fs"),
+        (600.0, "10.0\u202fmin"),
+    ],
 )
 def test_durations(value, shown):
     assert seconds(value) == shown

@@ -48,7 +48,7 @@ def on_training(facts: Facts) -> Iterator[Advice]:
             "Training was stopped early",
             "The time budget or Ctrl-C ended training, or some steps were left out to keep within "
             "the budget.",
-            "Raise time_budget, or fit again without it. Accuracy and error bars can only gain.",
+            "Raise time_budget, or fit again without it. Accuracy and error bars usually gain.",
         )
     if fit.n_rows < FEW_ROWS:
         yield Advice(

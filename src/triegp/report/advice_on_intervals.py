@@ -100,7 +100,8 @@ def _off_in_region(
         f"Where {place}, {percent(region.coverage)} of {region.n_rows:,} "
         f"targets lie in their {percent(LEVEL, 0)} interval.{others}",
         "Right on average is not right everywhere. More rows there, or a feature that tells quiet "
-        "from noisy rows, would help; until then, read intervals there with care.",
+        "from noisy rows, would help; until then, "
+        + ("do not rely on intervals there." if narrow else "intervals there are too cautious."),
     )
 
 

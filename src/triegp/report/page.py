@@ -132,7 +132,7 @@ def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
     if serious:
         n = len(serious)
         verdict = f"{'One thing needs' if n == 1 else f'{n} things need'} attention: "
-        listed = "; ".join(one.title[0].lower() + one.title[1:] for one in serious)
+        listed = "; ".join(_in_sentence(one) for one in serious)
         said = join(verdict, tag("a", listed, href="#advice"), ".")
     elif advice:
         said = join(
@@ -156,6 +156,11 @@ def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
         tag("p", said, class_="verdict attention" if serious or not judged else "verdict"),
         id="summary",
     )
+
+
+def _in_sentence(advice: Advice) -> str:
+    title = advice.title[0].lower() + advice.title[1:]
+    return title if advice.target is None else f"{advice.target}: {title}"
 
 
 def _cards(target: TargetFacts) -> Child:

@@ -36,10 +36,10 @@ def seconds(value: float | None) -> str:
     if value is None:
         return "not recorded"
     if value < 1:
-        return f"{1000 * value:.0f} ms"
+        return f"{1000 * value:.0f}\u202fms"
     if value < 120:
-        return f"{value:.1f} s"
-    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
+        return f"{value:.1f}\u202fs"
+    return f"{value / 60:.1f}\u202fmin" if value < 7200 else f"{value / 3600:.1f}\u202fh"
 
 
 def plural(n: int, noun: str) -> str:
