@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from plot_problems import problem, quick_mixture
 from triegp import PredictiveDistribution
+from triegp.metrics import calibration_error, coverage
 from triegp.plots import (
     CalibrationDisplay,
     CoverageByFeatureDisplay,
@@ -40,6 +41,14 @@ def test_calibration_counts_targets_inside_intervals():
         assert observed == np.mean((low <= y) & (y <= high))
     line = display.ax_.lines[-1]
     np.testing.assert_array_equal(line.get_ydata(), display.observed)
+
+
+def test_the_curve_is_what_scores_say():
+    y, distribution = skewed()
+    display = CalibrationDisplay.from_predictions(y, distribution, levels=[0.3, 0.6, 0.9])
+    error = calibration_error(y, distribution, levels=[0.3, 0.6, 0.9])
+    np.testing.assert_allclose(np.abs(display.observed - display.nominal).mean(), error)
+    assert display.observed[2] == coverage(y, distribution.interval(0.9))
 
 
 def test_binomial_band_by_summing_probabilities():
@@ -195,7 +204,9 @@ def test_plot_again_on_given_axes(mixture):
 
     display = CalibrationDisplay.from_loo(mixture)
     ax = Figure().subplots()
-    again = display.plot(ax, name="mine", line_kw={"lw": 5, "color": "red"}, band_kw={"alpha": 0.5})
+    again = display.plot(
+        ax, name="mine", line_kw={"lw": 5, "color": "red"}, band_kw={"alpha": 0.5, "lw": 1.0}
+    )
     assert again is display
     assert display.ax_ is ax
     assert ax.lines[-1].get_linewidth() == 5
@@ -272,8 +283,10 @@ def test_errors_name_the_argument():
 def test_y_of_new_rows_must_be_finite(mixture):
     X, y = problem(5)
     y[2] = np.nan
-    with pytest.raises(ValueError, match="y must be finite"):
+    with pytest.raises(ValueError, match="y must be finite, got nan at row 2"):
         PitDisplay.from_estimator(mixture, X, y)
+    with pytest.raises(ValueError, match="y must be finite, got nan at row 2"):
+        CoverageByFeatureDisplay.from_estimator(mixture, X, y, 0)
 
 
 def test_frames_by_feature(table):

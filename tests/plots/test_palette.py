@@ -1,7 +1,10 @@
 import io
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import fields, replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -122,3 +125,31 @@ def colours(figure):
     assert "<image" not in file.getvalue()
     assert found
     return found
+
+
+def test_without_matplotlib_the_error_names_the_extra():
+    code = (
+        "import sys, importlib.util as u\n"
+        "found = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'matplotlib' else found(name, *rest)\n"
+        "import triegp.plots\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "triegp.plots needs matplotlib: pip install 'triegp[plots]'" in ended.stderr
+
+
+def test_importing_plots_does_not_load_matplotlib():
+    code = "import sys, triegp.plots; print('matplotlib' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "False\n", ended.stderr
+
+
+def test_pictures_of_the_page_are_there():
+    page = Path(__file__).parents[2] / "docs" / "plots.md"
+    pictures = re.findall(r"\]\((figures/[^)]*)\)", page.read_text())
+    assert len(pictures) == 6
+    script = (page.parents[1] / "bench" / "plot_pictures.py").read_text()
+    for picture in pictures:
+        assert (page.parent / picture).is_file()
+        assert f'"{Path(picture).stem}"' in script

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
 from report_problems import make_evaluation, make_facts, make_target
-from triegp.report.advice import advise
+from triegp.report.advise import advise
 from triegp.report.effects import Importance
 from triegp.report.oddities import OddRow
 from triegp.report.regions import FeatureRegions, Region
@@ -70,7 +71,6 @@ def test_features_that_do_nothing_are_named():
     assert not advice.serious
     busy = make_target(GOOD, importances=(importance(0, 0.99), importance(1, 0.01)))
     assert rules(busy) == set()
-    assert rules(idle, constant=("x1",)) == {"constant"}  # said once
 
 
 def test_a_constant_target_and_targets_of_few_values():
@@ -105,6 +105,8 @@ def test_outliers_and_long_tails():
     (advice,) = advise(make_facts(some))
     assert advice.rule == "outliers"
     assert "0, 1, 2" in advice.reason
+    one = make_target(GOOD, outliers=(odd_row(7),), n_outliers=1)
+    assert advise(make_facts(one))[0].title == "One row looks like an outlier"
     many = make_target(GOOD, outliers=tuple(map(odd_row, range(10))), n_outliers=11)
     assert rules(many) == {"long tails"}
 
@@ -118,6 +120,19 @@ def test_intervals_that_are_off_overall(std, rule):
         assert len(found) == 1
         assert source in found[0].title
         assert found[0].serious
+
+
+def test_noise_with_two_peaks_has_another_shape():
+    inside = 2.0 * ndtr(np.abs(NOISE)) - 1.0
+    moved = np.where(inside < 0.6, 0.6 * np.sqrt(inside / 0.6), inside)  # away from the middle
+    peaks = np.sign(NOISE) * ndtri(0.5 + 0.5 * moved)
+    assert rules(make_target(make_evaluation(MEAN + peaks, MEAN, 1.0))) == {"shape"}
+    assert "shape" not in rules(make_target(GOOD))
+
+
+def test_features_are_idle_relative_to_their_number():
+    many = tuple(importance(j, 1 / 400) for j in range(400))
+    assert rules(make_target(GOOD, importances=many)) == set()
 
 
 def test_few_rows_do_not_prove_intervals_wrong():

@@ -14,6 +14,7 @@ from triegp.report.features import bin_column, show_number, show_value
 from triegp.report.forecasts import QUANTILES, draw_rows
 from triegp.report.oddities import outlying_rows, unusual_values
 from triegp.report.scores import count_rows, share_interval
+from triegp.report.words import percent, seconds, tiny
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +251,9 @@ def test_what_was_fitted(frame):
     assert fit.constant == ()
     X, y = make_numbers(60)
     X[:, 1] = 3.0
-    assert gather(fit_quietly(X, y)).fit.constant == ("feature 1",)
+    facts = gather(fit_quietly(X, y))
+    assert facts.fit.constant == ("feature 1",)
+    assert sorted(one.feature for one in facts.targets[0].importances) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -270,3 +273,25 @@ def test_values_of_every_kind_as_text(frame):
     assert show_value(columns, 1, 0.0) == "a"
     assert show_value(columns, 2, 19723.0) == "2024-01-01"
     assert show_value(columns, 2, 19723.5) == "2024-01-01 12:00:00"
+
+
+def test_shares_in_percent():
+    assert percent(0.12345) == "12.3\u202f%"
+    assert percent(-0.0001) == "0.0\u202f%"
+    assert percent(-0.25, 0) == "\N{MINUS SIGN}25\u202f%"
+    assert percent(np.nan) == "—"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(2.0, "2"), (0.0123, "0.012"), (3e-5, "< 10⁻⁴"), (1e-200, "< 10⁻¹²")]
+)
+def test_small_counts(value, shown):
+    assert tiny(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "not recorded"), (0.25, "250 ms"), (30.0, "30.0 s"), (600.0, "10.0 min")],
+)
+def test_durations(value, shown):
+    assert seconds(value) == shown

@@ -185,6 +185,13 @@ class Predictor:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X.
 
         It is -inf for y outside the domain of a `target_transform`.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        y : array-like (m,) or (m, n_targets)
+            Observations at these rows.
         """
         data, targets = self._read_new_rows(X)
         observed = self._read_targets(y, data.n_rows)
@@ -270,6 +277,11 @@ class Predictor:
 
         The box is the range of each feature over the rows that the model was last fitted to. Rows
         with gaps or categories that these rows do not have are outside, too.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
         """
         stream = self._inserted()
         data, _ = self._read_features(X, stream)

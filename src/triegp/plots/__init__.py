@@ -4,6 +4,11 @@ Each display has constructors that compute its numbers, keeps them as plain arra
 by `plot`, on axes that it takes and keeps as `ax_` (`docs/plots.md`).
 """
 
+from importlib.util import find_spec
+
+if find_spec("matplotlib") is None:
+    raise ImportError("triegp.plots needs matplotlib: pip install 'triegp[plots]'")
+
 from triegp.plots.calibration import CalibrationDisplay
 from triegp.plots.coverage_by_feature import CoverageByFeatureDisplay
 from triegp.plots.coverage_by_width import CoverageByWidthDisplay

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-BAND_ALPHAS = (0.35, 0.18)  # opacity of bands, inner ones first
+BAND_ALPHAS = (0.4, 0.24)  # opacity of bands, inner ones first
 N_SHADES = 40  # of a colour map; colour bars of more than 50 become images in SVG files
 FAINTEST = 0.04  # opacity of a heat map's lower end
 
@@ -25,27 +25,21 @@ def open_axes(ax: Axes | None, figsize: tuple[float, float] = (5.4, 3.8)) -> Axe
     """The axes given, or those of a new figure of pyplot."""
     if ax is not None:
         return ax
-    opened: Axes = _pyplot().subplots(figsize=figsize, layout="constrained")[1]
-    return opened
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(figsize=figsize, layout="constrained")[1]
 
 
 def open_pair(ax: Any, figsize: tuple[float, float] = (9.6, 3.8)) -> Any:
     """The two axes given, or those of a new figure of pyplot, as an array (2,)."""
     if ax is None:
-        return _pyplot().subplots(1, 2, figsize=figsize, layout="constrained")[1]
+        from matplotlib import pyplot as plt
+
+        return plt.subplots(1, 2, figsize=figsize, layout="constrained")[1]
     pair = np.ravel(ax)
     if pair.size != 2:
         raise ValueError(f"ax must be two axes, got {pair.size}")
     return pair
-
-
-def _pyplot() -> Any:
-    """The module matplotlib.pyplot; the error names what to install."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("triegp.plots needs matplotlib: pip install 'triegp[plots]'") from error
-    return pyplot
 
 
 def dress(ax: Axes, xlabel: str = "", ylabel: str = "", title: str = "") -> None:
@@ -84,13 +78,13 @@ def draw_legend(ax: Axes, **options: Any) -> None:
 def draw_reference(ax: Axes, x: Any, y: Any, **options: Any) -> None:
     """A dashed line to compare with."""
     defaults = {"color": current_palette().faint, "linewidth": 1.0, "linestyle": (0, (4, 3))}
-    ax.plot(x, y, **{**defaults, **options})
+    ax.plot(x, y, **merge(defaults, options))
 
 
 def draw_expected(ax: Axes, x: Any, low: Any, high: Any, label: str, **options: Any) -> None:
     """The band in which a calibrated model stays."""
     defaults = {"color": current_palette().faint, "alpha": 0.25, "linewidth": 0.0, "zorder": 0.5}
-    ax.fill_between(x, low, high, **{**defaults, "label": label, **options})
+    ax.fill_between(x, low, high, **merge({**defaults, "label": label}, options))
 
 
 def ramp(color: str = "accent", *, signed: bool = False, strongest: float = 1.0) -> Colormap:

@@ -28,7 +28,7 @@ from triegp.plots.features import (
     say_number,
     training_rows,
 )
-from triegp.plots.forecasts import Forecast, make_forecast, unwrap
+from triegp.plots.forecasts import Forecast, finite_targets, make_forecast, unwrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +122,7 @@ class CoverageByFeatureDisplay:
         X : array-like or data frame (m, n_features)
             Rows, as the pipeline reads them; `feature` is one of these columns.
         y : array-like (m,) or (m, n_targets)
-            Their targets.
+            Their targets, finite.
         feature : int or str
             Number or name of a column.
         coverage, n_bins, target, ax, marker_kw, band_kw
@@ -130,7 +130,7 @@ class CoverageByFeatureDisplay:
         """
         own, rows = unwrap(model, X)
         read = read_feature(X, feature, own if rows is X else None)
-        forecast = make_forecast(y, own.predict_distribution(rows), target)
+        forecast = make_forecast(finite_targets(y), own.predict_distribution(rows), target)
         display = cls._count(forecast, read, coverage, n_bins)
         return display.plot(ax, marker_kw=marker_kw, band_kw=band_kw)
 

@@ -12,6 +12,7 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from triegp.devices import to_host
 from triegp.encoding.tables import read_table
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def say_number(value: float, kind: str) -> str:
 def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:
     """One column of a table of any kind that `fit` reads, by name or number."""
     categorical = getattr(model, "categorical_features", "from_dtype")
-    data, columns = read_table(X, model, categorical=categorical)
+    data, columns = read_table(to_host(X), model, categorical=categorical)
     names = columns.names
     if names is None and hasattr(model, "feature_names_in_"):
         names = tuple(map(str, model.feature_names_in_))
@@ -153,7 +154,7 @@ def replace_values(X: Any, rows: Ints, replaced: dict[int, Ints]) -> Any:
     array or data frame (m, n_features)
         Of the same type.
     """
-    frame = None
+    X, frame = to_host(X), None
     if not isinstance(X, np.ndarray | list | tuple):
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from triegp.checks import float_array
+from triegp.devices import to_host
+from triegp.metrics import pit
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.transformed import TransformedDistribution
 
@@ -65,10 +67,9 @@ class ForecastDisplay:
         **options
             As for `from_predictions`.
         """
-        if not np.isfinite(float_array("y", y)).all():
-            raise ValueError("y must be finite")
+        observed = finite_targets(y)
         own, rows = unwrap(model, X)
-        found: Self = cls.from_predictions(y, own.predict_distribution(rows), **options)
+        found: Self = cls.from_predictions(observed, own.predict_distribution(rows), **options)
         return found
 
     @classmethod
@@ -89,6 +90,15 @@ class ForecastDisplay:
         own, _ = unwrap(model)
         found: Self = cls.from_predictions(own.loo_targets(), own.loo_distribution(), **options)
         return found
+
+
+def finite_targets(y: Any) -> Floats:
+    """Targets of new rows; raises ValueError unless all are finite."""
+    observed = float_array("y", to_host(y))
+    if not np.isfinite(observed).all():
+        row = int(np.argwhere(~np.isfinite(observed))[0][0])
+        raise ValueError(f"y must be finite, got {observed[row]} at row {row}")
+    return observed
 
 
 def make_forecast(y: Any, distribution: Any, target: int | None = None) -> Forecast:
@@ -169,7 +179,7 @@ def unwrap(model: Any, X: Any = None) -> tuple[Any, Any]:
 
 def pit_of(forecast: Forecast) -> Floats:
     """Probability integral transform, float64 (m,): P(Y <= y) at each row."""
-    return np.asarray(forecast.distribution.cdf(forecast.y), np.float64)
+    return pit(forecast.y, forecast.distribution)
 
 
 def binomial_band(n_rows: Any, probability: Any, band: float = BAND) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,3 @@ def current_palette() -> Palette:
 
     red, green, blue = to_rgb(rcParams["text.color"])
     return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else LIGHT
-
-
-def names_of_colours() -> tuple[str, ...]:
-    """Names of the colours in a palette."""
-    return tuple(field.name for field in fields(Palette))

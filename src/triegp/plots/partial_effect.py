@@ -26,7 +26,6 @@ from triegp.plots.canvas import (
 from triegp.plots.coverage import set_labels
 from triegp.plots.features import (
     LISTED,
-    Feature,
     nameless_rows,
     read_feature,
     replace_values,
@@ -34,16 +33,16 @@ from triegp.plots.features import (
     training_rows,
 )
 from triegp.plots.forecasts import choose_target, unwrap
+from triegp.plots.grids import cell_edges, choose_values, deciles_of
 from triegp.plots.palette import current_palette
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 COVERAGES = (0.5, 0.9)
-N_GRID = {1: 20, 2: 10}  # values per feature, by the number of features
+N_GRID = {1: 24, 2: 10}  # values per feature, by the number of features
 N_ROWS = {1: 50, 2: 20}  # rows that are averaged
 
 
@@ -96,8 +95,8 @@ class PartialEffectDisplay:
     Notes
     -----
     g n_rows n_draws numbers are drawn by `sample_y`. A draw is a solve for TrieGPRegressor: with
-    10,000 training rows and the defaults, 5 to 10 seconds on two cores; for BinaryTreeGPRegressor
-    less than one.
+    10,000 training rows and the defaults, one effect takes about 7 seconds of CPU time. For
+    BinaryTreeGPRegressor it takes less than one.
     """
 
     names: tuple[str, ...]
@@ -144,9 +143,9 @@ class PartialEffectDisplay:
         features : int or str, or two of them
             Numbers or names of columns of X.
         n_grid : int, optional
-            Largest number of values per feature, 20 by default and 10 for each of two features:
-            the quantiles of numbers and times, the most frequent categories. Missing values of
-            categories are a category; those of numbers are not in the grid.
+            Largest number of values per feature, 24 by default and 10 for each of two features:
+            quantiles of numbers and times between 1 and 99 %, the most frequent categories. Missing
+            values of categories are a category; those of numbers are not in the grid.
         n_rows : int, optional
             Number of rows, drawn from X, 50 by default and 20 for two features.
         n_draws : int, default=50
@@ -215,7 +214,7 @@ class PartialEffectDisplay:
             effect,
             std,
             draws,
-            tuple(map(_deciles, read)),
+            tuple(map(deciles_of, read)),
             centred,
             levels,
         )
@@ -332,37 +331,3 @@ class PartialEffectDisplay:
         self.ax_[1].tick_params(labelleft=False)
         self.figure_ = self.ax_[0].figure
         return self
-
-
-def choose_values(feature: Feature, n_grid: int) -> Ints:
-    """Rows whose values of a feature are the grid, ascending: quantiles, or frequent categories."""
-    values = np.where(np.isnan(feature.values), np.inf, feature.values)  # missing ones last
-    distinct, first, count = np.unique(values, return_index=True, return_counts=True)
-    if feature.listed:
-        kept = np.sort(np.argsort(-count, kind="stable")[:n_grid])
-        return np.asarray(first[kept], np.int64)
-    there = np.isfinite(distinct)
-    distinct, first, count = distinct[there], first[there], count[there]
-    if not distinct.size:
-        raise ValueError(f"features must have values, got only missing ones in {feature.name!r}")
-    if distinct.size <= n_grid:
-        return np.asarray(first, np.int64)
-    below = (np.cumsum(count) - 0.5 * count) / count.sum()
-    levels = np.linspace(below[0], below[-1], n_grid)
-    nearest = np.searchsorted(below, levels - 1e-12).clip(max=distinct.size - 1)
-    return np.asarray(first[np.unique(nearest)], np.int64)
-
-
-def cell_edges(grid: Floats) -> Floats:
-    """Edges of cells around values, (g + 1,): midpoints, and as far beyond the ends."""
-    if grid.size == 1:
-        return np.array([grid[0] - 0.5, grid[0] + 0.5])
-    middle = 0.5 * (grid[:-1] + grid[1:])
-    ends = grid[0] - (middle[0] - grid[0]), grid[-1] + (grid[-1] - middle[-1])
-    return np.concatenate([[ends[0]], middle, [ends[1]]])
-
-
-def _deciles(feature: Feature) -> Floats:
-    if feature.listed:
-        return np.empty(0)
-    return np.asarray(np.nanquantile(feature.values, np.arange(1, 10) / 10.0))

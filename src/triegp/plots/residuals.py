@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from triegp.checks import one_of, whole_number
 from triegp.plots.canvas import draw_colorbar, draw_legend, dress, merge, open_axes, ramp
@@ -207,4 +208,6 @@ def _expected(forecast: Forecast, rows: Any, mean: Floats, std: Floats) -> Float
         return np.zeros(LEVELS.size)
     some = take_rows(forecast.distribution, rows)
     below = np.array([some.cdf(mean[rows] + z * std[rows]).mean() for z in STEPS])
-    return np.asarray(np.interp(LEVELS, below, STEPS))
+    # By normal scores, between which lines are nearly straight.
+    scores = ndtri(below.clip(1e-15, 1.0 - 1e-15))
+    return np.asarray(np.interp(ndtri(LEVELS), scores, STEPS))

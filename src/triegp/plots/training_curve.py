@@ -44,6 +44,18 @@ class TrainingCurveDisplay:
         Steps and nll per held-out row, one pair per line.
     ax_, figure_
         Axes and figure of the last plot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from triegp import BinaryTreeGPRegressor
+    >>> from triegp.plots import TrainingCurveDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((200, 1))
+    >>> model = BinaryTreeGPRegressor(n_members=2, random_state=0).fit(X, np.sin(6 * X[:, 0]))
+    >>> display = TrainingCurveDisplay.from_estimator(model)
+    >>> bool(display.nll[0][-1] < display.nll[0][0])
+    True
     """
 
     names: tuple[str, ...]

@@ -120,8 +120,15 @@ def _coverages(evaluation: Evaluation, target: str) -> Html:
             )
         )
     return table(
-        f"Central intervals, {evaluation.scores.n_rows:,} rows. The range is where the true "
-        "coverage lies with 95\u202f% confidence, if rows are independent.",
+        join(
+            f"Central intervals, {evaluation.scores.n_rows:,} rows.",
+            tag(
+                "span",
+                " The range is where the true coverage lies with 95\u202f% confidence, if rows are "
+                "independent.",
+                class_="only-wide",
+            ),
+        ),
         [
             head("Promised", class_=None),
             head("Inside"),

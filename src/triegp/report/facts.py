@@ -71,7 +71,7 @@ class TargetFacts:
     n_distinct : int or None
         Distinct values of the training target, or of the test set's; None if not known.
     importances : tuple of Importance
-        Of all features, largest first.
+        Of all features that are not constant, largest first.
     effects : tuple of Effect
         Of the most important features; empty if no rows are known.
     pair : PairEffect or None
@@ -235,13 +235,13 @@ def _describe(
     n_effects: int,
     n_rows: int,
 ) -> TargetFacts:
-    importances = rank_importances(model, t)
+    constant = set(constant_features(model))
+    importances = tuple(one for one in rank_importances(model, t) if one.feature not in constant)
     main = loo or test
     own = held if loo is not None else None if given is None else given.table
     effects: tuple[Effect, ...] = ()
     pair = None
-    constant = set(constant_features(model))
-    ranked = [one.feature for one in importances if one.feature not in constant]
+    ranked = [one.feature for one in importances]
     if table is not None:
         strong = [one.feature for one in importances if one.share >= LEAST_SHARE]
         shown = [j for k, j in enumerate(ranked) if k < FEWEST_EFFECTS or j in strong]

@@ -31,8 +31,8 @@ class Forecast:
         "leave-one-out" or "test set".
     row : int64 (n,)
         Number of each row in the table that was passed.
-    y, mean, std, pit, log_density : float64 (n,)
-        Target, predictive mean and deviation, P(Y <= y), log density of y.
+    y, mean, pit, log_density : float64 (n,)
+        Target, predictive mean, P(Y <= y), log density of y.
     weight : float64 (n,) or None
         Sample weights; None if all count once.
     distribution : distribution
@@ -49,7 +49,6 @@ class Forecast:
     row: Ints
     y: Floats
     mean: Floats
-    std: Floats
     pit: Floats
     log_density: Floats
     weight: Floats | None
@@ -107,14 +106,14 @@ def make_forecast(
     for start in range(0, row.size, BLOCK):
         some = take_rows(distribution, row[start : start + BLOCK])
         own = y[start : start + BLOCK]
-        parts.append((some.mean(), some.std(), some.cdf(own), some.log_prob(own)))
-    mean, std, pit, log_density = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append((some.mean(), some.cdf(own), some.log_prob(own)))
+    mean, pit, log_density = (np.concatenate(part) for part in zip(*parts, strict=True))
     sample = draw_rows(row.size, MOST_SAMPLED)
     few = take_rows(distribution, row[sample])
     ends = few.quantile(np.array(QUANTILES))
     weight = None if weight is None else weight[row]
-    moments = (mean, std, pit, log_density)
-    return Forecast(source, row, y, *moments, weight, distribution, sample, few, np.asarray(ends))
+    found = (mean, pit, log_density)
+    return Forecast(source, row, y, *found, weight, distribution, sample, few, np.asarray(ends))
 
 
 def draw_rows(n_rows: int, most: int) -> Ints:

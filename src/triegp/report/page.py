@@ -153,7 +153,7 @@ def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
         "section",
         tag("h2", "In short"),
         _overview(facts) if len(facts.targets) > 1 else _cards(facts.targets[0]),
-        tag("p", said, class_="verdict off" if serious or not judged else "verdict"),
+        tag("p", said, class_="verdict attention" if serious or not judged else "verdict"),
         id="summary",
     )
 

@@ -68,7 +68,7 @@ def importance_section(target: TargetFacts, level: int, name: str) -> Child:
         "The last column shows at which scale a feature acts: "
         + ("the disc is the smooth part; " if smooth else "")
         + "squares go from coarse (does it matter in which half of its range the feature lies?) to "
-        "fine (which quarter, eighth, and so on). Darker is more, relative to the feature itself."
+        "fine (which quarter, eighth, and so on). Stronger is more, relative to the feature itself."
     )
     return join(
         paragraph(

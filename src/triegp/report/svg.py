@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # No colour of matplotlib's own is one of these.
 SENTINELS = Palette(**{part.name: f"#fe01{16 + k:02x}" for k, part in enumerate(fields(Palette))})
-POINTS = 9.0  # font size; figures are shown at about this many points per inch of 72
+POINTS = 9.5  # font size; figures are shown at about this many points per inch of 72
 NUMBER = re.compile(r"-?\d+\.\d+")
 
 
@@ -69,8 +69,9 @@ def draw_svg(
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_visible(False)
         axes = figure.subplots()
-        axes.patch.set_visible(False)
         draw(axes)
+        for part in figure.axes:  # the page is the background, also of colour bars
+            part.patch.set_visible(False)
         out = StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with warnings.catch_warnings():  # text is shown in fonts of the page

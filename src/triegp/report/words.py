@@ -12,7 +12,8 @@ def percent(share: float, digits: int = 1) -> str:
     """A share in percent, with a thin no-break space before the sign."""
     if not np.isfinite(share):
         return "—"
-    return f"{100 * share:.{digits}f}\u202f%".replace("-", MINUS)
+    rounded = round(100 * share, digits) + 0.0  # not -0
+    return f"{rounded:.{digits}f}\u202f%".replace("-", MINUS)
 
 
 def number(value: float, digits: int = 3) -> str:

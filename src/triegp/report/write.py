@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from triegp.checks import whole_number
 from triegp.files.whole import write_whole
-from triegp.report.advice import advise
+from triegp.report.advise import advise
 from triegp.report.facts import gather
 from triegp.report.page import write_page
 
