@@ -10,8 +10,9 @@ import pytest
 import cli_problems as problems
 import triegp
 from cli_problems import QUICK, run, run_well
-from triegp.cli.cells import Place, first_bad, parse_numbers, parse_times
+from triegp.cli.cells import Place, drop_words, first_bad, parse_numbers, parse_times
 from triegp.cli.failures import CommandError
+from triegp.cli.sources import MISSING
 
 
 def fit(data, path, *options):
@@ -151,6 +152,17 @@ def test_a_cell_that_is_no_number_is_named(bad, row):
     where = rf"f, column 'x', row {row + 101}: not a number: '{bad}'"
     with pytest.raises(CommandError, match=where):
         parse_numbers(column, "x", Place("f", 100))
+
+
+def test_slices_of_arrays_are_read_as_their_copies():
+    """Some kernels of pyarrow, before version 24, read slices wrongly."""
+    cells = pa.array(["longer than others", "true", "", "false", "NA", "1", "0.25", "7"])
+    column = pa.chunked_array([cells.slice(1, 2), cells.slice(3, 3)])
+    dropped = drop_words(column, MISSING)
+    assert dropped.to_pylist() == ["true", None, "false", None, "1"]
+    assert parse_numbers(dropped, "x", Place("f")).to_pylist() == [1.0, None, 0.0, None, 1.0]
+    column = pa.chunked_array([cells.slice(5), cells.slice(6)])
+    assert parse_numbers(column, "x", Place("f")).to_pylist() == [1.0, 0.25, 7.0, 0.25, 7.0]
 
 
 def test_decimal_commas():

@@ -18,7 +18,6 @@ def main() -> None:
             raise
         print("triegp: the command needs click: pip install 'triegp[cli]'", file=sys.stderr)
         sys.exit(2)
-    from triegp.cli.app import app, end_on_signals
+    from triegp.cli.app import run
 
-    end_on_signals()
-    app.main()
+    run()

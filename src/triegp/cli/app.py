@@ -109,13 +109,24 @@ def _drop_output() -> None:
         os.dup2(void, sys.stdout.fileno())
 
 
-def end_on_signals() -> None:
-    """Make SIGTERM an exception, so that files that are not complete are removed."""
+def run() -> NoReturn:
+    """Run the command as a process of its own.
+
+    SIGTERM is an exception, so that files that are not complete are removed. After a signal the
+    process ends without waiting for threads: one of pyarrow may still read a pipe that stalls.
+    """
 
     def end(number: int, frame: Any) -> None:
         sys.exit(TERMINATED)
 
     signal.signal(signal.SIGTERM, end)
+    try:
+        app.main()
+    except SystemExit as stopped:
+        if stopped.code in (INTERRUPTED, TERMINATED):
+            sys.stderr.flush()
+            os._exit(stopped.code)
+        raise
 
 
 @click.command(

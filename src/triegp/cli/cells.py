@@ -30,7 +30,7 @@ TIMES = (  # what text may hold, in this order, as `pyarrow.csv` finds them
     pa.timestamp("s", "UTC"),
     pa.timestamp("ns", "UTC"),
 )
-WORDS = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
+WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def parse_numbers(
     if found is None:
         found = _cast(text, pa.int64())
     if found is None:
-        words = pc.is_in(text, WORDS)
-        others = _cast(pc.if_else(words, None, text), pa.float64())
+        words = pc.is_in(text, pa.array(WORDS))
+        others = _cast(drop_words(text, WORDS), pa.float64())
         if others is not None and pc.all(pc.is_in(others, pa.array([0.0, 1.0, None]))).as_py():
             ones = pc.starts_with(pc.utf8_lower(text), "t").cast(pa.float64())
             return pc.if_else(words, ones, others)
@@ -159,9 +159,14 @@ def first_bad(column: pa.ChunkedArray, good: Callable[[pa.ChunkedArray], bool]) 
 
 
 def drop_words(column: pa.ChunkedArray, words: Sequence[str]) -> pa.ChunkedArray:
-    """Text with null for the words that count as missing."""
-    missing = pc.is_in(column, pa.array(words, pa.string()))
-    return pc.if_else(missing, pa.scalar(None, pa.string()), column)
+    """Text with null for the words that count as missing.
+
+    Not by `if_else` with null, which before pyarrow 24 returns wrong text for slices of arrays
+    (apache/arrow, issue 41479).
+    """
+    listed, null = pa.array(words, pa.string()), pa.scalar(None, pa.string())
+    parts = [pc.replace_with_mask(part, pc.is_in(part, listed), null) for part in column.chunks]
+    return pa.chunked_array(parts, pa.string())
 
 
 def refuse_infinite(column: pa.ChunkedArray, name: str, place: Place) -> None:

@@ -175,7 +175,9 @@ class Unclosed:
         self._file, self._written = file, 0
 
     def write(self, data: Any) -> int:
-        """Write all of the bytes."""
+        """Write all of the bytes; none if the output was given up, when pyarrow closes it."""
+        if self._file.closed:
+            return len(data)
         self._file.write(data)
         self._written += len(data)
         return len(data)
@@ -186,8 +188,8 @@ class Unclosed:
 
     def flush(self) -> None:
         """Write what is buffered."""
-        self._file.flush()
+        if not self._file.closed:
+            self._file.flush()
 
     def close(self) -> None:
         """Leave the file open."""
-        self._file.flush()
