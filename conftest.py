@@ -18,7 +18,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"
+ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"  # as tests/on_card.py says it, too
+# Programs of the site, and what it builds, hold no doctests.
+collect_ignore = [f"docs/{name}" for name in ("conf.py", "_ext", "_build", "auto_examples", "api")]
 if not ON_CARD:
     os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 

@@ -12,6 +12,8 @@ from triegp.plots import (
     WeightsDisplay,
 )
 
+pytest_plugins = ["plot_fixtures"]
+
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
 @pytest.mark.parametrize("share", ["explained", "prior"])
