@@ -19,8 +19,6 @@ from triegp.plots import (
 )
 from triegp.plots.forecasts import binomial_band, make_forecast, take_rows
 
-pytest_plugins = ["plot_fixtures"]
-
 DISPLAYS = [CalibrationDisplay, PitDisplay, CoverageByWidthDisplay, ResidualDisplay]
 
 

@@ -12,8 +12,6 @@ from triegp.plots import (
     WeightsDisplay,
 )
 
-pytest_plugins = ["plot_fixtures"]
-
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
 @pytest.mark.parametrize("share", ["explained", "prior"])

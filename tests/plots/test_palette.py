@@ -16,8 +16,6 @@ from plot_problems import four_rows
 from triegp import PredictiveDistribution, plots
 from triegp.plots.palette import current_palette
 
-pytest_plugins = ["plot_fixtures"]
-
 NAMES = [own.name for own in fields(plots.Palette)]
 SENTINELS = plots.Palette(*(f"#0101{k:02x}" for k in range(len(NAMES))))
 

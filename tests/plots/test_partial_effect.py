@@ -11,8 +11,6 @@ from triegp.plots import PartialEffectDisplay
 from triegp.plots.features import Feature, replace_values
 from triegp.plots.grids import cell_edges, choose_values
 
-pytest_plugins = ["plot_fixtures"]
-
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
 def test_effect_is_the_average_over_rows(both, name):

@@ -7,8 +7,6 @@ import pytest
 from plot_problems import problem, quick_forest, quick_mixture
 from triegp.plots import PredictiveBandDisplay
 
-pytest_plugins = ["plot_fixtures"]
-
 
 def test_band_is_the_models_intervals(line):
     X, y = problem(60, 1)
