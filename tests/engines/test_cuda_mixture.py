@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import triegp
-from conftest import ON_CARD
+from on_card import ON_CARD
 from simulated_card import strict_card
 from tolerances import FITS, ROUNDING
 from triegp import BinaryTreeGPRegressor
@@ -85,6 +85,8 @@ QUESTIONS = {
     ),
     "covariance": lambda model, X: model.predict(X, return_cov=True),
     "samples": lambda model, X: model.sample_y(X, 3),
+    "functions": lambda model, X: model.sample_functions(3)(X),
+    "groups": lambda model, X: model.predict_groups(X, [[0, 1], [2, 2]]),
     "log density": lambda model, X: model.log_density(X, np.zeros(len(X))),
     "leave-one-out": lambda model, X: model.loo_predict(),
     "loo density": lambda model, X: model.loo_log_density(),
