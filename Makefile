@@ -79,7 +79,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 .venv-botorch/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-botorch
 	.venv-botorch/bin/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[botorch]' pytest hypothesis
+		--editable '.[botorch]' pytest hypothesis pandas
 	touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready

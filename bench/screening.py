@@ -3,8 +3,8 @@
 python -m bench.screening [n_observations] [n_candidates] [q]
 
 Needs the extra botorch. The exact process is BoTorch's SingleTaskGP, with its default kernel, RBF.
-It is fitted to 2,000 of the observations, and looks at 20,000 of the candidates for expected improvement, 5,000 for joint
-samples.
+It is fitted to 2,000 of the observations. It looks at 20,000 of the candidates for expected
+improvement, and at 5,000 for joint samples.
 """
 
 import sys
