@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench clean
+.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench wheel-test clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/million_rows.py
@@ -39,6 +39,11 @@ arrows: $(VENV)/.ready-dev
 bounds: .venv-bounds/.ready
 	.venv-bounds/bin/python -m pytest -q -n $(WORKERS) --dist worksteal
 
+# Wheel and sdist, each installed without extras into a fresh environment of every Python named here.
+PYTHONS ?= $(PYTHON)
+wheel-test:
+	PYTHONS="$(PYTHONS)" sh tools/wheel_test.sh
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench.likelihood
 
@@ -59,4 +64,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache
