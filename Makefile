@@ -5,14 +5,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
+GALLERY ?= 1
 
-.PHONY: demo test cluster-test fuzz check lint types arrows bounds bench wheel-test clean
+.PHONY: demo examples test browser-test cluster-test fuzz check lint types arrows bounds bench docs docs-test \
+	wheel-test clean
 
+# A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
+	$(BIN)/triegp demo --rows 1000000 -o demo
 	$(BIN)/python examples/million_rows.py
+
+# All pages of the gallery, without a display; those whose data set is not there are named.
+examples: $(VENV)/.ready
+	$(BIN)/python tools/run_examples.py
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Reports and other pages in Chromium, which comes from the system; skipped, with the reason, if there
+# is none.
+browser-test: $(VENV)/.ready-browser
+	$(BIN)/python -m pytest -q tests/browser
 
 # Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
 cluster-test: $(VENV)/.ready
@@ -44,6 +57,15 @@ PYTHONS ?= $(PYTHON)
 wheel-test:
 	PYTHONS="$(PYTHONS)" sh tools/wheel_test.sh
 
+# The site, into docs/_build/html; a warning is an error. GALLERY=0 shows the examples without running
+# them. The second command looks for dead links in what the first has built; browser-test opens it.
+docs: $(VENV)/.ready-docs
+	rm -rf docs/api/generated
+	GALLERY=$(GALLERY) $(BIN)/python -m sphinx -q -E -W --keep-going docs docs/_build/html
+
+docs-test: $(VENV)/.ready-docs
+	$(BIN)/python -m pytest -q tests/docs
+
 bench: $(VENV)/.ready
 	$(BIN)/python -m bench.likelihood
 
@@ -56,6 +78,14 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
+	touch $@
+
+$(VENV)/.ready-browser: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,browser]'
+	touch $@
+
 .venv-bounds/.ready: pyproject.toml tools/lower_bounds.py
 	$(PYTHON) -m venv --clear .venv-bounds
 	.venv-bounds/bin/python tools/lower_bounds.py pyproject.toml > .venv-bounds/constraints.txt
@@ -64,4 +94,5 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf docs/_build docs/auto_examples docs/api/generated

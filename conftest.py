@@ -18,7 +18,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"
+ON_CARD = os.environ.get("TRIEGP_TEST_CARD") == "1"  # as tests/on_card.py says it, too
+# Programs of the site, and what it builds, hold no doctests.
+collect_ignore = [f"docs/{name}" for name in ("conf.py", "_ext", "_build", "auto_examples", "api")]
 if not ON_CARD:
     os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
@@ -32,6 +34,8 @@ os.environ.setdefault(
 # A shell's background jobs ignore Ctrl-C, and tests that press it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ.setdefault("MPLBACKEND", "Agg")  # pictures are drawn without a screen
 
 # Workers share the cores: BLAS and OpenMP threads that wait for each other take them from others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -64,3 +68,11 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("card"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """Close the figures of each test; pyplot would keep them all."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -1,127 +1,115 @@
-"""A small FastAPI server under load: milliseconds of a request, for 1 and 8 clients.
+"""Times of a served model: start, load, first answer, single rows, batches, threads.
 
-    pip install 'triegp[bench-serving]'
-    python -m bench.serving [--requests 1000]
+python -m bench.serving [N_ROWS ...]     minutes; writes nothing, prints a table
 
-Starts one uvicorn process on 127.0.0.1 that loads a model file, sends it requests of one row each,
-and prints the median, the 99th percentile and the requests per second. Client and server share the
-cores of the machine.
+A start is a new Python process that imports triegp, loads a model file and predicts one row.
+Kernels that were compiled before are read from numba's cache; "compiled anew" is with an empty one.
 """
 
-import argparse
-import asyncio
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import numpy as np
 
-from bench.latency import N_FEATURES, make_rows
-from triegp import BinaryTreeGPRegressor
+import triegp
 
-FILE = "TRIEGP_BENCH_MODEL"
-WAIT_SECONDS = 120
-
-
-def make_app():
-    """The server: POST /interval with {"row": [...]} returns mean, lower and upper end."""
-    from fastapi import FastAPI
-    from pydantic import BaseModel
-
-    import triegp
-
-    warnings.simplefilter("ignore")
-    model = triegp.load(os.environ[FILE])
-    model.predict_interval(np.full((1, N_FEATURES), 0.5))  # kernels are loaded before requests come
-
-    class Asked(BaseModel):
-        row: list[float]
-
-    app = FastAPI()
-
-    @app.post("/interval")
-    def interval(asked: Asked) -> dict[str, float]:
-        X = np.array([asked.row])
-        (low, high), (mean,) = model.predict_interval(X)[0], model.predict(X)
-        return {"mean": mean, "low": low, "high": high}
-
-    return app
+N_FEATURES = 10
+N_CALLS = 300
+N_BATCH = 1_000
+START = """
+import sys, time
+begin = time.perf_counter()
+import triegp
+model = triegp.load(sys.argv[1])
+loaded = time.perf_counter() - begin
+model.predict([[0.5] * 10], return_std=True)
+print(loaded, time.perf_counter() - begin)
+"""
 
 
-async def ask(url: str, n_requests: int, n_clients: int) -> list[float]:
-    """Seconds of each request; every client sends its next one when the last is answered."""
-    rows = np.random.default_rng(1).random((n_requests, N_FEATURES)).tolist()
-    took: list[float] = []
-    async with httpx.AsyncClient() as client:
-
-        async def send() -> None:
-            while rows:
-                start = time.perf_counter()
-                answer = await client.post(url, json={"row": rows.pop()})
-                answer.raise_for_status()
-                took.append(time.perf_counter() - start)
-
-        await asyncio.gather(*(send() for _ in range(n_clients)))
-    return took
+def make_rows(n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n_rows, N_FEATURES))
+    X[:2] = [[0.0], [1.0]]  # so that no other row lies outside the training box
+    return X, np.sin(6 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(n_rows)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def start(path, cache):
+    """Seconds to load and to the first answer, and of the whole process."""
+    begin = time.perf_counter()
+    found = subprocess.run(
+        [sys.executable, "-c", START, str(path)],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded, answered = map(float, found.stdout.split())
+    return loaded, answered, time.perf_counter() - begin
 
 
-def wait_for(server: subprocess.Popen[bytes], port: int) -> float:
-    """Seconds until the server answers."""
-    start = time.perf_counter()
-    while time.perf_counter() - start < WAIT_SECONDS:
-        if server.poll() is not None:
-            raise RuntimeError(f"the server ended with exit status {server.returncode}")
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/openapi.json", timeout=1.0)
-            return time.perf_counter() - start
-        except httpx.TransportError:
-            time.sleep(0.02)
-    raise TimeoutError(f"the server did not answer within {WAIT_SECONDS} s")
+def single(call, X):
+    """Median and 99th percentile of the milliseconds of one row."""
+    call(X[:1])
+    times = []
+    for i in range(N_CALLS):
+        row = X[i : i + 1]
+        begin = time.perf_counter()
+        call(row)
+        times.append(1e3 * (time.perf_counter() - begin))
+    return np.quantile(times, [0.5, 0.99])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=1_000)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model"
-        rows = make_rows(10_000, np.random.default_rng(0))
-        BinaryTreeGPRegressor(random_state=0).fit(*rows).save(path)
-        port = free_port()
-        options_of = f"--host 127.0.0.1 --port {port} --log-level warning --factory"
-        server = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", *options_of.split(), "bench.serving:make_app"],
-            env={**os.environ, FILE: str(path)},
+def from_threads(call, X, n_threads):
+    """Single rows per second, asked by several threads of one model."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(lambda i: call(X[i : i + 1]), range(N_CALLS)))
+    return N_CALLS / (time.perf_counter() - begin)
+
+
+def measure(model, folder):
+    """Print the times of a fitted model."""
+    X, _ = make_rows(2 * N_BATCH, seed=1)
+    path = Path(folder) / "model.triegp"
+    model.save(path)
+    print(f"  file {path.stat().st_size / 1e6:.2f} MB")
+    cache = Path(folder) / "numba"
+    for name in ("compiled anew", "compiled before"):
+        loaded, answered, whole = start(path, cache)
+        print(f"  start, {name}: loaded {loaded:.2f} s, answered {answered:.2f}, all {whole:.2f}")
+    calls = {
+        "mean": model.predict,
+        "mean and deviation": lambda rows: model.predict(rows, return_std=True),
+        "90 % interval": model.predict_interval,
+    }
+    for name, call in calls.items():
+        median, late = single(call, X)
+        begin = time.perf_counter()
+        call(X[:N_BATCH])
+        batch = time.perf_counter() - begin
+        print(
+            f"  {name}: {median:.2f} ms per single row, 99 % within {late:.2f}; "
+            f"{1e3 * batch:.0f} ms per {N_BATCH}; "
+            f"{from_threads(call, X, 1):.0f} and {from_threads(call, X, 4):.0f} rows/s "
+            "by 1 and 4 threads"
         )
-        try:
-            print(f"started in {wait_for(server, port):.2f} s", flush=True)
-            url = f"http://127.0.0.1:{port}/interval"
-            asyncio.run(ask(url, 50, 1))
-            for n_clients in (1, 8):
-                start = time.perf_counter()
-                took = asyncio.run(ask(url, options.requests, n_clients))
-                rate = len(took) / (time.perf_counter() - start)
-                half, most = 1e3 * np.quantile(took, (0.5, 0.99))
-                print(
-                    f"{n_clients} clients: p50 {half:.2f} ms, p99 {most:.2f} ms, {rate:.0f} / s",
-                    flush=True,
-                )
-        finally:
-            server.terminate()
-            server.wait()
+
+
+def main(sizes):
+    for n_rows in sizes:
+        X, y = make_rows(n_rows)
+        for kind in (triegp.BinaryTreeGPRegressor, triegp.TrieGPRegressor):
+            model = kind(random_state=0).fit(X, y)
+            print(f"{kind.__name__}, {n_rows:,} rows of {N_FEATURES} features", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                measure(model, folder)
 
 
 if __name__ == "__main__":
-    main()
+    main([int(text) for text in sys.argv[1:]] or [10_000])

@@ -14,7 +14,7 @@ import pytest
 import scipy.linalg
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 from triegp.engines.cuda import algebra, card
 
 MAKERS = ("array", "asarray", "ascontiguousarray")  # they take arrays of the host, too

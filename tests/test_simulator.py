@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float64, int32
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 
 pytestmark = pytest.mark.skipif(ON_CARD, reason="there is a card")
 

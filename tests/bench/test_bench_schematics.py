@@ -9,7 +9,7 @@ from tolerances import HANDFUL, LAST_BIT, SAMPLED
 
 pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
 
-from bench import schematics
+from bench import merges, schematics
 
 
 def shared(a, b):
@@ -129,9 +129,22 @@ def test_files_are_the_same_every_time(tmp_path):
         {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()}
         for name in ("first", "second")
     )
-    assert sorted(first) == ["draws.svg", "order.svg", "sros.svg", "tree.svg"]
+    assert sorted(first) == ["draws.svg", "merges.svg", "order.svg", "sros.svg", "tree.svg"]
     assert first == second
     for content in first.values():
         assert content.startswith(b"<?xml")
         assert b"dc:date" not in content
     assert ("matplotlib.pyplot" in sys.modules) == had_pyplot
+
+
+def test_messages_of_the_worked_tree_are_those_of_dense_algebra():
+    meetings, total = merges.merges_data()
+    tree = schematics.tree_data()
+    assert ["".join(map(str, key)) for key in tree.bits] == list(merges.KEYS)
+    A = tree.kernel + merges.NOISE * np.eye(4)
+    y = np.array(merges.TARGETS)
+    _, log_det = np.linalg.slogdet(2 * np.pi * A)
+    assert total == pytest.approx((log_det + y @ np.linalg.solve(A, y)) / 2, rel=HANDFUL)
+    merged = meetings[1].merged  # rows 110 and 111 about the function at depth 2, of variance 0.8
+    gain = np.linalg.solve(A[2:, 2:], np.full(2, 0.8))
+    assert 0.8 / (0.8 + merged[1]) * merged[0] == pytest.approx(gain @ y[2:], rel=HANDFUL)

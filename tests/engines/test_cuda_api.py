@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import ON_CARD
 from device_arrays import Dlpack
+from on_card import ON_CARD
 from problems import make_problem, take
 from simulated_card import strict_card
 from tolerances import ENGINES

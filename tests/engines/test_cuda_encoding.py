@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 from simulated_card import strict_card
 from triegp.devices import to_host
 from triegp.encoding import BitEncoder

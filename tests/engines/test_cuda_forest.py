@@ -7,8 +7,8 @@ are mixed with numpy's, as CuPy's do. On a card (TRIEGP_TEST_CARD=1) they are Cu
 import numpy as np
 import pytest
 
-from conftest import ON_CARD
 from forest_problems import make_problem, mean_at, variance_at
+from on_card import ON_CARD
 from simulated_card import card_or_strict_one
 from tolerances import ENGINES_FIT, FITS, VALUE
 from triegp import TrieGPRegressor, checks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import triegp
-from conftest import ON_CARD
+from on_card import ON_CARD
 from simulated_card import strict_card
 from tolerances import FITS, ROUNDING
 from triegp import BinaryTreeGPRegressor

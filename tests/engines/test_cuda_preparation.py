@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 from simulated_card import strict_card
 from tolerances import FITS
 from triegp import BinaryTreeGPRegressor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 from simulated_card import strict_card
 from triegp.devices import on_device, to_host
 from triegp.engines.cuda import CudaEngine

@@ -7,7 +7,7 @@ must not be mixed with numpy's.
 import numpy as np
 import pytest
 
-from conftest import ON_CARD
+from on_card import ON_CARD
 from problems import make_problem
 from tolerances import FITS, GRADIENT, VALUE
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import oracle
-from conftest import ON_CARD
 from forest_problems import make_problem
+from on_card import ON_CARD
 from simulated_card import card_or_strict_one
 from tolerances import FITS, VALUE
 from triegp.additive import forest_product, make_preconditioner, preconditioner

@@ -53,7 +53,15 @@ class Forest:
 
     @classmethod
     def of(cls, tries: Any, levels: Any) -> Forest:
-        """Make a forest from tries and their levels; both are checked."""
+        """Make a forest from tries and their levels; both are checked.
+
+        Parameters
+        ----------
+        tries : sequence of Trie
+            Tries of the same rows.
+        levels : sequence of array-like (D + 1,)
+            R(0..D) of each tree.
+        """
         tries, levels = tuple(tries), tuple(levels)
         if not tries:
             raise ValueError("tries must not be empty")
@@ -116,6 +124,13 @@ def forest_product(forest: Forest, x: Any) -> Floats:
 
     The result is the same kind of array as x. Trees run in parallel on the engine of the first
     trie. They are added in a fixed order, so the result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    forest : Forest
+        The sum of trees.
+    x : array (n,) or (n, k)
+        Vectors, in the order of the rows.
     """
     held = finite_columns("x", x, forest.n_rows, forest.engine.hold)
     out: Floats = like(multiply(forest, held), x)
@@ -137,6 +152,13 @@ def forest_level_products(forest: Forest, x: Any, z: Any) -> list[Floats]:
     x and z are (n,) or (n, k); the forms are summed over the k columns. K_l[i, j] is 1 if rows i
     and j share the first l key bits in that tree, else 0. The results are the same kind of array
     as x.
+
+    Parameters
+    ----------
+    forest : Forest
+        The sum of trees.
+    x, z : array (n,) or (n, k)
+        Vectors, in the order of the rows.
     """
     columns = finite_columns("x", x, forest.n_rows, forest.engine.hold)
     others = finite_columns("z", z, forest.n_rows, forest.engine.hold)

@@ -68,6 +68,15 @@ def exact_gradient(
     """Nll of the targets and its gradient, exact. O(n^2 (T + p) + n^3).
 
     Raises numpy's LinAlgError if the matrix is not positive definite to rounding.
+
+    Parameters
+    ----------
+    data : EncodedRows
+        Rows, their codes and targets.
+    parameters : Parameters
+        Parameters of the trees and of the smooth part.
+    engine : Engine
+        Who computes.
     """
     orders = parameters.orders()
     dense, forest, noisy, pairs = make_matrix(data, parameters, engine)

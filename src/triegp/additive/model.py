@@ -215,7 +215,13 @@ class ForestModel:
         return np.asarray(np.square(white).sum(axis=0))
 
     def scale_inputs(self, inputs: Floats) -> Floats:
-        """Inputs whose distances tell which rows are near: over lengthscales, if there are any."""
+        """Inputs whose distances tell which rows are near: over lengthscales, if there are any.
+
+        Parameters
+        ----------
+        inputs : float64 (n, p)
+            Inputs of the smooth part.
+        """
         if self.smooth is not None:
             return np.asarray(inputs / self.smooth.kernel.lengthscale)
         return np.asarray(inputs * self._relevance)

@@ -78,13 +78,27 @@ class Neighbours:
         return self.apply
 
     def apply(self, x: Floats) -> Floats:
-        """M^-1 x for x (n, k). O(n (q + m_v) k). The result does not depend on the threads."""
+        """M^-1 x for x (n, k). O(n (q + m_v) k). The result does not depend on the threads.
+
+        Parameters
+        ----------
+        x : float64 (n, k)
+            Vectors.
+        """
         z = whiten(self.factor, x)
         z -= low_rank.multiply(self.basis, z, self.n_threads, self._divide)
         return unwhiten(self.factor, z)
 
     def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
-        """Samples of N(0, M), (n, n_samples). O(n (q + m_v) n_samples)."""
+        """Samples of N(0, M), (n, n_samples). O(n (q + m_v) n_samples).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of samples.
+        rng : Generator
+            Source of random numbers.
+        """
         normals = rng.standard_normal((self.core.shape[0], n_samples))
         scatter = rng.standard_normal((self.n_rows, n_samples))
         return colour(self.factor, scatter + self.basis @ normals)

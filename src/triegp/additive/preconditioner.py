@@ -44,10 +44,24 @@ class Preconditioner(Protocol):
         """M^-1, in the form that engines take."""
 
     def apply(self, x: Floats) -> Floats:
-        """M^-1 x for x (n, k), in the engine's memory."""
+        """M^-1 x for x (n, k), in the engine's memory.
+
+        Parameters
+        ----------
+        x : float64 (n, k)
+            Vectors.
+        """
 
     def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
-        """Samples of N(0, M), (n, n_samples), in the engine's memory."""
+        """Samples of N(0, M), (n, n_samples), in the engine's memory.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of samples.
+        rng : Generator
+            Source of random numbers.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +108,11 @@ class Nystrom:
         """M^-1 x for x (n, k), in the engine's memory. O(n (r + 64) k).
 
         The result does not depend on the number of threads.
+
+        Parameters
+        ----------
+        x : float64 (n, k)
+            Vectors.
         """
         return self.engine.apply_woodbury(self.inverse, self.engine.hold(x))
 
@@ -101,6 +120,13 @@ class Nystrom:
         """Samples of N(0, M), (n, n_samples), in the engine's memory.
 
         O(n (r + 64) n_samples + n 64^2).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of samples.
+        rng : Generator
+            Source of random numbers.
         """
         n_blocks, size, _ = self.local.shape
         within: Any = np.linalg.inv(self.local)  # S

@@ -35,7 +35,7 @@ class Solution:
     x : float64 (n,) or (n, k)
         Solutions, the same kind of array as b.
     residual : float64 (k,)
-        |b - A x| / |b| of each right-hand side, recomputed from x; in the host's memory.
+        `|b - A x| / |b|` of each right-hand side, recomputed from x; in the host's memory.
     n_steps : int
         Steps taken, for the right-hand side that took most.
     converged : bool
@@ -75,7 +75,7 @@ def solve_forest(
     start : array of the shape of b, optional
         Initial x, for a warm start; 0 by default.
     tolerance : float, default=1e-6
-        Largest |b - A x| / |b|, with A = K + noise.
+        Largest `|b - A x| / |b|`, with A = K + noise.
     max_steps : int, default=1000
         Largest number of steps. Each step takes one product with K, and so does each recomputed
         residual.

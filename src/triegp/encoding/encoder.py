@@ -188,7 +188,17 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         return self
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and quantise the training rows; means of rare categories are cross-fitted."""
+        """Fit, and quantise the training rows; means of rare categories are cross-fitted.
+
+        Parameters
+        ----------
+        X : array-like (n_rows, n_features)
+            Training rows.
+        y : array-like (n_rows,), optional
+            Targets, as for `fit`.
+        sample_weight : array-like (n_rows,), optional
+            Weights of the rows.
+        """
         data = self._fit(X, y, sample_weight)
         return self._quantise(data, slice(0, data.shape[0]))
 
@@ -265,14 +275,26 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the working columns: those of X, some with what they are, as "date_weekday"."""
+        """Names of the working columns: those of X, some with what they are, as "date_weekday".
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns of X, if X had none; otherwise they must be the same.
+        """
         names = super().get_feature_names_out(input_features)
         if self.layout_ is None:
             return names
         return np.array(self.layout_.names(names), dtype=object)
 
     def encode_array(self, data: npt.NDArray[Any]) -> Codes:
-        """Encode an array returned by `real_array`, without checking names and shape again."""
+        """Encode an array returned by `real_array`, without checking names and shape again.
+
+        Parameters
+        ----------
+        data : float array (n_rows, n_features)
+            Working columns.
+        """
         n_rows = data.shape[0]
         packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
         unrelated = np.zeros(n_rows, dtype=np.bool_)
@@ -356,7 +378,17 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     def fit_precision(
         self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, precision: Any
     ) -> Precision:
-        """Return the bits per feature, including the bit that a shift adds."""
+        """Return the bits per feature, including the bit that a shift adds.
+
+        Parameters
+        ----------
+        data : float array (n_rows, n_features)
+            Working columns of the training rows.
+        kept : int array or None
+            Rows to count; all if None.
+        precision : "auto", "paper", int or array-like (n_features,)
+            As the parameter of the encoder.
+        """
         n_features = data.shape[1]
         extra = _shift_bits(self.shift_, n_features)
         if not isinstance(precision, str):
@@ -399,6 +431,15 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
         Returns the positions (n_features, m), and a bool array (n_features, m) that marks values
         outside the box. The latter has shape (0, 0) if outside="clip", which does not need it.
+
+        Parameters
+        ----------
+        data : float array (n_rows, n_features)
+            Working columns.
+        rows : slice
+            Rows to read, m of them.
+        shift : float64 (n_features,) or None
+            Shift of the grid.
         """
         columns, beyond = self._read_columns(data, rows)
         return positions(columns, replace(self.feature_map, shift=shift)), beyond
@@ -407,6 +448,11 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Mark the rows outside the box, bool (n_rows,); none if outside="clip".
 
         Raises ValueError for values that are not finite, and for rows outside if outside="error".
+
+        Parameters
+        ----------
+        data : float array (n_rows, n_features)
+            Working columns.
         """
         found = np.zeros(data.shape[0], np.bool_)
         for rows in row_blocks(*data.shape):

@@ -9,6 +9,7 @@ Categories that are not in its list get the next codes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -25,10 +26,37 @@ from triegp.encoding.cells import (
     read_cells,
     sort_key,
 )
-from triegp.encoding.columns import Columns, check_width, choose_categories, plain_columns
+from triegp.encoding.columns import (
+    Columns,
+    check_width,
+    choose_categories,
+    plain_columns,
+    recode,
+)
 from triegp.encoding.reading import real_array
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ReadTable:
+    """A table that has been read. Estimators take it as X, and do not read it again.
+
+    Attributes
+    ----------
+    data : float (n_rows, n_columns)
+        Numbers and codes of categories, NaN for missing values.
+    columns : Columns
+        How the columns were read.
+    """
+
+    data: npt.NDArray[Any]
+    columns: Columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return int(self.data.shape[0]), int(self.data.shape[1])
 
 
 def read_table(
@@ -39,8 +67,8 @@ def read_table(
     Parameters
     ----------
     X : array-like or data frame (n_rows, n_features)
-        A data frame of pandas, polars, pyarrow or another library that narwhals supports, or
-        anything that numpy reads as an array.
+        A data frame of pandas, polars, pyarrow or another library that narwhals supports, anything
+        that numpy reads as an array, or a ReadTable.
     estimator : object
         Error messages name it.
     known : Columns, optional
@@ -62,6 +90,8 @@ def read_table(
     O(n) per column; a column of strings takes one pass to find its categories and one to code them.
     """
     refuse_masked("X", X)
+    if isinstance(X, ReadTable):
+        return _read_again(X, known, estimator)
     frame = _as_frame(X)
     if frame is None:
         return read_array(X, estimator, known, categorical)
@@ -97,9 +127,29 @@ def read_table(
 
 
 def is_named_frame(X: Any) -> bool:
-    """Whether X is a data frame whose columns have names."""
+    """Whether X is a data frame whose columns have names, or was read from one."""
+    if isinstance(X, ReadTable):
+        return X.columns.names is not None
     frame = _as_frame(X)
     return frame is not None and _check_names(frame.columns) is not None
+
+
+def _read_again(
+    table: ReadTable, known: Columns | None, estimator: Any
+) -> tuple[npt.NDArray[Any], Columns]:
+    """A table that has been read, with its categories coded as in `known`."""
+    own = table.columns
+    if known is None or known is own:
+        return table.data, own
+    check_width(len(own.kinds), len(known.kinds), estimator)
+    if own.kinds != known.kinds or own.names != known.names:
+        raise ValueError("X was read with other columns than those that the model was fitted to")
+    lists = []
+    for mine, theirs in zip(own.categories, known.categories, strict=True):
+        listed = set(theirs)
+        lists.append((*theirs, *(value for value in mine if value not in listed)))
+    joined = Columns(known.kinds, tuple(lists), known.names)
+    return recode(table.data, own, joined), joined
 
 
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:

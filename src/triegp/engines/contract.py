@@ -42,7 +42,7 @@ class Descent(Protocol):
     def advance(self) -> tuple[Floats, Floats, Floats]:
         """Take one step in every remaining column.
 
-        Returns three arrays on the host, one entry per remaining column: |r| after the step, the
+        Returns three arrays on the host, one entry per remaining column: `|r|` after the step, the
         step length, and r'M^-1 r before the step. The step length is 0 if p'Ap <= 0, with A = K +
         variance.
         """

@@ -243,6 +243,11 @@ class TreeGPRegressor(
         anew (parameter `refit`). Rows outside the training box are set aside until then. On an
         estimator that is not fitted this is `fit`, which has the same parameters.
 
+        Parameters
+        ----------
+        X, y, sample_weight, known_noise : array-like
+            New rows, as for `fit`.
+
         Notes
         -----
         The rows are checked at once, in O(k) for k rows. They are inserted before the next
@@ -273,7 +278,17 @@ class TreeGPRegressor(
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination, R squared, of the predicted mean."""
+        """Coefficient of determination, R squared, of the predicted mean.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        y : array-like (m,) or (m, n_targets)
+            Observations at these rows.
+        sample_weight : array-like (m,), optional
+            Weights of the rows in the score.
+        """
         X, y, sample_weight = map(to_host, (X, y, sample_weight))
         check_targets(y)
         refuse_masked("sample_weight", sample_weight)
@@ -326,6 +341,37 @@ class TreeGPRegressor(
         parameters = plain_parameters(self.get_params(deep=False))
         named = {"estimator": name, "parameters": parameters}
         write_file(path, named | header, arrays)
+
+    def report(
+        self,
+        path: str | Path,
+        X: Any = None,
+        y: Any = None,
+        *,
+        title: str | None = None,
+        targets: Sequence[str] | None = None,
+        n_effects: int = 6,
+        n_rows: int = 10,
+    ) -> Path:
+        """Write one HTML file that explains the fitted model to a person; return its path.
+
+        Accuracy and calibration by leave-one-out, and of a test set if X and y are given; what
+        matters; effects; where predictions are uncertain; rows to look at; advice. Needs matplotlib
+        (`pip install 'triegp[plots]'`).
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to write; an existing file is replaced in one step.
+        X, y : array-like (m, n_features), (m,) or (m, n_targets), optional
+            A test set, which the model has not seen; both or none.
+        title, targets, n_effects, n_rows : str, sequence of str, int, int
+            As for `triegp.report.write_report`.
+        """
+        from triegp.report import write_report
+
+        options: dict[str, Any] = {"n_effects": n_effects, "n_rows": n_rows}
+        return write_report(self, path, X, y, title=title, targets=targets, **options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -243,6 +243,19 @@ def table_pieces(
     """A table in memory, or an array that is mapped into memory, in pieces.
 
     X: array or data frame (n, d). y: (n,) or (n, k). weight: (n,) or None.
+
+    Parameters
+    ----------
+    X : array or data frame (n, d)
+        Features.
+    y : array-like (n,) or (n, k)
+        Targets.
+    weight : array-like (n,) or None
+        Sample weights.
+    n_threads : int
+        Pieces that are read at a time.
+    piece_rows : int, default=524288
+        Rows per piece.
     """
     n_rows = X.shape[0]
     targets = y if isinstance(y, np.ndarray) else np.asarray(y)

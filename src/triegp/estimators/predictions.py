@@ -18,7 +18,7 @@ from triegp.checks import random_generator, whole_number
 from triegp.devices import like, on_device, to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import read_working, refuse_unseen
+from triegp.encoding.layout import Layout, read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
 from triegp.engines import Engine
@@ -185,6 +185,13 @@ class Predictor:
         """Log predictive density of new observations y, (m,) or (m, n_targets), at rows X.
 
         It is -inf for y outside the domain of a `target_transform`.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
+        y : array-like (m,) or (m, n_targets)
+            Observations at these rows.
         """
         data, targets = self._read_new_rows(X)
         observed = self._read_targets(y, data.n_rows)
@@ -270,6 +277,11 @@ class Predictor:
 
         The box is the range of each feature over the rows that the model was last fitted to. Rows
         with gaps or categories that these rows do not have are outside, too.
+
+        Parameters
+        ----------
+        X : array-like (m, n_features)
+            New rows.
         """
         stream = self._inserted()
         data, _ = self._read_features(X, stream)
@@ -277,9 +289,37 @@ class Predictor:
         return mark_outside(stream.encoders[0], working) | any_unseen(unseen)
 
     @property
+    def n_rows_(self) -> int:
+        """Number of training rows, as they were passed to `fit` and `partial_fit`."""
+        return self._inserted().n_rows
+
+    @property
+    def n_copies_(self) -> int:
+        """Training rows that are copies of others: they repeat with the same target, or nearly.
+
+        0 if rows with the same features are repeated measurements. If the model was fitted to more
+        rows than it holds, of those that it holds.
+        """
+        observations = self._inserted().observations
+        if observations is None or not observations.copies:
+            return 0
+        used = observations.index[observations.index >= 0]
+        return int(used.size - np.unique(used).size)
+
+    @property
     def encoders_(self) -> tuple[BitEncoder, ...]:
         """Box, percentiles and precision, without shift; one per scaling."""
         return self._inserted().encoders
+
+    @property
+    def columns_(self) -> Columns:
+        """Kinds, categories and names of the columns of X, as they are read."""
+        return self._inserted().columns
+
+    @property
+    def layout_(self) -> Layout:
+        """The columns that the model works on, and the column of X that each comes from."""
+        return self._inserted().layout
 
     @property
     def target_mean_(self) -> Floats:

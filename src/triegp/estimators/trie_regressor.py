@@ -144,8 +144,26 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     ----------
     forests_ : tuple of FittedForest
         One per target.
+    rows_ : Rows or None
+        The training rows as they were passed; None if they are not kept.
+    n_rows_, n_copies_ : int
+        Number of training rows, rows that wait included; and how many of those that the model was
+        last fitted to are copies of others.
+    feature_importances_ : float64 (n_features,) or (n_features, n_targets)
+        Share of the explained variance per feature.
+    importances_ : Importances or list of them
+        Shares of prior and explained variance, by feature and by bit; a list if y was
+        2-dimensional.
+    columns_ : Columns
+        Kinds, categories and names of the columns of X, as they are read.
+    layout_ : Layout
+        The columns that the model works on, and the column of X that each comes from.
     encoders_ : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
+    columns_ : Columns
+        Kinds, categories and names of the columns of X, as they are read.
+    layout_ : Layout
+        The columns that the model works on, and the column of X that each comes from.
     target_mean_, target_scale_ : float64 (n_targets,)
         Mean and standard deviation by which targets are standardised, after their transform.
     target_transform_ : str or transformer, or list of them

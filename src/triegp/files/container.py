@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-import stat
-import sys
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +22,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from triegp.files.numbered import number_values, restore_values
-
-if sys.platform == "win32":
-    fcntl = None
-else:
-    import fcntl
+from triegp.files.whole import write_whole
 
 FORMAT = "triegp"
 # 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
 # 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
 VERSION = 7
-LEFTOVER_SECONDS = 3600.0  # without file locks: age from which a file of a save is not in use
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -55,75 +46,7 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
     text = json.dumps({"version": VERSION, **header, "numbered": numbered}, sort_keys=True)
     # One entry only: safetensors writes several in no fixed order, and files must be reproducible.
     metadata = {FORMAT: f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'}
-    target = Path(os.path.realpath(path))  # a link stays, the file that it leads to is replaced
-    _remove_leftovers(target)
-    with _new_part(target) as part:
-        try:
-            part.write(save(arrays, metadata))
-            part.flush()
-            os.fsync(part.fileno())
-            if fcntl is None:
-                part.close()  # Windows does not rename open files
-            os.replace(part.name, target)
-        except BaseException:
-            part.close()
-            Path(part.name).unlink(missing_ok=True)
-            raise
-
-
-def _new_part(target: Path) -> IO[bytes]:
-    """Open a new file beside the target, with the permissions of the target if it exists.
-
-    The file stays locked until it is closed, so that `_remove_leftovers` knows that it is in use.
-    """
-    keep = fcntl is not None and target.is_file()
-    mode = stat.S_IMODE(target.stat().st_mode) if keep else None
-    while True:
-        name = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
-        number = os.open(
-            name,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0),
-            0o666 if mode is None else mode & 0o600,
-        )
-        part = open(name, "wb", opener=lambda *_, number=number: number)  # noqa: SIM115
-        try:
-            free = _lock(part) and (fcntl is None or os.fstat(part.fileno()).st_nlink > 0)
-        except OSError:  # there are no locks here: no save removes another's file
-            free = True
-        if free:
-            break
-        part.close()  # another save took it for a leftover
-    if mode is not None:
-        with suppress(OSError):  # a file system without permissions
-            os.fchmod(part.fileno(), mode)
-    return part
-
-
-def _remove_leftovers(target: Path) -> None:
-    """Remove files that killed saves to the target left behind, but not those still in use."""
-    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.part")
-    found: list[Path] = []
-    with suppress(OSError):  # a folder that cannot be read
-        found = [path for path in target.parent.iterdir() if own.fullmatch(path.name)]
-    for path in found:
-        with suppress(OSError):  # it is gone, someone else's, or there are no locks here
-            if fcntl is not None:
-                with path.open("rb") as part:
-                    if _lock(part):
-                        path.unlink()
-            elif time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
-                path.unlink()
-
-
-def _lock(file: IO[bytes]) -> bool:
-    """Lock an open file; False if it is locked already. The lock ends with the process."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    write_whole(path, save(arrays, metadata))
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
@@ -137,20 +60,10 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         If it is truncated, edited, not a model file, or from a newer version of triegp.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            text = metadata.get(FORMAT)
-            if text is None:
-                raise ModelFileError(f"{path} is a safetensors file, but not a triegp model")
-            header = _read_header(path, text)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except ModelFileError:
-        raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelFileError(f"{path} is not a model file, or is truncated: {error}") from error
+    with _opened(path) as file:
+        text = _header_text(path, file)
+        header = _parse_header(path, text)
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
     if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not match")
@@ -161,7 +74,35 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     return header, arrays
 
 
-def _read_header(path: Path, text: str) -> dict[str, Any]:
+def read_header(path: str | Path) -> dict[str, Any]:
+    """Read the header of a file only; its digest is not checked. Raises as `read_file` does."""
+    path = Path(path)
+    with _opened(path) as file:
+        return _parse_header(path, _header_text(path, file))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An open safetensors file; raises ModelFileError for all that goes wrong with it."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except ModelFileError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{path} is not a model file, or is truncated: {error}") from error
+
+
+def _header_text(path: Path, file: Any) -> str:
+    text = (file.metadata() or {}).get(FORMAT)
+    if text is None:
+        raise ModelFileError(f"{path} is a safetensors file, but not a triegp model")
+    return str(text)
+
+
+def _parse_header(path: Path, text: str) -> dict[str, Any]:
     try:
         header: dict[str, Any] = json.loads(text)
         version = header["version"]

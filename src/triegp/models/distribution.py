@@ -114,15 +114,33 @@ class PredictiveDistribution:
         return np.sqrt(self.var())
 
     def log_prob(self, y: Any) -> Floats:
-        """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         return log_density(self, self._each_row(y))
 
     def pdf(self, y: Any) -> Floats:
-        """Density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Density of y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         return np.exp(self.log_prob(y))
 
     def cdf(self, y: Any) -> Floats:
-        """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         z = _standard(self._each_row(y) - self.means, np.sqrt(self.variances))
         return average(self.weights, ndtr(z))
 
@@ -130,18 +148,36 @@ class PredictiveDistribution:
         """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number.
 
         O(K m) per step of Newton's method, seldom more than ten steps.
+
+        Parameters
+        ----------
+        q : float or array-like (k,)
+            Probabilities in (0, 1).
         """
         found = quantiles(self, check_quantiles(q))
         return found[:, 0] if np.ndim(q) == 0 else found
 
     def interval(self, coverage: float = 0.9) -> Floats:
-        """Central interval that contains y with probability `coverage`, 0.9 by default, (m, 2)."""
+        """Central interval that contains y with probability `coverage`, 0.9 by default, (m, 2).
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Probability of the interval, in (0, 1).
+        """
         return quantiles(self, interval_quantiles(coverage))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
         """Independent samples at each row, (m, n_samples). O(m n_samples).
 
         Rows are drawn independently of each other; `sample_y` of an estimator draws them jointly.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Samples per row.
+        random_state : int, RandomState, Generator or None, default=None
+            Source of random numbers.
         """
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)

@@ -48,17 +48,37 @@ class Pieces(Protocol):
         ...
 
     def collect(self, work: Callable[[Piece], Result]) -> list[Result]:
-        """Result of every piece, in their order."""
+        """Result of every piece, in their order.
+
+        Parameters
+        ----------
+        work : callable
+            Called with each piece.
+        """
         ...
 
     def reduce(
         self, work: Callable[[Piece], Result], join: Callable[[Result, Result], Result]
     ) -> Result:
-        """Results of all pieces, joined two at a time; join must be associative."""
+        """Results of all pieces, joined two at a time; join must be associative.
+
+        Parameters
+        ----------
+        work : callable
+            Called with each piece.
+        join : callable
+            Called with two results; associative.
+        """
         ...
 
     def concat(self, tables: Sequence[Any]) -> Any:
-        """Parts of X as one table, in their order."""
+        """Parts of X as one table, in their order.
+
+        Parameters
+        ----------
+        tables : sequence
+            Parts of X, as pieces have them.
+        """
         ...
 
 
@@ -96,13 +116,27 @@ class LocalPieces:
         return self._n_rows
 
     def collect(self, work: Callable[[Piece], Result]) -> list[Result]:
-        """Result of every piece, in their order."""
+        """Result of every piece, in their order.
+
+        Parameters
+        ----------
+        work : callable
+            Called with each piece.
+        """
         return self._run(lambda k: work(self._read(k)), range(len(self._firsts)))
 
     def reduce(
         self, work: Callable[[Piece], Result], join: Callable[[Result, Result], Result]
     ) -> Result:
-        """Results of all pieces, joined as soon as they are there; few are held at a time."""
+        """Results of all pieces, joined as soon as they are there; few are held at a time.
+
+        Parameters
+        ----------
+        work : callable
+            Called with each piece.
+        join : callable
+            Called with two results; associative.
+        """
         turns = range(len(self._firsts))
         found: list[Result] = []
         for first in range(0, len(turns), self._n_threads):
@@ -113,7 +147,13 @@ class LocalPieces:
         return found[0]
 
     def concat(self, tables: Sequence[Any]) -> Any:
-        """Parts of X as one table."""
+        """Parts of X as one table.
+
+        Parameters
+        ----------
+        tables : sequence
+            Parts of X, as pieces have them.
+        """
         return self._concat(tables)
 
     def _run(self, work: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:

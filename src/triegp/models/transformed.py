@@ -84,29 +84,66 @@ class TransformedDistribution:
         return _moments(self.base, self.transform)
 
     def log_prob(self, y: Any) -> Floats:
-        """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         return transformed_log_density(self.base, self.transform, self.base._each_row(y))
 
     def pdf(self, y: Any) -> Floats:
-        """Density of y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Density of y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         return np.exp(self.log_prob(y))
 
     def cdf(self, y: Any) -> Floats:
-        """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m)."""
+        """Probability of at most y at each row, (m,). y: (m,), or a number for all rows. O(K m).
+
+        Parameters
+        ----------
+        y : array-like (m,) or float
+            Values, one per row or one for all rows.
+        """
         return self.base.cdf(self.transform.forward(self.base._each_row(y)))
 
     def quantile(self, q: Any) -> Floats:
-        """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number."""
+        """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number.
+
+        Parameters
+        ----------
+        q : float or array-like (k,)
+            Probabilities in (0, 1).
+        """
         return self.transform.inverse(self.base.quantile(q))
 
     def interval(self, coverage: float = 0.9) -> Floats:
-        """Central interval that contains y with probability `coverage`, 0.9 by default, (m, 2)."""
+        """Central interval that contains y with probability `coverage`, 0.9 by default, (m, 2).
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Probability of the interval, in (0, 1).
+        """
         return self.transform.inverse(self.base.interval(coverage))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
         """Independent samples at each row, (m, n_samples). O(m n_samples).
 
         Rows are drawn independently of each other; `sample_y` of an estimator draws them jointly.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Samples per row.
+        random_state : int, RandomState, Generator or None, default=None
+            Source of random numbers.
         """
         return self.transform.inverse(self.base.sample(n_samples, random_state))
 

@@ -176,6 +176,23 @@ def make_induced(
     earlier rows as new rows are. Of equal inducing rows one is kept. With n_inducing >= n or
     n_neighbours >= n, the approximation is exact, up to the jitter.
 
+    Parameters
+    ----------
+    kernel : Kernel
+        Kernel with its lengthscales and variance.
+    X : float64 (n, d)
+        Rows.
+    n_inducing : int, default=512
+        Inducing rows, m_i.
+    n_neighbours : int, default=40
+        Neighbours per row, m_v.
+    seed : int, default=0
+        Seed of the draw.
+    n_threads : int, default=1
+        Threads; the result does not depend on them.
+    last : int array, optional
+        Rows that come last.
+
     Examples
     --------
     >>> X = np.linspace(0.0, 1.0, 50)[:, None]
@@ -212,19 +229,43 @@ def _with_last(order: Ids, last: Ids | None) -> Ids:
 
 
 def multiply(induced: Induced, x: Any) -> Floats:
-    """K x for x (n,) or (n, k). O(n (m_i + m_v) k)."""
+    """K x for x (n,) or (n, k). O(n (m_i + m_v) k).
+
+    Parameters
+    ----------
+    induced : Induced
+        Returned by `make_induced`.
+    x : array-like (n,) or (n, k)
+        Vectors to multiply.
+    """
     product = low_rank.multiply(induced.phi, x, induced.n_threads)
     product += multiply_rest(induced, x)
     return product
 
 
 def multiply_rest(induced: Induced, x: Any) -> Floats:
-    """B^-1 D B^-T x for x (n,) or (n, k). O(n m_v k)."""
+    """B^-1 D B^-T x for x (n,) or (n, k). O(n m_v k).
+
+    Parameters
+    ----------
+    induced : Induced
+        Returned by `make_induced`.
+    x : array-like (n,) or (n, k)
+        Vectors to multiply.
+    """
     return multiply_factor(induced.factor, x)
 
 
 def columns(induced: Induced, rows: Any) -> Floats:
-    """K[:, rows], (n, r). O(n (m_i + m_v) r)."""
+    """K[:, rows], (n, r). O(n (m_i + m_v) r).
+
+    Parameters
+    ----------
+    induced : Induced
+        Returned by `make_induced`.
+    rows : int array (r,)
+        Rows whose columns are asked for.
+    """
     rows = np.asarray(rows)
     unit = np.zeros((induced.n_rows, rows.size))
     unit[rows, np.arange(rows.size)] = 1.0
@@ -237,6 +278,13 @@ def blocks(induced: Induced, members: Ints) -> Floats:
     """Values of the kernel itself within blocks of rows, (n_blocks, size, size).
 
     members: int32 (n_blocks, size), rows; -1 marks an unused entry, whose row and column are 0.
+
+    Parameters
+    ----------
+    induced : Induced
+        Returned by `make_induced`.
+    members : int32 (n_blocks, size)
+        Rows of each block.
     """
     out = np.empty((*members.shape, members.shape[1]))
     kernel = induced.kernel

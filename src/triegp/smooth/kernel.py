@@ -43,7 +43,13 @@ class Kernel:
         return KERNELS.index(self.name)
 
     def rescaled(self, factor: float) -> Kernel:
-        """The kernel times a factor."""
+        """The kernel times a factor.
+
+        Parameters
+        ----------
+        factor : float
+            Factor of the variance.
+        """
         return replace(self, scale=factor * self.scale)
 
 

@@ -71,6 +71,13 @@ def read(induced: Induced, X_new: Any) -> InducedPoints:
     """Find the neighbours of new rows (m, d), and regress the rows on them.
 
     What a row gets does not depend on the other new rows. O(m_i^2 + m_i m_v^2 + m_v^3) per row.
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    X_new : array-like (m, d)
+        New rows.
     """
     X_new = np.ascontiguousarray(X_new, dtype=np.float64)
     m, k = X_new.shape[0], induced.n_neighbours
@@ -89,7 +96,15 @@ def read(induced: Induced, X_new: Any) -> InducedPoints:
 
 
 def prepare(induced: Induced, alpha: Any) -> Prepared:
-    """Phi' alpha and R alpha for alpha (n,) or (n, k), from which `mean` reads. One product."""
+    """Phi' alpha and R alpha for alpha (n,) or (n, k), from which `mean` reads. One product.
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    alpha : array-like (n,) or (n, k)
+        Weights of the training rows.
+    """
     return Prepared(induced.phi.T @ alpha, multiply_rest(induced, alpha))
 
 
@@ -97,6 +112,13 @@ def mean(points: InducedPoints, prepared: Prepared) -> Floats:
     """K(new rows, training rows) alpha, (m,) or (m, k). O(m_i + m_v) per row and column.
 
     What a row gets does not depend on the other new rows.
+
+    Parameters
+    ----------
+    points : InducedPoints
+        New rows, as `read` returns them.
+    prepared : Prepared
+        Returned by `prepare`.
     """
     out = _gather(points, prepared.rest)
     if out.ndim == 1:
@@ -108,7 +130,15 @@ def mean(points: InducedPoints, prepared: Prepared) -> Floats:
 
 
 def cross(induced: Induced, points: InducedPoints) -> Floats:
-    """Covariance of training rows with new rows, (n, m). O(n (m_i + m_v) m)."""
+    """Covariance of training rows with new rows, (n, m). O(n (m_i + m_v) m).
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    points : InducedPoints
+        New rows, as `read` returns them.
+    """
     out = multiply_rest(induced, _scatter(induced, points))
     out += induced.phi @ points.phi.T
     return out
@@ -118,6 +148,13 @@ def own(induced: Induced, points: InducedPoints) -> Floats:
     """Covariance among new rows, (m, m). O(n m_v m + n m^2).
 
     Two new rows share what neighbours leave if they are equal, and only then.
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    points : InducedPoints
+        New rows, as `read` returns them.
     """
     half = halve(induced.factor, _scatter(induced, points))
     equal = points.same[:, None] == points.same
@@ -132,6 +169,17 @@ def draw(
     """Joint prior samples at training rows, (n, s), and at new rows, (m, s).
 
     Without points, m is 0. O((n + m) (m_i + m_v) s).
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    n_samples : int
+        Number of samples, s.
+    rng : Generator
+        Source of random numbers.
+    points : InducedPoints, optional
+        New rows, as `read` returns them.
     """
     inducing = rng.standard_normal((induced.inducing.size, n_samples))
     rest = colour(induced.factor, rng.standard_normal((induced.n_rows, n_samples)))

@@ -37,6 +37,13 @@ def extend(induced: Induced, X_new: Any) -> Induced:
     If the factorisation of the old rows is at hand, it is kept. Then each new row costs
     O(m_i^2 + m_i m_v^2 + m_v^3), as for `read`; places in the order take O(n). `induced` remains as
     it is.
+
+    Parameters
+    ----------
+    induced : Induced
+        Training rows.
+    X_new : array-like (m, d)
+        New rows.
     """
     X_new = np.ascontiguousarray(X_new, dtype=np.float64)
     n, m = induced.n_rows, X_new.shape[0]

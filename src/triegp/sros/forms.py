@@ -120,6 +120,11 @@ def to_sros(operator: Sros | SymmetricSros) -> Sros:
 
     A symmetric operator becomes L(P, P, U, C * U), in O(n q). A general one is returned unchanged.
 
+    Parameters
+    ----------
+    operator : Sros or SymmetricSros
+        The operator.
+
     Examples
     --------
     >>> to_sros(SymmetricSros([[0], [0]], -2.0, [[1.0], [3.0]])).col_factor

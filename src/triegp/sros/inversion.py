@@ -27,7 +27,7 @@ class InverseSros:
     symmetric : SymmetricSros
         L(P, C', U'): the inverse without its identity part.
     log_det : float
-        log |I + L(P, C, U)|, the log determinant of the matrix that was inverted.
+        `log |I + L(P, C, U)|`, the log determinant of the matrix that was inverted.
     """
 
     symmetric: SymmetricSros
@@ -47,7 +47,7 @@ def invert(symmetric: SymmetricSros, nesting: Nesting | None = None) -> InverseS
     Returns
     -------
     InverseSros
-        (I + L)^-1 = I + L(P, C', U'), and log |I + L|.
+        (I + L)^-1 = I + L(P, C', U'), and `log |I + L|`.
 
     Raises
     ------
@@ -86,6 +86,13 @@ def invert_general(symmetric: SymmetricSros, nesting: Nesting | None = None) -> 
 
     Parameters, return value and errors are those of `invert`.
 
+    Parameters
+    ----------
+    symmetric : SymmetricSros
+        L, on nested partitions.
+    nesting : Nesting, optional
+        Nesting of its partition, if it is known.
+
     Examples
     --------
     >>> inverse = invert_general(SymmetricSros([[0, 0], [0, 1]], 1.0, [[1.0, 1.0], [1.0, 2.0]]))
@@ -122,6 +129,13 @@ def invert_shared(symmetric: SymmetricSros, nesting: Nesting | None = None) -> I
 
     Parameters, return value and errors are those of `invert`. Also raises ValueError if columns of
     U differ.
+
+    Parameters
+    ----------
+    symmetric : SymmetricSros
+        L, on nested partitions.
+    nesting : Nesting, optional
+        Nesting of its partition, if it is known.
 
     Examples
     --------

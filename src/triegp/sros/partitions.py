@@ -54,7 +54,13 @@ class Nesting:
         return int(self.columns.size)
 
     def cells(self, i: int) -> tuple[Ints, Ints]:
-        """Return the start positions of the cells of column `columns[i]`, and their sizes."""
+        """Return the start positions of the cells of column `columns[i]`, and their sizes.
+
+        Parameters
+        ----------
+        i : int
+            Place of the column in `columns`.
+        """
         starts = self.starts[self.level[i]]
         return starts, np.diff(starts, append=self.n_rows)
 

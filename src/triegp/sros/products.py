@@ -46,6 +46,11 @@ def matvec(operator: Sros | SymmetricSros, x: Any) -> Floats:
 def to_dense(operator: Sros | SymmetricSros) -> Floats:
     """Return the operator as a dense array (n_rows, n_cols). O(n_rows n_cols q).
 
+    Parameters
+    ----------
+    operator : Sros or SymmetricSros
+        The operator.
+
     Examples
     --------
     >>> to_dense(SymmetricSros([[0], [1], [0]], 1.0, [[1.0], [2.0], [3.0]]))
@@ -64,6 +69,11 @@ def transpose(operator: SymmetricSros) -> SymmetricSros: ...
 def transpose(operator: Sros) -> Sros: ...
 def transpose(operator: Sros | SymmetricSros) -> Sros | SymmetricSros:
     """Return the transpose L(P', P, U', U); a symmetric operator is returned unchanged. O(1).
+
+    Parameters
+    ----------
+    operator : Sros or SymmetricSros
+        The operator.
 
     Examples
     --------
@@ -89,6 +99,11 @@ def add(left: Sros | SymmetricSros, right: Sros | SymmetricSros) -> Sros | Symme
 
     The sum of two symmetric operators is symmetric. `invert` applies to it if the columns of both
     partitions together are nested. O(n (q + q')).
+
+    Parameters
+    ----------
+    left, right : Sros or SymmetricSros
+        Operators of the same shape.
 
     Examples
     --------
@@ -121,6 +136,11 @@ def diagonal(operator: Sros | SymmetricSros) -> Floats:
     """Return the main diagonal, (min(n_rows, n_cols),). O(n q).
 
     For a symmetric operator, it holds the row sums of C * U * U (paper, section 5).
+
+    Parameters
+    ----------
+    operator : Sros or SymmetricSros
+        The operator.
 
     Examples
     --------

@@ -59,7 +59,17 @@ class Joint:
 
 
 def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) -> Joint:
-    """Return the joint prior of f at the m given rows. O(m) and a sort of the rows."""
+    """Return the joint prior of f at the m given rows. O(m) and a sort of the rows.
+
+    Parameters
+    ----------
+    codes : Codes
+        The m rows.
+    order : BitOrder
+        Bit order and levels.
+    engine : Engine, optional
+        Who computes; the CPU on all cores by default.
+    """
     inner = inner_rows(codes)
     trie = build_trie(select_codes(codes, inner), order, engine=engine) if inner.size else None
     edges = np.zeros((0, 3))
@@ -72,7 +82,15 @@ def joint_prior(codes: Codes, order: BitOrder, *, engine: Engine | None = None) 
 
 
 def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
-    """Return the joint posterior of f at the m given rows. O(n + m) and a sort of the m rows."""
+    """Return the joint posterior of f at the m given rows. O(n + m) and a sort of the m rows.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Returned by `condition`.
+    codes : Codes
+        The m rows.
+    """
     inner = inner_rows(codes)
     order = posterior.order
     if codes.n_bits != order.n_bits:
@@ -97,7 +115,13 @@ def joint_posterior(posterior: Posterior, codes: Codes) -> Joint:
 
 
 def joint_mean(joint: Joint) -> Floats:
-    """Return the mean of f at the points, (m,). O(m)."""
+    """Return the mean of f at the points, (m,). O(m).
+
+    Parameters
+    ----------
+    joint : Joint
+        Joint distribution of f at m points.
+    """
     zeros = np.zeros((2 * joint.inner.size, 1))
     return _fill(joint, lambda trie: trie.engine.draw(trie.links, joint.edges, zeros), 1)[:, 0]
 
@@ -129,7 +153,15 @@ def draw_samples(joint: Joint, n_samples: int, rng: np.random.Generator) -> Floa
 
 
 def covariance_product(joint: Joint, x: Any) -> Floats:
-    """Multiply the covariance matrix of f at the points by x, (m,) or (m, c). O(m c)."""
+    """Multiply the covariance matrix of f at the points by x, (m,) or (m, c). O(m c).
+
+    Parameters
+    ----------
+    joint : Joint
+        Joint distribution of f at m points.
+    x : array-like (m,) or (m, c)
+        Vectors to multiply.
+    """
     array = finite_columns("x", x, joint.n_points, lambda values: like(values, joint.inner))
     columns = array.reshape(joint.n_points, -1)
 
@@ -145,7 +177,13 @@ def covariance_product(joint: Joint, x: Any) -> Floats:
 
 
 def covariance_operator(joint: Joint) -> LinearOperator:
-    """Return the covariance of f at the points as a symmetric scipy LinearOperator (m, m)."""
+    """Return the covariance of f at the points as a symmetric scipy LinearOperator (m, m).
+
+    Parameters
+    ----------
+    joint : Joint
+        Joint distribution of f at m points.
+    """
 
     def multiply(x: Floats) -> Floats:
         return covariance_product(joint, x)
@@ -157,7 +195,13 @@ def covariance_operator(joint: Joint) -> LinearOperator:
 
 
 def dense_covariance(joint: Joint) -> Floats:
-    """Return the covariance of f at the points as a matrix (m, m). O(m^2) time and memory."""
+    """Return the covariance of f at the points as a matrix (m, m). O(m^2) time and memory.
+
+    Parameters
+    ----------
+    joint : Joint
+        Joint distribution of f at m points.
+    """
     m = joint.n_points
     out = np.empty_like(joint.inner, dtype=np.float64, shape=(m, m))
     width = max(BLOCK_FLOATS // max(m, 1), 1)

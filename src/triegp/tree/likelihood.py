@@ -191,6 +191,17 @@ def evaluate_orders(
     Each order's trie is built and evaluated on one thread. If `engine.batches` is True, the engine
     evaluates many orders in one call instead. Results are in the order of `orders`, and bitwise
     equal to those of `likelihood` for one order at a time.
+
+    Parameters
+    ----------
+    codes : Codes
+        The training rows.
+    orders : sequence of BitOrder
+        Bit orders and levels.
+    y, noise, known_noise, sample_weight, gradient, dtype : array-like, float, bool
+        As for `likelihood`.
+    engine : Engine, optional
+        Who computes; the CPU on all cores by default.
     """
     if not orders:
         return []

@@ -54,6 +54,19 @@ def factorize(
     The noise matrix is diagonal with entries (noise + nugget + known_noise) / sample_weight. A row
     of weight 0 has infinite noise: solves return 0 for it, and the log determinant is that of the
     other rows.
+
+    Parameters
+    ----------
+    trie : Trie
+        Returned by `build_trie`.
+    order : BitOrder
+        Bit order and levels.
+    noise : float
+        Noise variance common to all rows.
+    known_noise : array-like (n,), optional
+        Known noise variance per row.
+    sample_weight : array-like (n,), optional
+        Weights of the rows.
     """
     check_order(trie, order)
     rows = check_rows(
@@ -78,6 +91,15 @@ def product(trie: Trie, levels: Any, x: Any) -> Floats:
     """Compute K x for x (n,) or (n, k), in the order of the rows. O(n k).
 
     `levels` are R(0..D): `BitOrder.levels` or any non-increasing sequence.
+
+    Parameters
+    ----------
+    trie : Trie
+        Returned by `build_trie`.
+    levels : array-like (D + 1,)
+        R(0..D), as `BitOrder.levels`.
+    x : array-like (n,) or (n, k)
+        Vectors, in the order of the rows.
     """
     levels = check_levels(trie, levels)
     columns, shape = _columns(trie, x)
@@ -85,7 +107,15 @@ def product(trie: Trie, levels: Any, x: Any) -> Floats:
 
 
 def solve(factor: Factor, x: Any) -> Floats:
-    """Compute (K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k)."""
+    """Compute (K + noise)^-1 x for x (n,) or (n, k), in the order of the rows. O(n k).
+
+    Parameters
+    ----------
+    factor : Factor
+        Returned by `factorize`.
+    x : array-like (n,) or (n, k)
+        Right-hand sides, in the order of the rows.
+    """
     trie = factor.trie
     columns, shape = _columns(trie, x)
     return _rows(trie, trie.engine.solve(trie.links, factor.levels, factor.s, columns), x, shape)
@@ -98,6 +128,13 @@ def whiten(factor: Factor, x: Any) -> Floats:
     are in key order, not in the order of the rows. Entry i > 0 is the standardised difference of
     the two messages that meet at node i, the separator between leaves i - 1 and i. Entry 0 is that
     of the message at the root.
+
+    Parameters
+    ----------
+    factor : Factor
+        Returned by `factorize`.
+    x : array-like (n,) or (n, k)
+        Vectors, in the order of the rows.
     """
     trie = factor.trie
     columns, shape = _columns(trie, x)
@@ -110,6 +147,11 @@ def inverse_diagonal(factor: Factor) -> Floats:
     """Compute the diagonal of (K + noise)^-1, (n,), on the host. O(n).
 
     Entry i is 1 / (leave-one-out predictive variance of y_i).
+
+    Parameters
+    ----------
+    factor : Factor
+        Returned by `factorize`.
     """
     trie, engine = factor.trie, factor.trie.engine
     zeros = np.zeros_like(factor.s)
@@ -125,6 +167,13 @@ def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
     Entry (a, b) of K_l is 1 if rows a and b share their first l key bits, otherwise 0. The default
     of z is x. The result is (D + 1,) for x (n,), and (D + 1, k) for x (n, k). With weights w and
     scale 1, x' K x is the sum over l >= 1 of w_l x' K_l x.
+
+    Parameters
+    ----------
+    trie : Trie
+        Returned by `build_trie`.
+    x, z : array-like (n,) or (n, k)
+        Vectors, in the order of the rows.
     """
     columns, shape = _columns(trie, x)
     others = columns if z is None else _columns(trie, z)[0]
@@ -135,13 +184,27 @@ def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
 
 
 def kernel_operator(trie: Trie, levels: Any) -> LinearOperator:
-    """Return K as a symmetric scipy LinearOperator (n, n)."""
+    """Return K as a symmetric scipy LinearOperator (n, n).
+
+    Parameters
+    ----------
+    trie : Trie
+        Returned by `build_trie`.
+    levels : array-like (D + 1,)
+        R(0..D), as `BitOrder.levels`.
+    """
     levels = check_levels(trie, levels)
     return _symmetric(trie, lambda x: product(trie, levels, x))
 
 
 def inverse_operator(factor: Factor) -> LinearOperator:
-    """Return (K + noise)^-1 as a symmetric scipy LinearOperator (n, n)."""
+    """Return (K + noise)^-1 as a symmetric scipy LinearOperator (n, n).
+
+    Parameters
+    ----------
+    factor : Factor
+        Returned by `factorize`.
+    """
     return _symmetric(factor.trie, lambda x: solve(factor, x))
 
 

@@ -52,6 +52,15 @@ class BitOrder:
     def from_phi(cls, phi: Any, *, scale: float = 1.0, nugget: str = "row") -> BitOrder:
         """Build a BitOrder from phi (n_bits,), with theta = exp(phi - max phi). O(q log q).
 
+        Parameters
+        ----------
+        phi : array-like (n_bits,)
+            One number per bit, in canonical order.
+        scale : float, default=1.0
+            Prior variance of the function.
+        nugget : {"row", "bit"}, default="row"
+            Meaning of the last weight (`docs/notation.md`).
+
         Examples
         --------
         >>> BitOrder.from_phi([-1.0, 0.0, -2.0]).bits
@@ -69,6 +78,15 @@ class BitOrder:
         """Build a BitOrder from theta (n_bits,), >= 0 and maximum 1 (paper, section 5).
 
         O(q log q).
+
+        Parameters
+        ----------
+        theta : array-like (n_bits,)
+            One number per bit, in canonical order.
+        scale : float, default=1.0
+            Prior variance of the function.
+        nugget : {"row", "bit"}, default="row"
+            Meaning of the last weight (`docs/notation.md`).
         """
         theta = non_negative_vector("theta", theta)
         _refuse_empty("theta", theta)
@@ -222,6 +240,13 @@ class BitOrder:
 
         Arguments are those of `theta_gradient`. The maximum in theta = exp(phi - max phi) is
         differentiated too, so the gradient sums to 0.
+
+        Parameters
+        ----------
+        by_level : array-like (D + 1,)
+            Derivatives of the nll by level.
+        by_noise : float
+            Derivative of the nll by the noise.
         """
         gradient: Floats = self.theta_gradient(by_level, by_noise) * self.theta
         gradient[self.bits[0]] -= gradient.sum()
@@ -231,6 +256,13 @@ class BitOrder:
         """Compute d nll / d log scale, with the bit order and the weights fixed. O(q).
 
         Arguments are those of `theta_gradient`.
+
+        Parameters
+        ----------
+        by_level : array-like (D + 1,)
+            Derivatives of the nll by level.
+        by_noise : float
+            Derivative of the nll by the noise.
         """
         by_level = finite_vector("by_level", by_level, self.n_levels + 1)
         nugget = by_noise * self.nugget_variance
@@ -291,6 +323,13 @@ def uniform_weights(n_bits: int, last: float | None = None) -> Floats:
     """Return n_bits equal weights that sum to 1.
 
     If `last` is given, it is the last weight, and the other weights share the rest equally.
+
+    Parameters
+    ----------
+    n_bits : int
+        Number of weights.
+    last : float, optional
+        The last weight, in [0, 1].
 
     Examples
     --------

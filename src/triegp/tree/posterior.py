@@ -238,6 +238,13 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
     `whole`, all of its copies are left out. For the variance of an observation, add
     `posterior.rows.noise`. O(n), without refitting. The result lies in the memory of
     `posterior.rows`.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Returned by `condition`.
+    whole : bool, default=False
+        Whether all copies of a row are left out.
     """
     trie, rows = posterior.trie, posterior.rows
     weighted = rows.weight is not None and not whole

@@ -60,11 +60,23 @@ class Trie:
         return int(np.count_nonzero(self.links.lcp < self.n_levels))
 
     def sort(self, values: Any) -> Any:
-        """Reorder values (n, ...) from row order to key order, on the same device."""
+        """Reorder values (n, ...) from row order to key order, on the same device.
+
+        Parameters
+        ----------
+        values : array (n, ...)
+            One entry per row, in row order.
+        """
         return like(np.take(self.engine.hold(values), self.row_idx, axis=0), values)
 
     def unsort(self, values: Any) -> Any:
-        """Reorder values (n, ...) from key order to row order, on the same device."""
+        """Reorder values (n, ...) from key order to row order, on the same device.
+
+        Parameters
+        ----------
+        values : array (n, ...)
+            One entry per row, in key order.
+        """
         held = self.engine.hold(values)
         out = np.empty_like(held)
         out[self.row_idx] = held
@@ -121,6 +133,15 @@ def rebuild_trie(trie: Trie, codes: Codes, order: BitOrder) -> Trie:
     The result equals `build_trie(codes, order)`. Rows are sorted again only below the first key bit
     that differs. If only deep bits differ, the cost is O(n) with a small constant. If no key bit
     differs, `trie` itself is returned.
+
+    Parameters
+    ----------
+    trie : Trie
+        Trie of the rows for an order before.
+    codes : Codes
+        The rows.
+    order : BitOrder
+        The new order.
     """
     check_codes(codes, order)
     if codes.n_rows != trie.n_rows or order.n_levels != trie.n_levels:
@@ -143,6 +164,13 @@ def trie_keys(trie: Trie, codes: Codes) -> Words:
 
     The first key bit is the most significant bit of the first word. The keys lie in the memory of
     the trie's engine.
+
+    Parameters
+    ----------
+    trie : Trie
+        Returned by `build_trie`.
+    codes : Codes
+        The rows it was built from.
     """
     _check_bits(trie, codes)
     if codes.n_rows != trie.n_rows:
@@ -181,6 +209,15 @@ def insert_rows(trie: Trie, keys: Words, codes: Codes) -> tuple[Trie, Words]:
     `keys` are the keys of the trie's n rows (`trie_keys`). New rows are numbered from n on. The
     trie equals that of `build_trie` on all rows. O(k log k + n): the n old rows are only merged
     with the new ones and linked again.
+
+    Parameters
+    ----------
+    trie : Trie
+        Trie of n rows.
+    keys : uint64 (n, ceil(D / 64))
+        Keys of its rows, as `trie_keys` returns them.
+    codes : Codes
+        The k new rows.
     """
     _check_bits(trie, codes)
     _refuse_outside(codes)

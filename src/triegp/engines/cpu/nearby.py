@@ -2,7 +2,7 @@
 
 Rows are clustered into cells of about equal size. A block belongs to a cell: its members are the
 rows nearest to the cell's centre. With A = K + noise of the M members and A = R'R, it stores the
-upper triangle of X = R^-1. The variance of f at a query given the members is
+upper triangle of X = R^-1. The variance of f at a query given the members is ::
 
     v = k(x, x) - |X' k|^2,    k: covariances with the members,
 

@@ -1,0 +1,212 @@
+"""Reading data: whole tables to fit, batches of rows for all else.
+
+A batch knows the file and row that it begins with, so that messages can name a cell.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+
+from triegp.cli.cells import Place
+from triegp.cli.failures import CommandError, describe_os, one_line
+from triegp.cli.pipes import Peeked, open_pipe
+from triegp.cli.sources import Dialect, Source
+from triegp.cli.text import BLOCK, csv_batches, open_text, read_csv
+
+Choice = Callable[[list[str], Source], list[str]]  # of columns, by the names in a file
+
+MAGIC = b"ARROW1"  # of Arrow files that are no streams
+
+
+def read_batches(
+    sources: Sequence[Source], dialect: Dialect, choose: Choice, n_rows: int
+) -> Iterator[tuple[Place, pa.Table]]:
+    """Batches of at most `n_rows` rows, in the order of the files.
+
+    choose: columns to read from a file, given its names; raises CommandError if one is not there.
+    Memory does not depend on the number of rows, but on the blocks that a file consists of.
+    """
+    for source in sources:
+        first = 0
+        with ExitStack() as stack, naming(source):
+            parts = _open_parts(source, dialect, choose, n_rows, stack)
+            for table in rebatch(parts, n_rows):
+                yield Place(source, first), table
+                first += table.num_rows
+
+
+def read_whole(
+    sources: Sequence[Source], dialect: Dialect, as_text: Sequence[str]
+) -> tuple[pa.Table, list[tuple[int, Source]]]:
+    """All rows of all files as one table, and the number of rows up to the end of each file.
+
+    as_text: columns of CSV files that are not to be inferred.
+    """
+    tables, ends, total = list[pa.Table](), list[tuple[int, Source]](), 0
+    for source in sources:
+        with ExitStack() as stack, naming(source):
+            if source.format == "csv":
+                stream, names = open_text(source, dialect, _open_bytes(source, stack))
+                refuse_repeated(names, source)
+                tables.append(read_csv(source, dialect, stream, as_text, names))
+            else:
+                parts = list(_open_parts(source, dialect, lambda names, _: names, 1 << 20, stack))
+                tables += [pa.Table.from_batches(parts)] if parts else []
+        total = sum(table.num_rows for table in tables)
+        ends.append((total, source))
+    if not total:
+        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+    return join_tables(tables, sources), ends
+
+
+def place_of(row: int, ends: Sequence[tuple[int, Source]]) -> tuple[Source, int]:
+    """The file that a row of a whole table is from, and its number there, from 0."""
+    before = 0
+    for end, source in ends:
+        if row < end:
+            return source, row - before
+        before = end
+    raise IndexError(row)
+
+
+def join_tables(tables: Sequence[pa.Table], sources: Sequence[Source]) -> pa.Table:
+    """Tables one below the other; columns are found by name."""
+    if len(tables) == 1:
+        return tables[0]
+    first = tables[0]
+    for table, source in zip(tables, sources, strict=True):
+        if sorted(table.column_names) != sorted(first.column_names):
+            odd = sorted(set(table.column_names) ^ set(first.column_names))[0]
+            raise CommandError(
+                f"{source}: column {odd!r} must be in all files, as {sources[0]} has it"
+            )
+        for name in first.column_names:
+            _check_types(first.schema.field(name).type, table.schema.field(name).type, name, source)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def rebatch(parts: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:
+    """Record batches of any size as tables of `n_rows` rows, the last one with fewer."""
+    waiting, count = list[pa.RecordBatch](), 0
+    for part in parts:
+        start = 0
+        while part.num_rows - start >= n_rows - count:
+            take = n_rows - count
+            waiting.append(part.slice(start, take))
+            yield pa.Table.from_batches(waiting)
+            waiting, count, start = [], 0, start + take
+        if start < part.num_rows:
+            waiting.append(part.slice(start))
+            count += part.num_rows - start
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Turn errors of pyarrow and of the system into a CommandError that names the file."""
+    try:
+        yield
+    except (BrokenPipeError, FileNotFoundError, InterruptedError):
+        raise
+    except pa.ArrowException as error:
+        text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", one_line(error))
+        raise CommandError(f"{source}: {text:.300}") from error
+    except (UnicodeError, LookupError, EOFError) as error:
+        raise CommandError(f"{source}: {one_line(error)}") from error
+    except OSError as error:
+        raise CommandError(describe_os(error, str(source))) from error
+
+
+def refuse_repeated(names: Sequence[str], source: Source) -> None:
+    """Raise CommandError if a column name occurs twice."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise CommandError(f"{source}: there are several columns {name!r}")
+        seen.add(name)
+
+
+def _open_parts(
+    source: Source, dialect: Dialect, choose: Choice, n_rows: int, stack: ExitStack
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of a file with the chosen columns."""
+
+    def chosen(names: list[str]) -> list[str]:
+        refuse_repeated(names, source)
+        return choose(names, source)
+
+    if source.format == "csv":
+        stream, names = open_text(source, dialect, _open_bytes(source, stack))
+        return csv_batches(source, dialect, stream, chosen(names))
+    if source.format == "parquet":
+        file = _open_seekable(source, stack)
+        parquet = stack.enter_context(pq.ParquetFile(file, pre_buffer=False))
+        columns = chosen(parquet.schema_arrow.names)
+        some = parquet.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
+        return (part.select(columns) for part in some)
+    reader = _open_arrow(source, stack)
+    columns = chosen(reader.schema.names)
+    if isinstance(reader, ipc.RecordBatchFileReader):
+        every = (reader.get_batch(k) for k in range(reader.num_record_batches))
+        return (part.select(columns) for part in every)
+    return (part.select(columns) for part in reader)
+
+
+def _open_bytes(source: Source, stack: ExitStack) -> Any:
+    if source.is_stream:
+        return stack.enter_context(open_pipe(source.path))
+    return stack.enter_context(pa.input_stream(source.path, compression="detect"))
+
+
+def _open_seekable(source: Source, stack: ExitStack) -> Any:
+    """A file that can be read in any order; a stream is copied to a temporary file first."""
+    if not source.is_stream:
+        return source.path
+    return _copy(b"", stack.enter_context(open_pipe(source.path)), stack)
+
+
+def _open_arrow(source: Source, stack: ExitStack) -> Any:
+    """Reader of an Arrow file or stream; a stream is read as it comes."""
+    if not source.is_stream:
+        file = stack.enter_context(pa.memory_map(source.path))
+        is_file = file.read(len(MAGIC)) == MAGIC
+        file.seek(0)
+        return ipc.open_file(file) if is_file else ipc.open_stream(file)
+    raw = stack.enter_context(open_pipe(source.path))
+    head = raw.read(len(MAGIC))
+    if head != MAGIC:
+        return ipc.open_stream(io.BufferedReader(Peeked(head, raw), BLOCK))
+    return ipc.open_file(_copy(head, raw, stack))
+
+
+def _copy(head: bytes, rest: Any, stack: ExitStack) -> Any:
+    """A temporary file with these bytes."""
+    copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    copy.write(head)
+    shutil.copyfileobj(rest, copy)
+    copy.seek(0)
+    return copy
+
+
+def _check_types(one: Any, other: Any, name: str, source: Source) -> None:
+    """Raise CommandError unless two types of a column can be joined."""
+    try:
+        pa.unify_schemas(
+            [pa.schema([(name, one)]), pa.schema([(name, other)])], promote_options="permissive"
+        )
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise CommandError(
+            f"{source}, column {name!r}: the files must agree, got {one} and then {other}; "
+            "--categorical reads a column of CSV files as text"
+        ) from None

@@ -1,0 +1,211 @@
+"""Columns of text as numbers and times, and checks that name the row of a bad cell.
+
+CSV files hold text. New rows are read as the model knows its columns: numbers as float64, times as
+timestamps, categories as strings. A cell that cannot be read is named by file, column and row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from triegp.cli.failures import CommandError
+from triegp.cli.sources import Dialect
+
+if TYPE_CHECKING:
+    from triegp.encoding.columns import Columns
+
+Floats = npt.NDArray[np.float64]
+
+TIMES = (  # what text may hold, in this order, as `pyarrow.csv` finds them
+    pa.date32(),
+    pa.timestamp("s"),
+    pa.timestamp("ns"),
+    pa.timestamp("s", "UTC"),
+    pa.timestamp("ns", "UTC"),
+)
+WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows come from, for messages: a file and the number of rows before them."""
+
+    source: object
+    first: int = 0
+
+    def cell(self, column: str, row: int) -> str:
+        """Name of a cell; row counts from 0, the name from 1, without the header."""
+        return f"{self.source}, column {column!r}, row {self.first + row + 1}"
+
+
+def read_features(table: pa.Table, columns: Columns, place: Place, dialect: Dialect) -> pa.Table:
+    """Columns of a table as the model reads them; CommandError names a cell that it cannot read.
+
+    table: with the columns of the model, in their order, under any names.
+    """
+    out = []
+    for j, (kind, listed) in enumerate(zip(columns.kinds, columns.categories, strict=True)):
+        name, column = table.column_names[j], plain_column(table.column(j))
+        if is_text(column.type):
+            column = drop_words(column, dialect.words)
+            if kind == "number" or (kind == "category" and _numbered(listed)):
+                column = parse_numbers(column, name, place, dialect.decimal)
+            elif kind == "time":
+                column = parse_times(column, name, place)
+            elif kind == "duration":
+                raise CommandError(
+                    f"{place.source}, column {name!r}: the model knows durations here, which text "
+                    "cannot hold: use Parquet or Arrow"
+                )
+        refuse_infinite(column, name, place)
+        out.append(column)
+    return pa.table(out, names=table.column_names)
+
+
+def read_numbers(
+    column: pa.ChunkedArray, name: str, place: Place, dialect: Dialect, what: str
+) -> Floats:
+    """A column of finite numbers, (n,); CommandError names a cell that is missing or not a number.
+
+    what: what the column is, for messages.
+    """
+    column = plain_column(column)
+    if is_text(column.type):
+        column = parse_numbers(drop_words(column, dialect.words), name, place, dialect.decimal)
+    if not _is_number(column.type):
+        raise CommandError(
+            f"{place.source}, column {name!r}: the {what} must be numbers, got {column.type}"
+        )
+    values: Floats = column.cast(pa.float64()).to_numpy()
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        said = "is missing" if np.isnan(values[row]) else f"is {values[row]}"
+        raise CommandError(f"{place.cell(name, row)}: the {what} {said}")
+    return values
+
+
+def read_weights(
+    column: pa.ChunkedArray, name: str, place: Place, dialect: Dialect, what: str
+) -> Floats:
+    """A column of numbers >= 0, (n,)."""
+    values = read_numbers(column, name, place, dialect, what)
+    if (values < 0).any():
+        row = int(np.argmax(values < 0))
+        raise CommandError(f"{place.cell(name, row)}: the {what} is negative: {values[row]:g}")
+    return values
+
+
+def parse_numbers(
+    column: pa.ChunkedArray, name: str, place: Place, decimal: str = "."
+) -> pa.ChunkedArray:
+    """Text as float64, as `pyarrow.csv` reads it: blanks around it, hexadecimal, true and false."""
+    text = pc.utf8_trim_whitespace(column)
+    if decimal != ".":
+        text = pc.replace_substring(text, decimal, ".")
+    found = _cast(text, pa.float64())
+    if found is None:
+        found = _cast(text, pa.int64())
+    if found is None:
+        words = pc.is_in(text, pa.array(WORDS))
+        others = _cast(drop_words(text, WORDS), pa.float64())
+        if others is not None and pc.all(pc.is_in(others, pa.array([0.0, 1.0, None]))).as_py():
+            ones = pc.starts_with(pc.utf8_lower(text), "t").cast(pa.float64())
+            return pc.if_else(words, ones, others)
+    if found is None:
+        row = first_bad(text, lambda some: _cast(some, pa.float64()) is not None)
+        raise CommandError(f"{place.cell(name, row)}: not a number: {column[row].as_py()!r:.80}")
+    return found.cast(pa.float64())
+
+
+def parse_times(column: pa.ChunkedArray, name: str, place: Place) -> pa.ChunkedArray:
+    """Text as dates or timestamps; a time of day is on the first of 1970."""
+    text = pc.utf8_trim_whitespace(column)
+
+    def parse(some: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        tries = (_cast(some, kind) for kind in TIMES)
+        found = next((one for one in tries if one is not None), None)
+        if found is None:
+            day = pc.binary_join_element_wise("1970-01-01", some, " ")
+            found = _cast(day, pa.timestamp("ns"))
+        return found
+
+    found = parse(text)
+    if found is None:
+        row = first_bad(text, lambda some: parse(some) is not None)
+        raise CommandError(
+            f"{place.cell(name, row)}: not a date or time: {column[row].as_py()!r:.80}"
+        )
+    return found
+
+
+def first_bad(column: pa.ChunkedArray, good: Callable[[pa.ChunkedArray], bool]) -> int:
+    """Number of the first cell that makes a column bad, by halving."""
+    low, high = 0, len(column)  # column[:low] is good, column[:high] is bad
+    while high - low > 1:
+        middle = (low + high) // 2
+        if good(column.slice(low, middle - low)) and good(column.slice(0, middle)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def drop_words(column: pa.ChunkedArray, words: Sequence[str]) -> pa.ChunkedArray:
+    """Text with null for the words that count as missing.
+
+    Not by `if_else` with null, which before pyarrow 24 returns wrong text for slices of arrays
+    (apache/arrow, issue 41479).
+    """
+    listed, null = pa.array(words, pa.string()), pa.scalar(None, pa.string())
+    parts = [pc.replace_with_mask(part, pc.is_in(part, listed), null) for part in column.chunks]
+    return pa.chunked_array(parts, pa.string())
+
+
+def refuse_infinite(column: pa.ChunkedArray, name: str, place: Place) -> None:
+    """Raise CommandError for an infinite number."""
+    if pa.types.is_floating(column.type):
+        bad = pc.is_inf(column)
+        if pc.any(bad).as_py():
+            row = pc.index(bad, True).as_py()
+            raise CommandError(f"{place.cell(name, row)}: not finite: {column[row].as_py()}")
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column whose text is of type string, not encoded by dictionaries."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) and is_text(kind.value_type):
+        return column.cast(pa.string())
+    return column.cast(pa.string()) if is_text(kind) else column
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)) or (
+        hasattr(pa.types, "is_string_view") and bool(pa.types.is_string_view(kind))
+    )
+
+
+def _is_number(kind: Any) -> bool:
+    types = pa.types
+    tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _numbered(listed: Sequence[Any]) -> bool:
+    """Whether categories are numbers."""
+    return bool(listed) and not isinstance(listed[0], str)
+
+
+def _cast(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray | None:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,110 @@
+"""Model files as commands need them: the estimator, its columns and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from triegp.cli.batches import Choice, read_batches
+from triegp.cli.cells import read_features, read_numbers
+from triegp.cli.failures import CommandError
+from triegp.cli.options import BATCH_ROWS
+from triegp.cli.sources import Dialect, Source
+from triegp.encoding.columns import Columns, plain_columns
+from triegp.estimators.loading import load
+from triegp.files.container import read_header
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    estimator : TreeGPRegressor
+        What it holds.
+    columns : Columns
+        How the columns of X are read.
+    has_rows : bool
+        Whether the file holds the training rows.
+    """
+
+    path: str
+    estimator: Any
+    columns: Columns
+    has_rows: bool
+
+
+def open_model(path: str) -> Model:
+    """Load a model file with one target."""
+    estimator = load(path)
+    header = read_header(path)
+    n_targets = estimator.target_mean_.size
+    if n_targets != 1:
+        raise CommandError(
+            f"{path}: the model has {n_targets} targets, and commands handle one: use triegp.load"
+        )
+    columns = columns_of(header) or plain_columns(estimator.n_features_in_)
+    return Model(path, estimator, columns, bool(header["has_rows"]))
+
+
+def columns_of(header: dict[str, Any]) -> Columns | None:
+    """Columns by the header of a model file; None if it is of an old version and has no names."""
+    names, facts = header["feature_names"], header.get("table")
+    if facts is None:
+        return None if names is None else plain_columns(len(names), names)
+    listed = tuple(map(tuple, facts["categories"]))
+    return Columns(tuple(facts["kinds"]), listed, None if names is None else tuple(names))
+
+
+def choose_columns(model: Model, others: Sequence[str]) -> Choice:
+    """What is to be read from a file: first the columns of the model, then others, each once.
+
+    A model that was fitted to an array knows no names. All columns of the file that are not among
+    the others are then its columns, in the order of the file.
+    """
+
+    def choose(names: list[str], source: Source) -> list[str]:
+        known = model.columns.names
+        if known is None:
+            known = tuple(name for name in names if name not in others)
+            if len(known) != len(model.columns.kinds):
+                raise CommandError(
+                    f"{source}: the model knows its {len(model.columns.kinds)} columns by place, "
+                    f"not by name, but the file has {len(known)} columns"
+                )
+        require_columns([*known, *others], names, source)
+        return list(dict.fromkeys([*known, *others]))
+
+    return choose
+
+
+def require_columns(needed: Sequence[str], names: Sequence[str], source: object) -> None:
+    """Raise CommandError if a column is not there."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        there = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
+        none = "there are no columns" if len(missing) > 1 else "there is no column"
+        listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        raise CommandError(f"{source}: {none} {listed}; it has {there}")
+
+
+def read_rows(
+    model: Model, sources: Sequence[Source], dialect: Dialect, target: str
+) -> tuple[Any, Any]:
+    """All rows of files as a table with the columns of the model, and their targets (n,)."""
+    tables, targets = [], []
+    choose = choose_columns(model, [target])
+    for place, table in read_batches(sources, dialect, choose, BATCH_ROWS):
+        features = table.select(range(len(model.columns.kinds)))
+        tables.append(read_features(features, model.columns, place, dialect))
+        targets.append(read_numbers(table.column(target), target, place, dialect, "target"))
+    if not tables:
+        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+    return pa.concat_tables(tables, promote_options="permissive"), np.concatenate(targets)

@@ -1,0 +1,121 @@
+"""Scores of predictions, summed up batch by batch, and how they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp import metrics
+from triegp.metrics.distributions import LEVELS
+from triegp.models.crps import select_rows
+from triegp.models.transformed import TransformedDistribution
+
+Floats = npt.NDArray[np.float64]
+
+COVERAGES = (0.5, 0.9)
+LOO_ROWS = 50_000  # rows whose leave-one-out distributions are scored; evenly spaced
+
+
+class Tally:
+    """Scores of many rows, of which a few are in memory at a time.
+
+    Means over rows are means of the batches, weighted by their rows. The calibration error is the
+    mean distance of coverage and nominal coverage of central intervals, over all rows.
+    """
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._sums: dict[str, float] = {}
+        self._inside = np.zeros(len(LEVELS))
+        self._mean, self._square = 0.0, 0.0  # of y, and squared differences from it
+
+    def add(self, y: Floats, distribution: Any) -> None:
+        """Add rows: targets (m,) and what was predicted for them."""
+        error = y - distribution.mean()
+        rows: dict[str, Any] = {
+            "square": np.square(error),
+            "absolute": np.abs(error),
+            "nll": metrics.nll(y, distribution, by_row=True),
+            "crps": metrics.crps(y, distribution, by_row=True),
+        }
+        for coverage in COVERAGES:
+            interval = distribution.interval(coverage)
+            rows[f"coverage_{coverage:g}"] = metrics.coverage(y, interval, by_row=True)
+            rows[f"width_{coverage:g}"] = interval[:, 1] - interval[:, 0]
+        for name, values in rows.items():
+            self._sums[name] = self._sums.get(name, 0.0) + float(np.sum(values))
+        centred = np.abs(2.0 * metrics.pit(y, distribution) - 1.0)
+        self._inside += (centred[:, None] <= np.array(LEVELS)).sum(axis=0)
+        self._add_targets(y)
+
+    def scores(self) -> dict[str, Any]:
+        """Scores of all rows added so far."""
+        n = self._n
+        mean = {name: total / n for name, total in self._sums.items()}
+        explained = 1.0 - self._sums["square"] / self._square if self._square > 0 else np.nan
+        return {
+            "rows": n,
+            "r2": float(explained),
+            "rmse": float(np.sqrt(mean.pop("square"))),
+            "mae": mean.pop("absolute"),
+            **mean,
+            "calibration_error": float(np.mean(np.abs(self._inside / n - LEVELS))),
+        }
+
+    def _add_targets(self, y: Floats) -> None:
+        """Mean and squared differences of all targets (Chan, Golub and LeVeque 1979)."""
+        n, m, mean = self._n, y.size, float(y.mean())
+        self._square += float(np.sum(np.square(y - mean)))
+        self._square += (mean - self._mean) ** 2 * n * m / (n + m)
+        self._mean += (mean - self._mean) * m / (n + m)
+        self._n = n + m
+
+
+def loo_scores(model: Any) -> dict[str, Any]:
+    """Leave-one-out scores of the training rows, of at most LOO_ROWS of them.
+
+    A model of cells does not hold its rows; it has only the mean log density of a sample.
+    """
+    try:
+        found = model.loo_distribution()
+    except ValueError:  # it holds cells
+        return {"rows": None, "nll": -float(model.loo_score_)}
+    y = np.asarray(model.loo_targets())
+    found = found[0] if isinstance(found, list) else found
+    rows = np.flatnonzero(~np.isnan(y.reshape(-1)))
+    rows = rows[:: -(-rows.size // LOO_ROWS)]
+    tally = Tally()
+    tally.add(y.reshape(-1)[rows], _at(found, rows))
+    return tally.scores()
+
+
+def _at(found: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """A distribution at some of its rows."""
+    if isinstance(found, TransformedDistribution):
+        return replace(found, base=select_rows(found.base, rows))
+    return select_rows(found, rows)
+
+
+NAMES = {
+    "r2": "R2",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "nll": "NLL",
+    "crps": "CRPS",
+    "calibration_error": "calibration error",
+}
+
+
+def show_scores(scores: dict[str, Any]) -> list[str]:
+    """Lines for people."""
+    lines = [f"{NAMES[name]:<18} {scores[name]:.4g}" for name in NAMES if name in scores]
+    for coverage in COVERAGES:
+        inside = scores.get(f"coverage_{coverage:g}")
+        if inside is not None:
+            width = scores[f"width_{coverage:g}"]
+            head = f"{coverage:.0%} intervals".replace("%", " %")
+            lines.append(f"{head:<18} cover {100 * inside:.1f} %, mean width {width:.4g}")
+    return lines

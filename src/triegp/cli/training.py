@@ -1,0 +1,190 @@
+"""What `triegp fit` does between reading and saving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from triegp.cli.batches import naming, read_batches, read_whole
+from triegp.cli.cells import (
+    Place,
+    drop_words,
+    is_text,
+    plain_column,
+    read_numbers,
+    read_weights,
+    refuse_infinite,
+)
+from triegp.cli.console import Console
+from triegp.cli.failures import CommandError
+from triegp.cli.models import require_columns
+from triegp.cli.sources import Dialect, Source
+from triegp.estimators.loading import find_estimator
+
+ESTIMATORS = {"trie": "TrieGPRegressor", "mixture": "BinaryTreeGPRegressor"}
+MANY_ROWS = 1 << 22  # from which a mixture reads Parquet files in pieces, as `max_cells` says
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the columns of the data are for.
+
+    Attributes
+    ----------
+    target : str
+        Column to predict.
+    features : tuple of str
+        Columns to learn from; all others but those below, if empty.
+    drop : tuple of str
+        Columns to ignore.
+    categorical : tuple of str
+        Columns that are categories.
+    weight, noise : str or None
+        Columns of sample weights and of known noise variances.
+    """
+
+    target: str
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    weight: str | None = None
+    noise: str | None = None
+
+    @property
+    def extras(self) -> list[str]:
+        """Target, weight and noise, as far as they are there."""
+        return [name for name in (self.target, self.weight, self.noise) if name is not None]
+
+    def choose(self, names: Sequence[str], source: object) -> list[str]:
+        """Names of the features, in their order; raises CommandError if a column is not there."""
+        require_columns([*self.extras, *self.features, *self.drop], names, source)
+        apart = {*self.extras, *self.drop}
+        chosen = list(self.features or [name for name in names if name not in apart])
+        for name in chosen:
+            if name in apart or chosen.count(name) > 1:
+                raise CommandError(f"--features: {name!r} has another use, or is there twice")
+        if not chosen:
+            raise CommandError(f"{source}: there is no column to learn from")
+        require_columns(self.categorical, chosen, f"--categorical, features of {source}")
+        return chosen
+
+
+def new_estimator(kind: str, given: dict[str, Any], own: dict[str, Any]) -> Any:
+    """An estimator with parameters of options, and those of --param."""
+    found = find_estimator(ESTIMATORS[kind])
+    known = found().get_params(deep=False)
+    for name in own:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise CommandError(
+                f"--param: {found.__name__} has no parameter {name!r}, only {listed}"
+            )
+        if name in given and name != "verbose":
+            raise CommandError(f"--param: {name} is given by an option of its own")
+        if name == "categorical_features":
+            raise CommandError("--param: use --categorical for categorical_features")
+    return found(**(given | own))
+
+
+def fit_model(
+    model: Any, sources: Sequence[Source], dialect: Dialect, task: Task, console: Console
+) -> None:
+    """Fit an estimator to the rows of files."""
+    if task.categorical:
+        model.set_params(categorical_features=list(task.categorical))
+    n_rows = count_parquet(sources)
+    most = model.get_params().get("max_cells", None) or MANY_ROWS
+    by_pieces = hasattr(model, "fit_pieces") and n_rows is not None and n_rows > most
+    if by_pieces and task.noise is None:
+        _fit_pieces(model, sources, dialect, task, console)
+        return
+    as_text = [*task.extras, *task.categorical]
+    table, ends = read_whole(sources, dialect, as_text)
+    console.detail(f"{table.num_rows:,} rows read from {len(sources)} files")
+    chosen = task.choose(table.column_names, sources[0])
+    columns, values = [], {name: list[Any]() for name in task.extras}
+    before = 0
+    for end, source in ends:  # by file, so that messages can name it
+        place, part = Place(source), table.slice(before, end - before)
+        for name in chosen:
+            refuse_infinite(part.column(name), name, place)
+        for name in task.extras:
+            read, what = read_numbers, "target"
+            if name != task.target:
+                read, what = read_weights, "weight" if name == task.weight else "noise variance"
+            values[name].append(read(part.column(name), name, place, dialect, what))
+        before = end
+    for name in chosen:
+        column = plain_column(table.column(name))
+        if is_text(column.type):
+            column = drop_words(column, dialect.words)
+            if name not in task.categorical:
+                _tell_odd_numbers(column, name, console)
+        columns.append(column)
+    vectors = {name: _join(parts) for name, parts in values.items()}
+    X = pa.table(columns, names=chosen).unify_dictionaries()
+    weight = None if task.weight is None else vectors[task.weight]
+    noise = None if task.noise is None else vectors[task.noise]
+    model.fit(X, vectors[task.target], sample_weight=weight, known_noise=noise)
+
+
+def count_parquet(sources: Sequence[Source]) -> int | None:
+    """Number of rows by the footers of Parquet files; None if a source is something else."""
+    total = 0
+    for source in sources:
+        if source.format != "parquet" or source.is_stream:
+            return None
+        with naming(source):
+            total += pq.read_metadata(source.path).num_rows
+    return total
+
+
+def _fit_pieces(
+    model: Any, sources: Sequence[Source], dialect: Dialect, task: Task, console: Console
+) -> None:
+    """Fit to Parquet files that are read in pieces; targets and weights are checked first."""
+    from triegp.pieces import parquet_pieces
+
+    with naming(sources[0]):
+        names = pq.read_schema(sources[0].path).names
+    chosen = task.choose(names, sources[0])
+    console.detail("rows are read in pieces: there are more than a tree has leaves")
+
+    def extras(names: list[str], source: Source) -> list[str]:
+        require_columns([*task.extras, *chosen], names, source)
+        return task.extras
+
+    for place, table in read_batches(sources, dialect, extras, MANY_ROWS):
+        for name in task.extras:
+            if is_text(plain_column(table.column(name)).type):
+                raise CommandError(f"{place.source}, column {name!r}: must be numbers, got text")
+        read_numbers(table.column(task.target), task.target, place, dialect, "target")
+        if task.weight is not None:
+            read_weights(table.column(task.weight), task.weight, place, dialect, "weight")
+    paths = [source.path for source in sources]
+    model.fit_pieces(parquet_pieces(paths, task.target, columns=chosen, weight=task.weight))
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    import numpy as np
+
+    return np.concatenate(parts)
+
+
+def _tell_odd_numbers(column: pa.ChunkedArray, name: str, console: Console) -> None:
+    """Warn of a column of text most of whose values are numbers: "?" may stand for gaps."""
+    values = pc.drop_null(pc.unique(column))
+    is_number = pc.match_substring_regex(values, r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
+    if len(values) > 2 and pc.sum(is_number).as_py() > 0.5 * len(values):
+        odd = values.filter(pc.invert(is_number))
+        if len(odd):
+            console.warn(
+                f"column {name!r} is read as categories, since it holds {odd[0].as_py()!r:.40} "
+                "beside numbers; --missing says which cells are missing, --categorical that it is "
+                "meant so"
+            )

@@ -1,0 +1,81 @@
+"""`triegp update`: add rows to a model."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from triegp.cli.app import console_options
+from triegp.cli.console import Console
+from triegp.cli.options import batch_option, reading_options
+from triegp.cli.sources import Dialect, find_sources, refuse_same
+
+
+@click.command("update")
+@click.argument("model", metavar="MODEL")
+@click.argument("data", metavar="DATA...", nargs=-1, required=True)
+@click.option("--target", required=True, metavar="NAME", help="Column of the targets.")
+@click.option("--weight", metavar="NAME", help="Column of sample weights.")
+@click.option("--noise", metavar="NAME", help="Column of known noise variances of the target.")
+@click.option("-o", "--output", help="The new model file.  [replaces MODEL]")
+@batch_option
+@reading_options
+@console_options
+@click.pass_obj
+def command(
+    console: Console,
+    model: str,
+    data: tuple[str, ...],
+    target: str,
+    weight: str | None,
+    noise: str | None,
+    output: str | None,
+    batch_rows: int,
+    dialect: Dialect,
+) -> None:
+    """Add the rows of DATA to a model, without training again.
+
+    The model file is replaced in one step when all rows are added. A file with training rows (fit
+    --keep-rows) keeps them, and is fitted anew when its rows have doubled or left the training box.
+    """
+    from triegp.cli.batches import read_batches
+    from triegp.cli.cells import read_features, read_numbers, read_weights
+    from triegp.cli.failures import CommandError
+    from triegp.cli.models import choose_columns, open_model
+    from triegp.cli.writing import check_output, save_model
+
+    began, output = time.monotonic(), output or model
+    sources = find_sources(data, dialect)
+    check_output(output)
+    refuse_same(output, sources)
+    opened = open_model(model)
+    estimator, n_rows = opened.estimator, 0
+    others = [name for name in (target, weight, noise) if name is not None]
+    evaluations, fit_seconds = estimator.n_evaluations_, estimator.fit_seconds_
+    choose = choose_columns(opened, others)
+    for place, table in read_batches(sources, dialect, choose, batch_rows):
+        features = table.select(range(len(opened.columns.kinds)))
+        features = read_features(features, opened.columns, place, dialect)
+        y = read_numbers(table.column(target), target, place, dialect, "target")
+        extra = {}
+        if weight is not None:
+            column = table.column(weight)
+            extra["sample_weight"] = read_weights(column, weight, place, dialect, "weight")
+        if noise is not None:
+            column = table.column(noise)
+            extra["known_noise"] = read_weights(column, noise, place, dialect, "noise variance")
+        y = y if estimator.one_dimensional_ else y[:, None]
+        estimator.partial_fit(features, y, **extra)
+        n_rows += table.num_rows
+        console.progress(f"{n_rows:,} rows added")
+    console.progress("")
+    if not n_rows:
+        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+    save_model(estimator, output, training_data=opened.has_rows)
+    anew = (estimator.n_evaluations_, estimator.fit_seconds_) != (evaluations, fit_seconds)
+    seconds = time.monotonic() - began
+    facts = {"model": output, "rows_added": n_rows, "fitted_anew": anew, "seconds": seconds}
+    text = f"{n_rows:,} rows added in {seconds:.1f} s"
+    text += ", and the model was fitted anew" if anew else ""
+    console.result(facts, f"{text}; written to {output}")

@@ -1,0 +1,297 @@
+"""The compressed trie of a small model, with its messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from triegp.additive.start import depths_of, features_of
+from triegp.checks import whole_number
+from triegp.devices import to_host
+from triegp.plots.canvas import dress, open_axes
+from triegp.plots.forecasts import choose_target, unwrap
+from triegp.plots.palette import current_palette
+from triegp.plots.weights import working_names
+from triegp.tree.posterior import Posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MOST_LEAVES = 40
+UPRIGHT = 10  # leaves up to which their labels stand upright
+MOST_BITS = 4  # bits of an edge that are written out
+
+
+@dataclass(eq=False)
+class TreeDisplay:
+    """The tree of a small model: where rows part, and the message that each node sends up.
+
+    Only depths at which rows part are drawn (`docs/notation.md`). Use `from_estimator` or
+    `from_posterior`.
+
+    Attributes
+    ----------
+    parent : int64 (k,)
+        Number of the parent of each node and leaf; -1 for the root. Leaves come first, in key
+        order.
+    depth : int64 (k,)
+        Depth: number of key bits that all rows below share; the length of a key for leaves.
+    bits : list of str
+        Key bits along the edge above; empty for the root.
+    x : float64 (k,)
+        Position from left to right: leaves 0, 1, ..., nodes in the middle of their children.
+    mean, std : float64 (k,)
+        The inside message: what the rows below say about the function there. For a leaf, its
+        target and the deviation of its noise.
+    row : int64 (k,)
+        Number of the training row of a leaf; -1 for nodes, and if rows were folded.
+    bit_names : tuple of str
+        Name of the bit at each place of a key.
+    ax_, figure_
+        Axes and figure of the last plot.
+
+    Examples
+    --------
+    >>> from triegp.encoding import pack_codes
+    >>> from triegp.plots import TreeDisplay
+    >>> from triegp.tree import BitOrder, build_trie, condition
+    >>> codes = pack_codes([[0b110], [0b001], [0b111], [0b010]], precision=3)
+    >>> order = BitOrder.from_weights([0, 1, 2], weights=[0.5, 0.3, 0.2], nugget="bit")
+    >>> trie = build_trie(codes, order)
+    >>> posterior = condition(trie, codes, order, [1.0, -1.0, 1.2, -0.5], noise=0.1)
+    >>> display = TreeDisplay.from_posterior(posterior)
+    >>> display.row[:4].tolist(), display.depth[4:].tolist()
+    ([1, 3, 0, 2], [1, 0, 2])
+    >>> display.mean[5].round(4)  # the root
+    np.float64(0.0957)
+    """
+
+    parent: Ints
+    depth: Ints
+    bits: list[str]
+    x: Floats
+    mean: Floats
+    std: Floats
+    row: Ints
+    bit_names: tuple[str, ...]
+    ax_: Axes = field(init=False, repr=False)
+    figure_: Figure = field(init=False, repr=False)
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, *, member: int = 0, target: int | None = None, ax: Axes | None = None
+    ) -> Self:
+        """The tree of one member of a mixture, in units of the target after its transform.
+
+        Parameters
+        ----------
+        model : BinaryTreeGPRegressor
+            Fitted to at most 40 rows with distinct features, or a pipeline or search that ends in
+            one. The trees of a TrieGPRegressor are added up, and have no messages of their own.
+        member : int, default=0
+            Which tree.
+        target : int, optional
+            Which target; needed if there are several.
+        ax
+            As for `plot`.
+        """
+        own, _ = unwrap(model)
+        if not hasattr(own, "ensembles_"):
+            raise TypeError(
+                f"model must be a BinaryTreeGPRegressor, got {type(own).__name__}: the trees of a "
+                "sum have no messages of their own"
+            )
+        k = choose_target(target, own.target_mean_.size)
+        ensembles = own.ensembles_
+        ensemble, column = (ensembles[0], k) if len(ensembles) == 1 else (ensembles[k], 0)
+        if whole_number("member", member, 0) >= len(ensemble.members):
+            raise ValueError(
+                f"member must be between 0 and {len(ensemble.members) - 1}, got {member}"
+            )
+        chosen = ensemble.members[member]
+        posterior = chosen.posteriors[column]
+        _refuse_many(posterior.n_rows)
+        names, bits = working_names(own), posterior.trie.bits
+        features, depths = features_of(chosen.encoder)[bits], depths_of(chosen.encoder)[bits]
+        named = [f"{names[j]}, bit {d + 1}" for j, d in zip(features, depths, strict=True)]
+        mean, scale = float(own.target_mean_[k]), float(own.target_scale_[k])
+        arrays = _arrange(posterior, mean, scale)
+        if not _as_passed(own, k, mean + scale * to_host(posterior.rows.y)):
+            arrays["row"] = np.full_like(arrays["row"], -1)
+        return cls(**arrays, bit_names=tuple(named)).plot(ax)
+
+    @classmethod
+    def from_posterior(
+        cls, posterior: Posterior, *, bit_names: Any = None, ax: Axes | None = None
+    ) -> Self:
+        """The tree of a posterior of `triegp.tree`.
+
+        Parameters
+        ----------
+        posterior : Posterior
+            Returned by `triegp.tree.condition`, for at most 40 rows.
+        bit_names : sequence of str, optional
+            Name of each place of a key, most important first; "bit 1", "bit 2", ... by default.
+        ax
+            As for `plot`.
+        """
+        _refuse_many(posterior.n_rows)
+        n_levels = posterior.trie.n_levels
+        names = tuple(bit_names or (f"bit {d + 1}" for d in range(n_levels)))
+        if len(names) != n_levels:
+            raise ValueError(f"bit_names must have {n_levels} entries, got {len(names)}")
+        return cls(**_arrange(posterior), bit_names=names).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw the tree, depth downwards; the left axis names the bits at which rows part.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; by default in a new figure.
+        """
+        palette = current_palette()
+        n_leaves = (self.parent.size + 1) // 2
+        levels, y = np.unique(self.depth[n_leaves:], return_inverse=True)
+        upright = n_leaves <= UPRIGHT
+        y = np.concatenate([np.full(n_leaves, levels.size), y])
+        size = (1.6 + (1.0 if upright else 0.42) * n_leaves, 1.7 + 0.62 * levels.size)
+        self.ax_ = open_axes(ax, (max(size[0], 3.4), max(size[1], 2.2)))
+        for k, above in enumerate(self.parent.tolist()):
+            if above < 0:
+                continue
+            x, at = [self.x[above], self.x[k]], [y[above], y[k]]
+            self.ax_.plot(x, at, color=palette.faint, linewidth=1.1, zorder=1)
+            text = self.bits[k]  # empty if the edge has length 0
+            most = MOST_BITS if upright else 1
+            text = text if len(text) <= MOST_BITS and upright else text[:most] + "…" * upright
+            middle = 0.5 * sum(x), 0.5 * sum(at)
+            self._write(*middle, text, palette.faint, 4 * self._side(k), size="x-small")
+        self.ax_.plot(
+            self.x[n_leaves:], y[n_leaves:], "o", color=palette.accent, markersize=5, zorder=3
+        )
+        self.ax_.plot(
+            self.x[:n_leaves], y[:n_leaves], "s", color=palette.accent2, markersize=5, zorder=3
+        )
+        for k in range(self.parent.size):
+            text = f"{self.mean[k]:.3g} ± {self.std[k]:.2g}"
+            if k >= n_leaves:  # beside the node, where no edge is
+                side = self._side(k)
+                lift = 2 if side else 7
+                small = "small" if upright else "x-small"
+                ink = palette.ink
+                self._write(self.x[k], y[k], text, ink, 6 * side, lift, va="bottom", size=small)
+                continue
+            named = f"row {self.row[k]}" if self.row[k] >= 0 else ""
+            lines = (named, text) if named else (text,)
+            joined = ("\n" if upright else "   ").join(lines)
+            turn = 0 if upright else 90
+            self._write(self.x[k], y[k], joined, palette.ink, 0, -7, va="top", rotation=turn)
+        self._finish(levels, n_leaves, upright)
+        return self
+
+    def _side(self, k: int) -> int:
+        """Whether a node lies left (-1) or right (1) of its parent; 0 for the root."""
+        above = int(self.parent[k])
+        return 0 if above < 0 else int(np.sign(self.x[k] - self.x[above]))
+
+    def _write(
+        self, x: float, y: float, text: str, color: str, right: int, up: int = 0, **options: Any
+    ) -> None:
+        """Write text so many points to the right of and above a place."""
+        ha = ("center", "left", "right")[int(np.sign(right))]
+        defaults = {"size": "small", "va": "center", "ha": ha, "zorder": 4}
+        self.ax_.annotate(
+            text,
+            (x, y),
+            (right, up),
+            textcoords="offset points",
+            color=color,
+            **{**defaults, **options},
+        )
+
+    def _finish(self, levels: Ints, n_leaves: int, upright: bool) -> None:
+        """Axes: names of bits by depth, and room for the labels of leaves."""
+        names = [self.bit_names[d] if d < len(self.bit_names) else "same key" for d in levels]
+        below = 0.9 if upright else 0.55 + 0.13 * max(2, levels.size)
+        self.ax_.set_ylim(levels.size + below + 0.4 * (not upright), -0.65)
+        self.ax_.set_xlim(-0.75 if upright else -1.7, n_leaves - (0.25 if upright else -0.7))
+        dress(self.ax_, ylabel="rows part at")
+        self.ax_.set_yticks(np.arange(levels.size + 1), [*names, "leaves"])
+        self.ax_.set_xticks([])
+        for spine in self.ax_.spines.values():
+            spine.set_visible(False)
+        self.ax_.tick_params(axis="y", length=0)
+        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+
+
+def _arrange(posterior: Posterior, mean: float = 0.0, scale: float = 1.0) -> dict[str, Any]:
+    """Arrays of a TreeDisplay from a posterior whose messages are in units of `scale`.
+
+    Ids of the engine leave one unused: leaf i is i and node i is n + i, for i > 0; here n + i - 1.
+    """
+    trie, n = posterior.trie, posterior.n_rows
+    links = trie.links
+    left, right, all_depths = (to_host(part) for part in (links.left, links.right, links.depth))
+    used = np.delete(np.arange(2 * n), n)
+    depth = all_depths[used].astype(np.int64)
+    parent = np.full(2 * n - 1, -1, np.int64)
+    x = np.concatenate([np.arange(n, dtype=np.float64), np.zeros(n - 1)])
+    first = np.arange(2 * n - 1)  # a leaf below each, for its key
+
+    def number(ids: int) -> int:
+        return ids if ids < n else ids - 1
+
+    for i in range(1, n):
+        parent[[number(int(part[i])) for part in (left, right)]] = n + i - 1
+    for own in _upwards(parent):
+        below = np.flatnonzero(parent == own)
+        if below.size:
+            x[own], first[own] = x[below].mean(), first[below[0]]
+    keys, bits = to_host(posterior.keys), []
+    for k, above in enumerate(parent.tolist()):
+        places = range(int(depth[above]), int(depth[k])) if above >= 0 else range(0)
+        bits.append("".join(str(_bit(keys[first[k]], place)) for place in places))
+    m, s = (to_host(part)[used].astype(np.float64) for part in posterior.inside)
+    row = np.concatenate([to_host(trie.row_idx).astype(np.int64), np.full(n - 1, -1)])
+    return {
+        "parent": parent,
+        "depth": depth,
+        "bits": bits,
+        "x": x,
+        "mean": mean + scale * m,
+        "std": scale * np.sqrt(s),
+        "row": row,
+    }
+
+
+def _upwards(parent: Ints) -> list[int]:
+    """Numbers of nodes and leaves, children before parents."""
+    below = {k: np.flatnonzero(parent == k).tolist() for k in range(parent.size)}
+    found = [int(np.flatnonzero(parent < 0)[0])]
+    for k in found:  # grows while it is read: parents before children
+        found.extend(below[k])
+    return found[::-1]
+
+
+def _bit(key: npt.NDArray[np.uint64], place: int) -> int:
+    return int(key[place // 64]) >> (63 - place % 64) & 1
+
+
+def _as_passed(model: Any, target: int, y: Floats) -> bool:
+    """Whether leaves are rows in the order in which they were passed, none folded or left out."""
+    passed = np.asarray(model.loo_targets())
+    passed = passed if passed.ndim == 1 else passed[:, target]
+    return passed.shape == y.shape and bool(np.allclose(passed, y))
+
+
+def _refuse_many(n_rows: int) -> None:
+    if n_rows > MOST_LEAVES:
+        raise ValueError(f"a tree of at most {MOST_LEAVES} rows can be drawn, got {n_rows}")

@@ -1,0 +1,334 @@
+"""The page: all facts of a report as one HTML document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+
+from triegp.report.accuracy import accuracy_section, calibration_section, coverage_at
+from triegp.report.advice import Advice
+from triegp.report.facts import Facts, TargetFacts
+from triegp.report.markup import Child, Html, join, tag
+from triegp.report.sections import (
+    effects_section,
+    importance_section,
+    regions_section,
+    rows_section,
+)
+from triegp.report.words import (
+    cell,
+    head,
+    heading,
+    number,
+    paragraph,
+    percent,
+    plural,
+    seconds,
+    table,
+)
+
+Section = Callable[[TargetFacts, int, str], Child]
+
+SECTIONS: tuple[tuple[str, str, Section], ...] = (
+    ("accuracy", "Accuracy", accuracy_section),
+    ("calibration", "Calibration", calibration_section),
+    ("features", "What matters", importance_section),
+    ("effects", "Effects", effects_section),
+    ("uncertainty", "Where predictions are uncertain", regions_section),
+    ("rows", "Rows to look at", rows_section),
+)
+
+
+def write_page(facts: Facts, advice: Sequence[Advice], title: str) -> str:
+    """The whole document."""
+    several = len(facts.targets) > 1
+    links = [("summary", "In short"), ("advice", "Advice")]
+    body: list[Child] = [_summary(facts, advice), _advice(advice)]
+    if several:
+        for t, target in enumerate(facts.targets):
+            links.append((f"target{t}", target.name))
+            inner = [
+                tag("section", heading(3, words), section(target, 3, f"t{t}-{name}"))
+                for name, words, section in SECTIONS
+            ]
+            own = join(heading(2, target.name), _cards(target), inner)
+            body.append(tag("section", own, id=f"target{t}"))
+    else:
+        for name, words, section in SECTIONS:
+            links.append((name, words))
+            inside = section(facts.targets[0], 2, name)
+            body.append(tag("section", heading(2, words), inside, id=name))
+    links += [("fit", "What was fitted"), ("reading", "How to read this")]
+    body += [_fit(facts), _reading(facts)]
+    content = tag(
+        "div",
+        _header(facts, title),
+        tag(
+            "div",
+            tag(
+                "nav",
+                tag("ul", [tag("li", tag("a", words, href=f"#{to}")) for to, words in links]),
+                aria_label="Contents",
+            ),
+            tag("main", *body, id="main"),
+            class_="body",
+        ),
+        tag("footer", f"Written by triegp {facts.fit.version}. This file needs no network."),
+        class_="sheet",
+    )
+    document = tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="generator", content=f"triegp {facts.fit.version}"),
+            tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+            tag("title", title),
+            tag("style", Html(_resource("page.css"))),
+        ),
+        tag(
+            "body",
+            tag("a", "Skip to the content", class_="skip", href="#main"),
+            content,
+            tag("script", Html(_resource("page.js"))),
+        ),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{document}\n"
+
+
+# Nothing is loaded from anywhere; the style and the script of the page are in it.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def _resource(name: str) -> str:
+    return files("triegp.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _header(facts: Facts, title: str) -> Html:
+    fit = facts.fit
+    lede = (
+        f"A {fit.estimator} fitted to {plural(fit.n_rows, 'row')} of "
+        f"{plural(fit.n_features, 'feature')}"
+    )
+    lede += f" and {plural(len(fit.targets), 'target')}" if len(fit.targets) > 1 else ""
+    lede += f", in {seconds(fit.seconds)}." if fit.seconds is not None else "."
+    return tag(
+        "header",
+        tag(
+            "div",
+            tag("p", "Model report", class_="kicker"),
+            tag("button", "Dark", type="button", id="theme", hidden=True),
+            class_="top",
+        ),
+        tag("h1", title),
+        tag("p", lede, class_="lede"),
+    )
+
+
+def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
+    serious = [one for one in advice if one.serious]
+    if serious:
+        n = len(serious)
+        verdict = f"{'One thing needs' if n == 1 else f'{n} things need'} attention: "
+        listed = "; ".join(_in_sentence(one) for one in serious)
+        said = join(verdict, tag("a", listed, href="#advice"), ".")
+    elif advice:
+        said = join(
+            "All is well: predictions and intervals can be trusted as far as these rows tell. ",
+            tag("a", plural(len(advice), "remark"), href="#advice"),
+            " may help to improve the model or the data.",
+        )
+    else:
+        said = join(
+            "All is well: predictions and intervals can be trusted as far as these rows tell."
+        )
+    judged = any(target.main is not None for target in facts.targets)
+    if not judged and not serious:
+        said = join(
+            "Accuracy is not known: this model does not hold its rows. Pass a test set to learn it."
+        )
+    return tag(
+        "section",
+        tag("h2", "In short"),
+        _overview(facts) if len(facts.targets) > 1 else _cards(facts.targets[0]),
+        tag("p", said, class_="verdict attention" if serious or not judged else "verdict"),
+        id="summary",
+    )
+
+
+def _in_sentence(advice: Advice) -> str:
+    title = advice.title[0].lower() + advice.title[1:]
+    return title if advice.target is None else f"{advice.target}: {title}"
+
+
+def _cards(target: TargetFacts) -> Child:
+    main = target.main
+    if main is None:
+        return None
+    scores, base = main.scores, main.baseline
+    covered = coverage_at(scores, 0.9)
+    by = f"by {main.forecast.source}"
+    against = "" if base is None else f"; {number(base.mae)} without the features"
+    cards = [
+        ("Explained", percent(scores.r2), f"of the variance of {target.name}, {by}"),
+        ("Typical error", number(scores.mae), f"mean absolute error{against}"),
+        (
+            "Inside 90\u202f% intervals",
+            percent(covered.observed),
+            f"of the targets; {percent(covered.low)} to {percent(covered.high)} with chance",
+        ),
+        (
+            "Width of 90\u202f% intervals",
+            number(covered.width),
+            "on average, in units of the target",
+        ),
+    ]
+    return tag(
+        "dl",
+        [
+            tag(
+                "div",
+                tag("dt", label),
+                tag("dd", value, class_="big"),
+                tag("dd", small, class_="small"),
+                class_="card",
+            )
+            for label, value, small in cards
+        ],
+        class_="cards",
+    )
+
+
+def _overview(facts: Facts) -> Html:
+    rows = []
+    for t, target in enumerate(facts.targets):
+        name = tag("th", tag("a", target.name, href=f"#target{t}"), scope="row")
+        main = target.main
+        if main is None:
+            rows.append(tag("tr", name, [cell("—") for _ in range(4)]))
+            continue
+        covered = coverage_at(main.scores, 0.9)
+        rows.append(
+            tag(
+                "tr",
+                name,
+                cell(percent(main.scores.r2), value=main.scores.r2),
+                cell(number(main.scores.mae), value=main.scores.mae),
+                cell(percent(covered.observed), value=covered.observed),
+                cell(number(covered.width), value=covered.width),
+            )
+        )
+    sources = {target.main.forecast.source for target in facts.targets if target.main is not None}
+    return table(
+        f"Scores by {' or '.join(sorted(sources))}." if sources else "Scores are not known.",
+        [
+            head("Target", class_=None),
+            head("Explained"),
+            head("Typical error"),
+            head("Inside 90\u202f%"),
+            head("Mean width"),
+        ],
+        rows,
+        label="All targets",
+        sortable=True,
+    )
+
+
+def _advice(advice: Sequence[Advice]) -> Html:
+    items = [
+        tag(
+            "li",
+            tag("span", "Needs attention" if one.serious else "Remark", class_="flag"),
+            tag("h3", join(f"{one.target}: " if one.target else None, one.title)),
+            tag("p", one.reason),
+            tag("p", tag("b", "What to do. "), one.action),
+            class_="serious" if one.serious else None,
+        )
+        for one in advice
+    ]
+    inside: Child = tag("ul", items, class_="advice")
+    if not items:
+        inside = paragraph("Nothing in the data or the fit calls for a change.")
+    return tag("section", tag("h2", "Advice"), inside, id="advice")
+
+
+def _fit(facts: Facts) -> Html:
+    fit = facts.fit
+    kinds = ", ".join(f"{n:,} {kind if n == 1 else _plural_kind(kind)}" for kind, n in fit.kinds)
+    entries: list[tuple[str, Child]] = [
+        ("Estimator", tag("code", fit.estimator)),
+        ("Training rows", f"{fit.n_rows:,}"),
+        ("Features", f"{fit.n_features:,} ({kinds})"),
+        ("Time of the fit", seconds(fit.seconds)),
+    ]
+    if fit.n_iter is not None:
+        entries.append(("Optimiser steps", f"{fit.n_iter:,}"))
+    ended = "diverged; the best parameters are kept" if fit.diverged else (
+        "stopped early" if fit.stopped_early else "ran to its end"
+    )  # fmt: skip
+    entries.append(("Training", ended))
+    for target in fit.targets:
+        prefix = f"{target.name}: " if len(fit.targets) > 1 else ""
+        trees = plural(target.n_trees, "tree")
+        if target.has_smooth:
+            share = percent(target.smooth, 0)
+            trees += f" and a smooth part, which has {share} of the explained variance"
+        entries.append((f"{prefix}Model", trees))
+        entries.append((f"{prefix}Transform", target.transform))
+        entries.append(
+            (f"{prefix}Noise", f"{percent(target.noise, 2)} of the variance, before calibration")
+        )
+    entries.append(("Copies among the rows", f"{fit.n_copies:,}"))
+    if fit.parameters:
+        shown = [tag("code", f"{name}={value}") for name, value in fit.parameters]
+        entries.append(("Parameters", tag("span", shown, class_="chips")))
+    return tag(
+        "section",
+        tag("h2", "What was fitted"),
+        tag(
+            "dl", [(tag("dt", label), tag("dd", value)) for label, value in entries], class_="facts"
+        ),
+        id="fit",
+    )
+
+
+def _reading(facts: Facts) -> Html:
+    gaps: Child = None
+    if facts.gaps:
+        listed = [tag("li", tag("b", gap.what), f": {gap.why}.") for gap in facts.gaps]
+        gaps = join(heading(3, "What this report cannot show"), tag("ul", listed))
+    exact = (
+        "Leave-one-out is exact for this model: the posterior of each row given all others is "
+        "computed, not estimated."
+        if facts.fit.exact
+        else "With so many rows, leave-one-out means are exact to the tolerance of the solver, and "
+        "variances come from nearby rows."
+    )
+    weights = " Rows count by their sample weights." if facts.weighted else ""
+    return tag(
+        "section",
+        tag("h2", "How to read this"),
+        paragraph(
+            exact,
+            " The parameters of the model have seen all rows, so for few rows the scores are "
+            "slightly optimistic.",
+            weights,
+        ),
+        paragraph(
+            "Scores and intervals assume that rows to come are like those seen, and that rows are "
+            "independent. For time series or grouped data, pass a test set from a later period or "
+            "from other groups."
+        ),
+        paragraph(
+            "Tables and figures of more than 10,000 rows show a random sample where that makes no "
+            "difference to the eye; accuracy, coverage and the search for outliers use all rows."
+        ),
+        gaps,
+        id="reading",
+    )
+
+
+def _plural_kind(kind: str) -> str:
+    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"

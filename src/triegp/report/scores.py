@@ -1,0 +1,118 @@
+"""How good predictions are, in numbers, and beside a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+from triegp import metrics
+from triegp.report.forecasts import LEVELS, Forecast, gaussian, make_forecast, share_of
+
+Floats = npt.NDArray[np.float64]
+
+SURE = 0.95  # probability of the intervals of shares
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often the central interval of a nominal coverage contains the target.
+
+    Attributes
+    ----------
+    nominal, observed : float
+        Coverage that is promised, and share of the rows that are inside.
+    low, high : float
+        95 % interval of that share (Clopper and Pearson), if rows are independent.
+    width : float
+        Mean width of the intervals.
+    """
+
+    nominal: float
+    observed: float
+    low: float
+    high: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of predictions, in the units of y.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows.
+    r2 : float
+        1 - mean squared error / variance of y; NaN if y is constant.
+    rmse, mae : float
+        Root mean squared and mean absolute error of the mean.
+    nll : float
+        Mean negative log density.
+    crps : float
+        Mean continuous ranked probability score.
+    calibration_error : float
+        Mean |observed - nominal| coverage.
+    coverages : tuple of Coverage
+        At 50, 80, 90 and 95 %.
+    """
+
+    n_rows: int
+    r2: float
+    rmse: float
+    mae: float
+    nll: float
+    crps: float
+    calibration_error: float
+    coverages: tuple[Coverage, ...]
+
+
+def score_forecast(forecast: Forecast) -> Scores:
+    """Scores of a forecast; CRPS and widths are those of its sample."""
+    weight, own = forecast.weight, forecast.sampled_weight()
+    error = forecast.residual
+    mse = share_of(error**2, weight)
+    spread = share_of((forecast.y - share_of(forecast.y, weight)) ** 2, weight)
+    few = forecast.y[forecast.sample]
+    coverages = []
+    for level in LEVELS:
+        inside = share_of(forecast.inside(level), weight)
+        low, high = share_interval(inside, count_rows(weight, forecast.n_rows))
+        width = share_of(np.diff(forecast.interval(level), axis=1)[:, 0], own)
+        coverages.append(Coverage(level, inside, low, high, width))
+    return Scores(
+        n_rows=forecast.n_rows,
+        r2=1.0 - mse / spread if spread > 0 else float("nan"),
+        rmse=float(np.sqrt(mse)),
+        mae=share_of(np.abs(error), weight),
+        nll=-share_of(forecast.log_density, weight),
+        crps=float(metrics.crps(few, forecast.few, sample_weight=own)),
+        calibration_error=float(metrics.calibration_error(few, forecast.few, sample_weight=own)),
+        coverages=tuple(coverages),
+    )
+
+
+def score_baseline(forecast: Forecast, mean: float, std: float) -> Scores:
+    """Scores of a Gaussian with this mean and deviation at every row of the forecast."""
+    n_rows = forecast.n_rows
+    same = make_forecast(forecast.source, forecast.y, gaussian(mean, std, n_rows), forecast.weight)
+    return score_forecast(same)
+
+
+def count_rows(weight: Floats | None, n_rows: int) -> float:
+    """Effective number of rows: (sum of weights)^2 / sum of squared weights."""
+    if weight is None:
+        return float(n_rows)
+    scaled = weight / weight.max()
+    return float(scaled.sum() ** 2 / np.square(scaled).sum())
+
+
+def share_interval(share: float, n_rows: float, sure: float = SURE) -> tuple[float, float]:
+    """Interval of a probability, given the share of n_rows rows in which something happened."""
+    tail, hits = 0.5 * (1.0 - sure), share * n_rows
+    misses = n_rows - hits
+    low = float(beta.ppf(tail, hits, misses + 1.0)) if hits > 1e-9 else 0.0
+    high = float(beta.ppf(1.0 - tail, hits + 1.0, misses)) if misses > 1e-9 else 1.0
+    return low, high
