@@ -7,7 +7,7 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test fuzz check lint types arrows bounds bench docs docs-test clean
+.PHONY: demo examples test browser-test cluster-test botorch-test fuzz check lint types arrows bounds bench docs docs-test clean \ wheel-test
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -55,6 +55,11 @@ arrows: $(VENV)/.ready-dev
 bounds: .venv-bounds/.ready
 	.venv-bounds/bin/python -m pytest -q -n $(WORKERS) --dist worksteal
 
+# Wheel and sdist, each installed without extras into a fresh environment of every Python named here.
+PYTHONS ?= $(PYTHON)
+wheel-test:
+	PYTHONS="$(PYTHONS)" sh tools/wheel_test.sh
+
 # The site, into docs/_build/html; a warning is an error. GALLERY=0 shows the examples without running
 # them. The second command looks for dead links in what the first has built; browser-test opens it.
 docs: $(VENV)/.ready-docs
@@ -99,4 +104,5 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 
 clean:
 	rm -rf $(VENV) .venv-bounds .venv-botorch build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from triegp.estimators.loading import load
     from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
     from triegp.estimators.trie_regressor import TrieGPRegressor
+    from triegp.estimators.warming import warm_up
     from triegp.files.container import ModelFileError
     from triegp.models.distribution import PredictiveDistribution
     from triegp.models.transformed import TransformedDistribution
@@ -27,6 +28,7 @@ __all__ = [
     "TransformedDistribution",
     "TrieGPRegressor",
     "load",
+    "warm_up",
 ]
 
 _HOMES = {  # where each name is defined
@@ -38,14 +40,17 @@ _HOMES = {  # where each name is defined
     "TransformedDistribution": "triegp.models.transformed",
     "TrieGPRegressor": "triegp.estimators.trie_regressor",
     "load": "triegp.estimators.loading",
+    "warm_up": "triegp.estimators.warming",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+if not TYPE_CHECKING:  # a type checker would take any other name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

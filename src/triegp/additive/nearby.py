@@ -119,7 +119,7 @@ def make_nearby(
         inputs=np.ascontiguousarray(U, dtype=np.float64),
         code=-1 if kernel is None else kernel.code,
         scale=0.0 if kernel is None else float(kernel.scale),
-        noise=np.ascontiguousarray(noise, dtype=np.float64),
+        noise=np.array(noise, dtype=np.float64),  # kernels are compiled again for read-only arrays
         prior=prior + (0.0 if kernel is None else float(kernel.scale)),
     )
     return _cluster(process, n_members, _threads(n_threads))

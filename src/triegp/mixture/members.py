@@ -142,6 +142,18 @@ class Ensemble:
         """The members' encoders, prepared for new rows."""
         return prepare_grids([member.encoder for member in self.members])
 
+    @cached_property
+    def alone(self) -> tuple[tuple[Posterior, ...], ...]:
+        """The members' posteriors on one thread each, by target; they share all arrays."""
+        single = CpuEngine(n_threads=1)
+        return tuple(
+            tuple(
+                replace(posterior, trie=with_engine(posterior.trie, single))
+                for posterior in (member.posteriors[column] for member in self.members)
+            )
+            for column in range(self.n_targets)
+        )
+
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
         return encode_grids(self.grids, X, self.engine)
@@ -157,30 +169,26 @@ class Ensemble:
         decomposition, the squared error of an average is the mean squared error of the members
         less the spread of their means, here at least a third of it.
         """
-        posteriors = [member.posteriors[column] for member in self.members]
         if not self.on_host:
             return self._predict_there(points, column, var=var, latent=latent)
-        mixed = self.calibrations[column]
+        posteriors, mixed = self.alone[column], self.calibrations[column]
         shape = (len(posteriors), points[0].n_rows)
         with_run = var and latent and self.averaged and mixed.plain and self.apart
         mean, total = np.empty(shape), np.zeros(shape)
 
         def ask(_: Engine, k: int) -> None:
-            alone = with_engine(posteriors[k].trie, CpuEngine(n_threads=1))
-            posterior = replace(posteriors[k], trie=alone)
-            part = predict(posterior, points[k], var=var, apart=self.apart, run=with_run)
+            part = predict(posteriors[k], points[k], var=var, apart=self.apart, run=with_run)
             mean[k] = part.mean
             if part.var is not None:
                 total[k] = part.var
             if part.run is not None:
                 total[k] -= part.run
 
-        engine = posteriors[0].trie.engine
-        engine = engine if shape[1] >= FEWEST_APIECE else CpuEngine(n_threads=1)
+        engine = self.engine if shape[1] >= FEWEST_APIECE else CpuEngine(n_threads=1)
         engine.each(ask, range(len(posteriors)))
         if not var and mixed.plain:
             centre = np.empty(shape[1])
-            mix_means(mixed.weight, mean, centre)
+            mix_means(mixed.weight, mean, centre, 0, centre.size)
             return PredictiveDistribution(np.ones(1), centre[None], np.zeros((1, centre.size)))
         noise = np.array([[0.0 if latent else posterior.new_noise] for posterior in posteriors])
         if not (self.averaged and mixed.plain):
@@ -513,11 +521,11 @@ def mix(
     """Mean, mean variance and spread of the members' means at m rows; see `mix_moments`."""
     found = np.empty((3, mean.shape[1]))
 
-    def mix_some(_: Engine, some: slice) -> None:
-        own = noise if noise.shape[1] == 1 else noise[:, some]
-        mix_moments(weight, mean[:, some], var[:, some], own, *found[:, some])
+    def mix_some(_: Engine, first: int) -> None:
+        last = min(first + MIXED_ROWS, mean.shape[1])
+        mix_moments(weight, mean, var, noise, *found, first, last)
 
-    engine.each(mix_some, [slice(k, k + MIXED_ROWS) for k in range(0, mean.shape[1], MIXED_ROWS)])
+    engine.each(mix_some, range(0, mean.shape[1], MIXED_ROWS))
     mixed, within, spread = found
     return mixed, within, spread
 

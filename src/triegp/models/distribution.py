@@ -104,7 +104,7 @@ class PredictiveDistribution:
             parts = (self.weights, self.means, self.variances, np.zeros((self.weights.size, 1)))
             mean, within, spread = (np.empty(self.n_rows) for _ in range(3))
             given = (np.ascontiguousarray(part, np.float64) for part in parts)
-            mix_moments(*given, mean, within, spread)
+            mix_moments(*given, mean, within, spread, 0, mean.size)
             return within + spread
         spread = self.means - self.mean()
         return average(self.weights, self.variances + spread**2)
@@ -227,7 +227,7 @@ def average(weights: Floats, values: Floats) -> Floats:
         return total
     if weights.ndim == 1:
         out = np.empty(values.shape[1])
-        mix_means(weights, np.ascontiguousarray(values, np.float64), out)
+        mix_means(weights, np.ascontiguousarray(values, np.float64), out, 0, out.size)
         return out
     return np.asarray(np.einsum("km,km->m", weights, values))
 

@@ -281,7 +281,7 @@ def _part(posterior: Posterior, located: Located) -> Located:
         row = trie.row_idx[np.minimum(located.node, trie.n_rows - 1)]
         ends &= trie.engine.hold(each)[row] <= 1.0
     leaves_at = np.where(ends, located.above, located.leaves_at).astype(np.int32)
-    return replace(located, leaves_at=leaves_at)
+    return Located(located.row_idx, located.node, located.above, leaves_at)
 
 
 def insert(

@@ -152,10 +152,13 @@ def cell_means(inputs, rows, starts, centres):
     for b in range(centres.shape[0]):
         lo, hi = starts[b], starts[b + 1]
         if hi > lo:
-            centres[b] = 0.0
-            for row in rows[lo:hi]:
-                centres[b] += inputs[row]
-            centres[b] /= hi - lo
+            for j in range(centres.shape[1]):
+                centres[b, j] = 0.0
+            for i in range(lo, hi):
+                for j in range(centres.shape[1]):
+                    centres[b, j] += inputs[rows[i], j]
+            for j in range(centres.shape[1]):
+                centres[b, j] /= hi - lo
 
 
 @jit

@@ -8,7 +8,7 @@ from triegp.engines.cpu import scratch, sorting
 from triegp.engines.cpu.threads import run_each, thread_blocks
 from triegp.engines.records import Bytes, Ids, Ints, Words
 
-ONE_GO = 1 << 15  # fewer rows than this are sorted by one kernel call, on one thread
+ONE_GO = 1 << 15  # fewer rows than this are sorted on one thread, without a first digit
 
 
 class Chunks:
@@ -42,6 +42,8 @@ class Chunks:
 def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
     n = packed.shape[0]
+    if n == 1:
+        return np.zeros(1, np.int32), np.full(1, -1, np.int32)
     width = 64 - max((n - 1).bit_length(), 1)
     if n < ONE_GO:
         return _sort_few_rows(packed, bits, width)
@@ -104,13 +106,17 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
 
 
 def _sort_few_rows(packed: Bytes, bits: Ints, width: int) -> tuple[Ids, Ids]:
-    """`sort_rows` by one kernel call."""
+    """`sort_rows` on this thread: all words are one bucket."""
     n = packed.shape[0]
+    chunks = Chunks(packed, bits, width)
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
-    row_idx, lcp = np.empty(n, np.int32), np.empty(n, np.int32)
-    sorting.sort_rows(packed, bits, width, *_byte_tables(width), words, tmp, row_idx, lcp)
+    lcp = np.empty(n, np.int32)
+    sorting.fill_words(packed, *chunks.load(0), words, 0, n)
+    sorting.sort_buckets(words, tmp, np.array([0, n]), 0, 1)
+    ties = sorting.neighbour_lcp(words, lcp, 0, n, 0, chunks.row_bits, chunks.n_levels)
+    _refine(chunks, words, tmp, lcp, 1, ties, 1)
     lcp[0] = -1
-    return row_idx, lcp
+    return _row_idx(words, chunks, 1), lcp
 
 
 def _byte_tables(width: int) -> tuple[Words, Words]:

@@ -72,9 +72,11 @@ def link_shard(
     order[lo:hi] receives the merged nodes, followed by zeros.
     """
     n = lcp.size
-    depth[lo:hi] = n_levels
-    depth[n + lo : n + hi] = lcp[lo:hi]
-    leaves = np.arange(lo, hi, dtype=np.int32)
+    leaves = np.empty(hi - lo, np.int32)
+    for i in range(lo, hi):
+        depth[i] = n_levels
+        depth[n + i] = lcp[i]
+        leaves[i - lo] = i
     merged, n_open = link(
         leaves,
         leaves,
@@ -88,5 +90,6 @@ def link_shard(
         open_seps,
         open_ranks,
     )
-    order[lo + merged : hi] = 0
+    for i in range(lo + merged, hi):
+        order[i] = 0
     return merged, n_open

@@ -8,33 +8,36 @@ MIX_ROWS = 512  # rows that are mixed at a time: what is written stays in the ca
 
 
 @jit
-def mix_means(weight, mean, mixed):
-    """Weighted means, sum w m. weight: float64 (K,), mean: (K, m). Writes mixed, (m,). O(K m)."""
-    n_members, n_rows = mean.shape
-    for lo in range(0, n_rows, MIX_ROWS):
-        hi = min(lo + MIX_ROWS, n_rows)
-        mixed[lo:hi] = 0.0
-        for k in range(n_members):
+def mix_means(weight, mean, mixed, first, last):
+    """Weighted means of rows first..last, sum w m. weight: float64 (K,), mean: (K, m).
+
+    Writes mixed, (m,), at these rows. O(K) per row.
+    """
+    for lo in range(first, last, MIX_ROWS):
+        hi = min(lo + MIX_ROWS, last)
+        for i in range(lo, hi):
+            mixed[i] = 0.0
+        for k in range(mean.shape[0]):
             share = weight[k]
             for i in range(lo, hi):
                 mixed[i] += share * mean[k, i]
 
 
 @jit
-def mix_moments(weight, mean, var, noise, mixed, within, spread):
+def mix_moments(weight, mean, var, noise, mixed, within, spread, first, last):
     """Weighted mean, mean variance sum w (v + noise), and spread of the means sum w (m - mean)^2.
 
     weight: float64 (K,). mean, var: float64 (K, m). noise: float64 (K, 1) or (K, m). Writes mixed,
-    within and spread, float64 (m,). The variance of the mixture is within + spread. O(K m), without
-    temporary arrays.
+    within and spread, float64 (m,), at rows first..last. The variance of the mixture is within +
+    spread. O(K) per row, without temporary arrays.
     """
-    n_members, n_rows = mean.shape
-    mix_means(weight, mean, mixed)
-    for lo in range(0, n_rows, MIX_ROWS):
-        hi = min(lo + MIX_ROWS, n_rows)
-        within[lo:hi] = 0.0
-        spread[lo:hi] = 0.0
-        for k in range(n_members):
+    mix_means(weight, mean, mixed, first, last)
+    for lo in range(first, last, MIX_ROWS):
+        hi = min(lo + MIX_ROWS, last)
+        for i in range(lo, hi):
+            within[i] = 0.0
+            spread[i] = 0.0
+        for k in range(mean.shape[0]):
             share = weight[k]
             for i in range(lo, hi):
                 gap = mean[k, i] - mixed[i]

@@ -141,6 +141,7 @@ pointer: Any = _pointer
 def add_means(places, keys, out):
     """Add each tree's term to out (m,): the mean accumulated on the path to where a key leaves."""
     m = keys.shape[0]
+    first, last = np.int64(0), np.int64(1)  # as literals they would compile both kernels again
     position = np.empty(1, np.int64)
     node, above, leaves_at = np.empty(1, np.int32), np.empty(1, np.int32), np.empty(1, np.int32)
     for t in range(places.shape[0]):
@@ -156,8 +157,8 @@ def add_means(places, keys, out):
         for i in range(m):
             for k in range(w):
                 query[0, k] = keys[i, k, t]
-            upper_bounds(own, query, 0, 1, position)
-            tail = (0, 1, node, above, leaves_at)
+            upper_bounds(own, query, first, last, position)
+            tail = (first, last, node, above, leaves_at)
             locate(own, query, position, depth, left, right, np.int32(root), size - 1, *tail)
             here = node[0]
             out[i] += path[here] - (levels[leaves_at[0]] - levels[depth[here]]) * below[here]

@@ -38,7 +38,7 @@ def upper_bounds(keys, query, lo, hi, out):
     Each search gallops from the previous result.
     """
     n = keys.shape[0]
-    position = 0
+    position = np.int64(0)
     for j in range(lo, hi):
         step = 1
         low = position  # keys[:low] <= query[j]

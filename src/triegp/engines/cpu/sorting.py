@@ -4,6 +4,10 @@ A key is read in chunks. A chunk and its row number share one 64-bit word, with 
 high bits. So a sort moves 8 bytes per row and is stable by construction, and only rows whose chunks
 tie read the next chunk. Below, `row_bits` is the number of low bits of a word that hold the row
 number.
+
+Kernels assign in loops rather than to slices, and pass each other no literal numbers. For a slice
+numba also compiles an error message, and for each literal the called kernel again. Tight loops are
+over uint64, which spares the test for negative indices.
 """
 
 from __future__ import annotations
@@ -65,7 +69,8 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
 
     Reads four byte columns at a time. `rows` is the mask of the row number.
     """
-    tmp[lo:hi] = 0
+    for i in range(lo, hi):
+        tmp[i] = 0
     k = 0
     while k + 4 <= count:
         c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
@@ -88,19 +93,21 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
 @jit
 def fill_chunk(packed, columns, tables, count, words, lo, hi):
     """Write the chunks of rows lo..hi to words[lo:hi]; four byte columns are read at a time."""
-    words[lo:hi] = 0
+    first, last = np.uint64(lo), np.uint64(hi)
+    for row in range(first, last):
+        words[row] = 0
     k = 0
     while k + 4 <= count:
         c0, c1, c2, c3 = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
         t0, t1, t2, t3 = tables[k], tables[k + 1], tables[k + 2], tables[k + 3]
-        for row in range(lo, hi):
+        for row in range(first, last):
             upper = t0[packed[row, c0]] | t1[packed[row, c1]]
             lower = t2[packed[row, c2]] | t3[packed[row, c3]]
             words[row] |= upper | lower
         k += 4
     while k < count:
         c0, t0 = columns[k], tables[k]
-        for row in range(lo, hi):
+        for row in range(first, last):
             words[row] |= t0[packed[row, c0]]
         k += 1
 
@@ -112,7 +119,7 @@ def fill_words(packed, columns, tables, count, words, lo, hi):
     Same as `_load_chunk`, for rows in their original order, in blocks that stay in the cache.
     """
     spread = np.uint64(0)
-    first = _word(packed, 0, columns, tables, count)
+    first = _word(packed, np.int64(0), columns, tables, count)
     for start in range(lo, hi, FILL_ROWS):
         stop = min(start + FILL_ROWS, hi)
         fill_chunk(packed, columns, tables, count, words, start, stop)
@@ -125,14 +132,14 @@ def fill_words(packed, columns, tables, count, words, lo, hi):
 @jit
 def digit_counts(words, shift, mask, counts, lo, hi):
     """Add the histogram of one digit over words[lo:hi] to counts."""
-    for i in range(lo, hi):
+    for i in range(np.uint64(lo), np.uint64(hi)):
         counts[np.int64((words[i] >> np.uint64(shift)) & np.uint64(mask))] += 1
 
 
 @jit
 def scatter(words, out, shift, mask, offsets, lo, hi):
     """Move words[lo:hi] to their buckets in out, keeping their order; offsets are advanced."""
-    for i in range(lo, hi):
+    for i in range(np.uint64(lo), np.uint64(hi)):
         digit = np.int64((words[i] >> np.uint64(shift)) & np.uint64(mask))
         out[offsets[digit]] = words[i]
         offsets[digit] += 1
@@ -179,7 +186,8 @@ def _sort_range(a, tmp, lo, hi, counts, stack):
         width = min(65 - clz(np.uint64(hi - lo)), DIGIT)
         size = 1 << width
         shift = max(64 - clz(spread) - width, 0)
-        counts[:size] = 0
+        for k in range(size):
+            counts[k] = 0
         digit_counts(a, shift, size - 1, counts, lo, hi)
         total, fullest = lo, 0
         for k in range(size):
@@ -188,7 +196,8 @@ def _sort_range(a, tmp, lo, hi, counts, stack):
             counts[k] = total
             total += c
         scatter(a, tmp, shift, size - 1, counts, lo, hi)
-        a[lo:hi] = tmp[lo:hi]
+        for i in range(np.uint64(lo), np.uint64(hi)):
+            a[i] = tmp[i]
         if fullest <= INSERTION:
             _insertion_sort(a, lo, hi)  # every word is close to its place
             continue
@@ -211,12 +220,6 @@ def sort_buckets(a, tmp, offsets, first, last):
     stack = np.empty((STACK, 2), np.int64)
     for k in range(first, last):
         _sort_range(a, tmp, offsets[k], offsets[k + 1], counts, stack)
-
-
-@jit
-def sort_words(a, tmp, lo, hi):
-    """Sort a[lo:hi]; tmp[lo:hi] is overwritten."""
-    sort_buckets(a, tmp, np.array([lo, hi]), 0, 1)
 
 
 @jit
@@ -248,6 +251,8 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
     neighbours that still tie.
     """
     rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
+    counts = np.empty(1 << DIGIT, np.int64)
+    stack = np.empty((STACK, 2), np.int64)
     n = lcp.size
     ties = 0
     i = lo
@@ -262,7 +267,7 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
             if end - i <= INSERTION:
                 _insertion_sort(a, i, end)
             else:
-                sort_words(a, tmp, i, end)
+                _sort_range(a, tmp, i, end, counts, stack)
             ties += neighbour_lcp(a, lcp, i, end, base, row_bits, limit)
         i = end
     return ties
@@ -274,28 +279,6 @@ def row_numbers(a, row_bits, row_idx, lo, hi):
     rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
     for i in range(lo, hi):
         row_idx[i] = a[i] & rows
-
-
-@jit
-def sort_rows(packed, bits, width, columns, tables, words, tmp, row_idx, lcp):
-    """The whole sort in one call, for few rows: writes row_idx and lcp (except lcp[0]).
-
-    columns: uint64 (width,), tables: uint64 (width, 256), words, tmp: uint64 (n,), all scratch.
-    """
-    n, limit = packed.shape[0], bits.size
-    row_bits = 64 - width
-    count = chunk_tables(bits, 0, min(width, limit), columns, tables)
-    fill_words(packed, columns, tables, count, words, 0, n)
-    sort_words(words, tmp, 0, n)
-    ties = neighbour_lcp(words, lcp, 0, n, 0, row_bits, limit)
-    start = width
-    while ties > 0 and start < limit:
-        count = chunk_tables(bits, start, min(start + width, limit), columns, tables)
-        ties = refine(
-            packed, columns, tables, count, words, tmp, lcp, 0, n, start, start, row_bits, limit
-        )
-        start += width
-    row_numbers(words, row_bits, row_idx, 0, n)
 
 
 @jit
@@ -317,6 +300,6 @@ def fill_keys(packed, row_idx, bits, columns, tables, keys, lo, hi):
         for w in range(keys.shape[1]):
             first = 64 * w
             count = chunk_tables(bits, first, min(first + 64, bits.size), columns, tables)
-            fill_chunk(near, columns, tables, count, word, 0, stop - start)
+            fill_chunk(near, columns, tables, count, word, np.int64(0), stop - start)
             for i in range(start, stop):
                 keys[i, w] = word[i - start]
