@@ -7,7 +7,8 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test fuzz check lint types arrows bounds bench docs docs-test clean \ wheel-test
+.PHONY: demo examples test browser-test cluster-test botorch-test wheel-test fuzz check lint types arrows bounds \
+	bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -103,6 +104,5 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds .venv-botorch build dist demo .pytest_cache .mypy_cache .ruff_cache
-	rm -rf $(VENV) .venv-bounds .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated
