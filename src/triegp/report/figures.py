@@ -40,7 +40,7 @@ def calibration_figure(evaluation: Evaluation, name: str) -> Html:
     weight = np.ones(reached.size) if forecast.weight is None else forecast.weight
     total = np.concatenate([[0.0], np.cumsum(weight[order])])
     observed = total[np.searchsorted(reached[order], CURVE, side="right")] / total[-1]
-    bands = binomial_band(forecast.n_rows, CURVE)
+    bands = binomial_band(round(evaluation.scores.n_effective), CURVE)
     display = CalibrationDisplay(CURVE, observed, *bands, forecast.n_rows)
     off = float(np.max(np.abs(observed - CURVE)))
     return draw_svg(
@@ -60,7 +60,8 @@ def pit_figure(evaluation: Evaluation, name: str) -> Html:
     edges = np.linspace(0.0, 1.0, N_PIT + 1)
     count = np.histogram(forecast.pit, edges, weights=forecast.weight)[0]
     density = count * (N_PIT / count.sum())
-    low, high = (float(N_PIT * part) for part in binomial_band(forecast.n_rows, 1.0 / N_PIT))
+    bands = binomial_band(round(evaluation.scores.n_effective), 1.0 / N_PIT)
+    low, high = (float(N_PIT * part) for part in bands)
     display = PitDisplay(forecast.pit, edges, density, low, high)
     return draw_svg(
         display.plot,
@@ -81,7 +82,7 @@ def width_figure(evaluation: Evaluation, name: str) -> Html | None:
     count = np.array([region.n_rows for region in regions])
     width = np.array([region.width for region in regions])
     observed = np.array([region.coverage for region in regions])
-    bands = binomial_band(count, 0.9)
+    bands = binomial_band(np.round([region.n_effective for region in regions]), 0.9)
     display = CoverageByWidthDisplay(
         0.9, width, np.append(width, width[-1]), count, observed, *bands
     )
