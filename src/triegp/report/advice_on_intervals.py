@@ -52,14 +52,15 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
     if found:
         coverage = max(found, key=lambda one: abs(one.observed - one.nominal))
         narrow = coverage.observed < coverage.nominal
+        ends = f"{percent(coverage.low)} to {percent(coverage.high)}"
         yield Advice(
             "narrow" if narrow else "wide",
             True,
             None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
-            f"{percent(coverage.nominal, 0)} interval; {percent(coverage.low)} to "
-            f"{percent(coverage.high)} with the chance of the sample.",
+            f"{percent(coverage.nominal, 0)} interval"
+            + (f"; {ends} with the chance of the sample." if evaluation.forecast.is_new else "."),
             "If the model was fitted without calibration, fit with it. Otherwise look at the rows "
             "and regions below: dependent rows (time series, groups) and drift are common causes."
             if narrow
