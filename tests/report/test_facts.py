@@ -160,6 +160,44 @@ def test_effects_are_averages_of_predictions(frame):
     assert np.all(effect.mean < effect.high)
 
 
+@pytest.mark.parametrize("transform", ["identity", "log"])
+def test_effects_of_one_feature_and_of_pairs_agree(transform):
+    """The mean of y along one feature, of transformed targets too; bands in the range of y."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (300, 2)).astype(float)
+    y = np.exp(0.5 * X[:, 0] + 1.0 * rng.standard_normal(300))
+    model = fit_quietly(X, y, target_transform=transform)
+    target = gather(model).targets[0]
+    some = X[draw_rows(300, 60)]
+    for effect in target.effects:
+        for k, value in enumerate(effect.axis.values):
+            changed = some.copy()
+            changed[:, effect.axis.feature] = value
+            assert effect.mean[k] == pytest.approx(model.predict(changed).mean())
+        assert np.all(effect.low < effect.mean)
+        assert np.all(effect.mean < effect.high)
+        if transform == "log":
+            assert np.all(effect.low > 0)
+    first = next(one for one in target.effects if one.axis.feature == 0)
+    share = np.mean(X[:, [0]] == first.axis.values, axis=0)
+    assert share @ first.mean == pytest.approx(y.mean(), rel=0.15)
+
+
+def test_bands_of_transformed_targets_in_closed_form():
+    """Means of y given the ends of the interval of f: those of a log-normal distribution."""
+    rng = np.random.default_rng(0)
+    X = np.arange(4.0)[rng.integers(0, 4, 200)][:, None]
+    y = np.exp(0.3 * X[:, 0] + 0.5 * rng.standard_normal(200))
+    model = fit_quietly(X, y, target_transform="log", mixture="best")
+    effect = gather(model).targets[0].effects[0]
+    grid = effect.axis.values[:, None]
+    new, function = (model.predict_distribution(grid, latent=latent) for latent in (False, True))
+    noise = new.base.var() - function.base.var()
+    ends = function.quantile(np.array([0.05, 0.95])) * np.exp(0.5 * noise[:, None])
+    np.testing.assert_allclose(effect.low, ends[:, 0], rtol=1e-3)
+    np.testing.assert_allclose(effect.high, ends[:, 1], rtol=1e-3)
+
+
 def test_pairs_of_features_that_add_up_have_no_interplay():
     rng = np.random.default_rng(0)
     X = rng.random((300, 2))

@@ -201,6 +201,7 @@ def test_models_without_rows_say_what_they_cannot_show(tmp_path):
     assert "training rows are not kept" in found.text
     assert "Effects need rows" in found.text
     assert "Explained" in found.text  # leave-one-out needs no rows
+    assert "distance from the median of the row's distribution" in found.text
     found = check(bare.report(tmp_path / "r.html", X[:60], y[:60]))
     assert "rows of the test set are used instead" in found.text
     assert "Effects need rows" not in found.text

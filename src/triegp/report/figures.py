@@ -10,6 +10,7 @@ import numpy as np
 from triegp.plots import CalibrationDisplay, CoverageByWidthDisplay, PitDisplay
 from triegp.plots.canvas import draw_cells, draw_colorbar, draw_reference, dress, ramp
 from triegp.plots.forecasts import binomial_band
+from triegp.plots.grids import cell_edges
 from triegp.plots.palette import current_palette
 from triegp.report.effects import Axis, Effect, PairEffect
 from triegp.report.facts import Evaluation
@@ -181,7 +182,10 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
 
     def draw(ax: Axes) -> None:
         one, other = pair.axes
-        x, y = (_edges(axis) for axis in pair.axes)
+        x, y = (
+            cell_edges(axis.values if axis.ordered else np.arange(axis.values.size, dtype=float))
+            for axis in pair.axes
+        )
         drawn = draw_cells(ax, x, y, pair.mean.T, cmap=ramp().resampled(N_SHADES))
         _label_axis(ax.xaxis, one)
         _label_axis(ax.yaxis, other)
@@ -199,15 +203,6 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
         f"{other.label} {other.ticks[j]}.",
         size=SQUARE,
     )
-
-
-def _edges(axis: Axis) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Edges of cells around the values."""
-    values = axis.values if axis.ordered else np.arange(axis.values.size, dtype=np.float64)
-    if values.size == 1:
-        return np.array([values[0] - 0.5, values[0] + 0.5])
-    inner = 0.5 * (values[1:] + values[:-1])
-    return np.concatenate([[2 * values[0] - inner[0]], inner, [2 * values[-1] - inner[-1]]])
 
 
 def _label_axis(line: XAxis | YAxis, axis: Axis) -> None:
