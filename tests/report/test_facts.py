@@ -8,6 +8,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
 from triegp.encoding.tables import ReadTable, read_table
+from triegp.report import oddities
 from triegp.report.effects import axis_of
 from triegp.report.facts import gather
 from triegp.report.features import bin_column, show_number, show_value
@@ -136,6 +137,13 @@ def test_distance_of_outliers_by_hand():
     np.testing.assert_allclose([row.z for row in rows], [-8.0, 7.0])
     assert rows[1].expected == pytest.approx(200 * norm.sf(7.0))
     assert rows[0].unusual == ()
+
+
+def test_as_many_outliers_are_found_as_long_tails_have(monkeypatch):
+    monkeypatch.setattr(oddities, "FEWEST_EXAMINED", 5)
+    target = make_evaluation(np.r_[np.zeros(1_970), np.full(30, 9.0)], 0.0, 1.0)
+    _, n_rows = outlying_rows(target.forecast, None, 5)
+    assert n_rows == 30 > oddities.MANY_OUTLIERS * 2_000
 
 
 def test_importances_are_sorted_and_complete(frame):
