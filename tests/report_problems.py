@@ -44,12 +44,12 @@ def fit_quietly(X, y, **options):
         return BinaryTreeGPRegressor(**{**QUICK, **options}).fit(X, y, sample_weight=weight)
 
 
-def make_evaluation(y, mean, std, source="leave-one-out"):
-    """An evaluation of Gaussian predictions; mean, std: numbers or (n,)."""
+def make_evaluation(y, mean, std, source="leave-one-out", weight=None):
+    """An evaluation of Gaussian predictions; mean, std: numbers or (n,); weight: (n,) or None."""
     y = np.asarray(y, float)
     means, stds = (np.broadcast_to(part, y.shape).astype(float) for part in (mean, std))
     forecast = make_forecast(
-        source, y, PredictiveDistribution(np.ones(1), means[None], stds[None] ** 2)
+        source, y, PredictiveDistribution(np.ones(1), means[None], stds[None] ** 2), weight
     )
     baseline = score_baseline(forecast, y.mean(), y.std()) if y.std() > 0 else None
     return Evaluation(forecast, score_forecast(forecast), baseline, regions_by_width(forecast))

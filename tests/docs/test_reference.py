@@ -80,6 +80,10 @@ def test_fitted_attributes_are_documented(kind):
     ]
     missing = [name for name in properties if name not in named]
     assert missing == []
+    heads = re.findall(r"^(\w+_(?:, \w+_)*) : ", section, re.MULTILINE)
+    listed = [name for head in heads for name in head.split(", ")]
+    assert len(listed) > 3
+    assert [name for name in set(listed) if listed.count(name) > 1] == []
 
 
 def named_parameters(doc):

@@ -46,6 +46,24 @@ def test_deviation_is_that_of_the_average(forest, centred):
     assert not np.allclose(exact, np.sqrt(np.diag(cov)).reshape(3, 6).mean(axis=1), rtol=0.06)
 
 
+@pytest.mark.parametrize("n_values", [1, 10])
+def test_bands_of_transformed_targets_are_quantiles_of_draws(n_values):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.random((40, 1)) * (n_values - 1))
+    y = np.exp(3.0 * rng.standard_normal(40))
+    model = quick_mixture(target_transform="log").fit(X, y)
+    display = PartialEffectDisplay.from_estimator(model, None, 0, n_draws=200, coverages=(0.9,))
+    assert display.transformed
+    found = display.ax_.patches if n_values == 1 else display.ax_.collections
+    heights = found[0].get_paths()[0].vertices[:, 1] if n_values > 1 else found[0].get_bbox().y0
+    low, high = np.quantile(display.draws, [0.05, 0.95], axis=-1)
+    assert low.min() > 0
+    assert np.min(heights) == pytest.approx(low.min())
+    if n_values > 1:
+        assert np.max(heights) == pytest.approx(high.max())
+    assert display.effect.shape == low.shape
+
+
 def test_two_features_by_loops(mixture):
     X, _ = problem()
     display = PartialEffectDisplay.from_estimator(

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from report_problems import make_evaluation, make_facts, make_target
+from triegp.report import figures
 from triegp.report.advise import advise
 from triegp.report.effects import Importance
 from triegp.report.oddities import OddRow
@@ -28,7 +29,7 @@ def importance(j, share):
 
 
 def region(coverage, n_rows):
-    return Region("1 to 2", n_rows, 3.3, 0.8, coverage, coverage, coverage)
+    return Region("1 to 2", n_rows, float(n_rows), 3.3, 0.8, coverage, coverage, coverage)
 
 
 def odd_row(row):
@@ -138,6 +139,34 @@ def test_features_are_idle_relative_to_their_number():
 def test_few_rows_do_not_prove_intervals_wrong():
     few = make_evaluation((MEAN + NOISE)[:20], MEAN[:20], 0.8)
     assert not rules(make_target(few)) & {"narrow", "wide"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_calibrated_models_with_weights_get_no_advice_about_intervals(seed):
+    rng = np.random.default_rng(seed)
+    weight = rng.lognormal(sigma=1.5, size=N)
+    weighted = make_evaluation(MEAN + rng.standard_normal(N), MEAN, 1.0, weight=weight)
+    assert weighted.scores.n_effective < N / 3
+    assert rules(make_target(weighted)) == set()
+    narrow = make_evaluation(MEAN + rng.standard_normal(N), MEAN, 0.5, weight=weight)
+    assert rules(make_target(narrow)) == {"narrow"}
+
+
+def test_bands_of_figures_hold_what_weights_leave_to_chance(monkeypatch):
+    monkeypatch.setattr(figures, "draw_svg", lambda draw, **_: draw)
+    rng = np.random.default_rng(0)
+    weight = rng.lognormal(sigma=1.0, size=N)
+    weighted = make_evaluation(MEAN + NOISE, MEAN, 1.0, weight=weight)
+    curve = figures.calibration_figure(weighted, "a").__self__
+    bars = figures.pit_figure(weighted, "b").__self__
+    share = weight / weight.sum()
+    shares = np.array([share @ (rng.random((N, 2)) < [0.5, 0.05]) for _ in range(1_000)])
+    middle = curve.nominal.tolist().index(0.5)
+    for low, high, found in (
+        (curve.low[middle], curve.high[middle], shares[:, 0]),
+        (bars.low / 20, bars.high / 20, shares[:, 1]),
+    ):
+        assert 0.92 < np.mean((low <= found) & (found <= high)) < 0.98
 
 
 def test_intervals_that_are_off_in_a_region():

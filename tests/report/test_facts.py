@@ -8,6 +8,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
 from triegp.encoding.tables import ReadTable, read_table
+from triegp.report import oddities
 from triegp.report.effects import axis_of
 from triegp.report.facts import gather
 from triegp.report.features import bin_column, show_number, show_value
@@ -138,6 +139,13 @@ def test_distance_of_outliers_by_hand():
     assert rows[0].unusual == ()
 
 
+def test_as_many_outliers_are_found_as_long_tails_have(monkeypatch):
+    monkeypatch.setattr(oddities, "FEWEST_EXAMINED", 5)
+    target = make_evaluation(np.r_[np.zeros(1_970), np.full(30, 9.0)], 0.0, 1.0)
+    _, n_rows = outlying_rows(target.forecast, None, 5)
+    assert n_rows == 30 > oddities.MANY_OUTLIERS * 2_000
+
+
 def test_importances_are_sorted_and_complete(frame):
     X, _, model = frame
     found = gather(model).targets[0].importances
@@ -158,6 +166,44 @@ def test_effects_are_averages_of_predictions(frame):
         assert mean == pytest.approx(model.predict(some.assign(kind=word), latent=True).mean())
     assert np.all(effect.low < effect.mean)
     assert np.all(effect.mean < effect.high)
+
+
+@pytest.mark.parametrize("transform", ["identity", "log"])
+def test_effects_of_one_feature_and_of_pairs_agree(transform):
+    """The mean of y along one feature, of transformed targets too; bands in the range of y."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (300, 2)).astype(float)
+    y = np.exp(0.5 * X[:, 0] + 1.0 * rng.standard_normal(300))
+    model = fit_quietly(X, y, target_transform=transform)
+    target = gather(model).targets[0]
+    some = X[draw_rows(300, 60)]
+    for effect in target.effects:
+        for k, value in enumerate(effect.axis.values):
+            changed = some.copy()
+            changed[:, effect.axis.feature] = value
+            assert effect.mean[k] == pytest.approx(model.predict(changed).mean())
+        assert np.all(effect.low < effect.mean)
+        assert np.all(effect.mean < effect.high)
+        if transform == "log":
+            assert np.all(effect.low > 0)
+    first = next(one for one in target.effects if one.axis.feature == 0)
+    share = np.mean(X[:, [0]] == first.axis.values, axis=0)
+    assert share @ first.mean == pytest.approx(y.mean(), rel=0.15)
+
+
+def test_bands_of_transformed_targets_in_closed_form():
+    """Means of y given the ends of the interval of f: those of a log-normal distribution."""
+    rng = np.random.default_rng(0)
+    X = np.arange(4.0)[rng.integers(0, 4, 200)][:, None]
+    y = np.exp(0.3 * X[:, 0] + 0.5 * rng.standard_normal(200))
+    model = fit_quietly(X, y, target_transform="log", mixture="best")
+    effect = gather(model).targets[0].effects[0]
+    grid = effect.axis.values[:, None]
+    new, function = (model.predict_distribution(grid, latent=latent) for latent in (False, True))
+    noise = new.base.var() - function.base.var()
+    ends = function.quantile(np.array([0.05, 0.95])) * np.exp(0.5 * noise[:, None])
+    np.testing.assert_allclose(effect.low, ends[:, 0], rtol=1e-3)
+    np.testing.assert_allclose(effect.high, ends[:, 1], rtol=1e-3)
 
 
 def test_pairs_of_features_that_add_up_have_no_interplay():

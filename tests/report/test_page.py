@@ -134,6 +134,17 @@ def test_a_test_set_has_columns_and_figures_of_its_own(tmp_path):
     found = check(model.report(tmp_path / "r.html", X[300:], y[300:]))
     assert "Test set" in found.text
     assert "300 rows (leave-one-out) and 100 rows (test set)" in found.text
+    assert found.text.count("95 % confidence") == 1  # of the test set only
+
+
+def test_leave_one_out_is_not_presented_as_new_rows(model, tmp_path):
+    found = check(model.report(tmp_path / "r.html"))
+    assert "confidence" not in found.text
+    assert "with chance" not in found.text
+    assert "All is well" not in found.text
+    assert "Error bars were tuned on these rows" in found.text
+    assert "calibration by leave-one-out is partly in-sample" in found.text
+    assert "leave-one-out is exact for this model" in found.text
 
 
 def test_hostile_names_and_categories_are_escaped(tmp_path):
@@ -190,6 +201,7 @@ def test_models_without_rows_say_what_they_cannot_show(tmp_path):
     assert "training rows are not kept" in found.text
     assert "Effects need rows" in found.text
     assert "Explained" in found.text  # leave-one-out needs no rows
+    assert "distance from the median of the row's distribution" in found.text
     found = check(bare.report(tmp_path / "r.html", X[:60], y[:60]))
     assert "rows of the test set are used instead" in found.text
     assert "Effects need rows" not in found.text
@@ -215,6 +227,9 @@ def test_models_of_cells_say_what_they_cannot_show(tmp_path, monkeypatch):
     inside = ~model.outside_box(new)
     found = check(model.report(tmp_path / "r.html", new[inside], observed[inside]))
     assert "Accuracy is not known" not in found.text
+    assert "There is no leave-one-out of single rows for this model" in found.text
+    assert "is exact" not in found.text
+    assert "tuned on these rows" not in found.text
     assert found.counts["figure"] >= 5
 
 

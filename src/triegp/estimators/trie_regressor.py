@@ -160,10 +160,6 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         The columns that the model works on, and the column of X that each comes from.
     encoders_ : tuple of BitEncoder
         Box, percentiles and precision, without shift; one per scaling.
-    columns_ : Columns
-        Kinds, categories and names of the columns of X, as they are read.
-    layout_ : Layout
-        The columns that the model works on, and the column of X that each comes from.
     target_mean_, target_scale_ : float64 (n_targets,)
         Mean and standard deviation by which targets are standardised, after their transform.
     target_transform_ : str or transformer, or list of them

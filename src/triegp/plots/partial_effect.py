@@ -76,6 +76,9 @@ class PartialEffectDisplay:
         Whether the mean over the grid is subtracted, from the effect and from each draw.
     coverages : float64 (c,)
         Coverages of the bands that `plot` draws: effect +- z std, as the posterior is Gaussian.
+        That of a transformed target is not: its bands are quantiles of the draws.
+    transformed : bool
+        Whether the target is transformed.
     ax_, figure_
         Axes and figure of the last plot; for two features, `ax_` is a pair of axes.
 
@@ -109,6 +112,7 @@ class PartialEffectDisplay:
     deciles: tuple[Floats, ...]
     centred: bool
     coverages: Floats
+    transformed: bool
     ax_: Any = field(init=False, repr=False)
     figure_: Figure = field(init=False, repr=False)
 
@@ -206,6 +210,8 @@ class PartialEffectDisplay:
             [one.label(value) for value in one.values[source].tolist()]
             for one, source in zip(read, sources, strict=True)
         ]
+        names = own.target_transform_
+        transform = names[target] if isinstance(names, list) else names
         display = cls(
             tuple(one.name for one in read),
             tuple(one.kind for one in read),
@@ -217,6 +223,7 @@ class PartialEffectDisplay:
             tuple(map(deciles_of, read)),
             centred,
             levels,
+            transform != "identity",
         )
         return display.plot(ax, line_kw=line_kw, band_kw=band_kw)
 
@@ -254,23 +261,30 @@ class PartialEffectDisplay:
         self.figure_ = self.ax_.figure
         return self
 
-    def _bands(self) -> list[tuple[str, Floats, float]]:
-        """Label, half width (g,) and opacity of each band, the widest first."""
+    def _bands(self) -> list[tuple[str, tuple[Floats, Floats], float]]:
+        """Label, ends (g,) and opacity of each band, the widest first."""
         last = max(self.coverages.size - 1, 1)
         alphas = np.interp(np.arange(self.coverages.size), [0, last], BAND_ALPHAS)
         found = [
-            (f"{100 * level:g} %", float(ndtri(0.5 + 0.5 * level)) * self.std, float(alpha))
+            (f"{100 * level:g} %", self._ends(level), float(alpha))
             for level, alpha in zip(self.coverages.tolist(), alphas.tolist(), strict=True)
         ]
         return found[::-1]
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Lower and upper end of the band of a coverage, (g,) each."""
+        if self.transformed:
+            low, high = np.quantile(self.draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=-1)
+            return low, high
+        half = float(ndtri(0.5 + 0.5 * level)) * self.std
+        return self.effect - half, self.effect + half
 
     def _plot_line(
         self, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
     ) -> None:
         palette, x = current_palette(), self.grid[0]
-        for label, half, alpha in self._bands():
+        for label, ends, alpha in self._bands():
             band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "label": label}
-            ends = self.effect - half, self.effect + half
             self.ax_.fill_between(x, *ends, **merge(band, band_kw))
         line = {"color": palette.accent, "linewidth": 2.0, "label": "mean"}
         self.ax_.plot(x, self.effect, **merge(line, line_kw))
@@ -292,14 +306,14 @@ class PartialEffectDisplay:
         self, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
     ) -> None:
         palette, x = current_palette(), self.grid[0]
-        for label, half, alpha in self._bands():
+        for label, (low, high), alpha in self._bands():
             band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "label": label}
-            self.ax_.bar(x, 2 * half, 0.6, bottom=self.effect - half, **merge(band, band_kw))
+            self.ax_.bar(x, high - low, 0.6, bottom=low, **merge(band, band_kw))
         marks = {"color": palette.accent, "linestyle": "none", "marker": "_", "markersize": 14}
         self.ax_.plot(x, self.effect, **merge({**marks, "label": "mean"}, line_kw))
         self.ax_.margins(x=0.1)
         room = 0.1 * float(np.ptp(self.effect)) + 2.5 * float(self.std.max())
-        if room:
+        if room and not self.transformed:
             self.ax_.set_ylim(self.effect.min() - room, self.effect.max() + room)
 
     def _plot_pair(

@@ -22,6 +22,12 @@ MEANINGS = (
     ("calibration_error", "Calibration error", "mean distance of coverages from what they promise"),
 )
 
+TUNED = (
+    "Error bars were tuned on these rows: noise, scale and tails are learned from the same "
+    "leave-one-out predictions. So this shows whether error bars fit the rows of training; "
+    "calibration on new rows is somewhat worse, and a test set shows by how much."
+)
+
 
 def evaluations_of(target: TargetFacts) -> list[Evaluation]:
     """By leave-one-out and of the test set, those that exist."""
@@ -78,6 +84,7 @@ def calibration_section(target: TargetFacts, level: int, name: str) -> Child:
     for k, one in enumerate(evaluations_of(target)):
         parts += [
             heading(level + 1, _title(one.forecast.source)) if target.test else None,
+            None if one.forecast.is_new else paragraph(TUNED),
             _coverages(one, target.name),
             figures(
                 (
@@ -125,14 +132,17 @@ def _coverages(evaluation: Evaluation, target: str) -> Html:
             tag(
                 "span",
                 " The range is where the true coverage lies with 95\u202f% confidence, if rows are "
-                "independent.",
+                "independent."
+                if evaluation.forecast.is_new
+                else " The last but one column is the binomial range of a share of so many rows, "
+                "95\u202f%: what chance does to it, not where the coverage of new rows lies.",
                 class_="only-wide",
             ),
         ),
         [
             head("Promised", class_=None),
             head("Inside"),
-            head("Range", class_="num only-wide"),
+            head("Range" if evaluation.forecast.is_new else "Chance", class_="num only-wide"),
             head("Mean width"),
         ],
         rows,

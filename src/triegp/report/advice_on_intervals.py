@@ -37,8 +37,8 @@ def on_intervals(target: TargetFacts) -> Iterator[Advice]:
 def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
     source, scores = evaluation.forecast.source, evaluation.scores
     middle, *outer = scores.coverages
-    found = [one for one in outer if _is_off(one, scores.n_rows, OFF_OVERALL)]
-    if not found and _is_off(middle, scores.n_rows, OFF_MIDDLE):
+    found = [one for one in outer if _is_off(one, scores.n_effective, OFF_OVERALL)]
+    if not found and _is_off(middle, scores.n_effective, OFF_MIDDLE):
         yield Advice(
             "shape",
             False,
@@ -52,14 +52,15 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
     if found:
         coverage = max(found, key=lambda one: abs(one.observed - one.nominal))
         narrow = coverage.observed < coverage.nominal
+        ends = f"{percent(coverage.low)} to {percent(coverage.high)}"
         yield Advice(
             "narrow" if narrow else "wide",
             True,
             None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
-            f"{percent(coverage.nominal, 0)} interval; {percent(coverage.low)} to "
-            f"{percent(coverage.high)} with the chance of the sample.",
+            f"{percent(coverage.nominal, 0)} interval"
+            + (f"; {ends} with the chance of the sample." if evaluation.forecast.is_new else "."),
             "If the model was fitted without calibration, fit with it. Otherwise look at the rows "
             "and regions below: dependent rows (time series, groups) and drift are common causes."
             if narrow
@@ -83,7 +84,7 @@ def _off_in_region(
         (abs(region.coverage - LEVEL), feature, region)
         for feature, region in regions
         if abs(region.coverage - LEVEL) >= OFF_IN_REGION
-        and _is_real(region.coverage, region.n_rows, LEVEL, len(regions))
+        and _is_real(region.coverage, region.n_effective, LEVEL, len(regions))
     ]
     if not off:
         return
@@ -111,9 +112,11 @@ def on_test_set(target: TargetFacts) -> Iterator[Advice]:
     if loo is None or test is None:
         return
     one, other = loo.forecast, test.forecast
-    gap = share_of(one.log_density, one.weight) - float(other.log_density.mean())
-    error = np.sqrt(one.log_density.var() / one.n_rows + other.log_density.var() / other.n_rows)
+    centre = share_of(one.log_density, one.weight)
+    spread = share_of((one.log_density - centre) ** 2, one.weight)
+    error = np.sqrt(spread / loo.scores.n_effective + other.log_density.var() / other.n_rows)
     worse = test.scores.rmse > DRIFT_RMSE * loo.scores.rmse
+    gap = centre - float(other.log_density.mean())
     if gap > DRIFT_ERRORS * error and worse:
         yield Advice(
             "drift",
@@ -128,13 +131,17 @@ def on_test_set(target: TargetFacts) -> Iterator[Advice]:
         )
 
 
-def _is_off(coverage: Coverage, n_rows: int, least: float) -> bool:
+def _is_off(coverage: Coverage, n_rows: float, least: float) -> bool:
     """Whether a coverage is so far from its nominal value that it matters, and not by chance."""
     far = abs(coverage.observed - coverage.nominal) >= least
     return far and _is_real(coverage.observed, n_rows, coverage.nominal, 4)
 
 
-def _is_real(share: float, n_rows: int, nominal: float, n_tests: int) -> bool:
-    """Whether a share of rows differs from the nominal one beyond chance, in one of n tests."""
-    found = binomtest(round(share * n_rows), n_rows, nominal).pvalue
+def _is_real(share: float, n_rows: float, nominal: float, n_tests: int) -> bool:
+    """Whether a share of rows differs from the nominal one beyond chance, in one of n tests.
+
+    n_rows: effective number of rows.
+    """
+    n = max(1, round(n_rows))
+    found = binomtest(round(share * n), n, nominal).pvalue
     return bool(found * n_tests < RARE)

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.encoding.tables import ReadTable
+from triegp.models.distribution import PredictiveDistribution
+from triegp.models.transformed import TransformedDistribution
 from triegp.report.features import BY_CODE, label_column, show_value
 from triegp.report.forecasts import draw_rows
 
@@ -23,7 +25,8 @@ N_POINTS = 20  # along a number
 MOST_LEVELS = 8  # of a category
 N_PAIR_POINTS = 10
 ENDS = (0.01, 0.99)  # quantiles of a number between which effects are shown
-BAND = float(ndtri(0.95))  # deviations on each side of a 90 % band
+COVERAGE = 0.9  # of bands
+BAND = float(ndtri(0.5 + 0.5 * COVERAGE))  # deviations on each side of a band
 N_RUG = 21  # quantiles that show where the rows are
 
 
@@ -74,7 +77,8 @@ class Effect:
     """Prediction along one feature, averaged over rows of the data, with a 90 % band.
 
     mean, low, high: float64 (k,). The band is that of the function at a row, on average: the error
-    of the averaged curve is at most that.
+    of the averaged curve is at most that. For a transformed target, it is that of the mean of y
+    given the function, so it stays in the range of y.
     """
 
     axis: Axis
@@ -158,9 +162,30 @@ def _effect(model: Any, table: ReadTable, axis: Axis, target: int) -> Effect:
     rows = table.data[draw_rows(table.shape[0], N_ROWS)]
     grid = np.repeat(np.asarray(rows, np.float64), axis.values.size, axis=0)
     grid[:, axis.feature] = np.tile(axis.values, rows.shape[0])
-    found = model.predict(ReadTable(grid, table.columns), return_std=True, latent=True)
-    mean, std = (_column(part, target).reshape(rows.shape[0], -1).mean(axis=0) for part in found)
-    return Effect(axis, mean, mean - BAND * std, mean + BAND * std)
+    found = _with_band(model, ReadTable(grid, table.columns), target)
+    return Effect(axis, *(part.reshape(rows.shape[0], -1).mean(axis=0) for part in found))
+
+
+def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Floats, Floats]:
+    """Mean of y at each row, and the ends of a 90 % interval of the mean of y given f, (m,) each.
+
+    A transformed y is T^-1(z) with z the function f plus noise. So the mean of y given f is that of
+    the distribution of z moved to f and without the variance of f.
+    """
+    function = _one(model.predict_distribution(table, latent=True), target)
+    if not isinstance(function, TransformedDistribution):
+        mean, half = function.mean(), BAND * function.std()
+        return mean, mean - half, mean + half
+    new = _one(model.predict_distribution(table), target)
+    z, centre = new.base, function.base.mean()
+    noise = np.maximum(z.variances - function.base.var(), 0.0)
+    ends = [
+        TransformedDistribution(
+            PredictiveDistribution(z.weights, z.means + (end - centre), noise), new.transform
+        ).mean()
+        for end in function.base.interval(COVERAGE).T
+    ]
+    return new.mean(), ends[0], ends[1]
 
 
 def _pair(model: Any, table: ReadTable, pair: tuple[int, int], target: int) -> PairEffect:
@@ -176,6 +201,11 @@ def _pair(model: Any, table: ReadTable, pair: tuple[int, int], target: int) -> P
     total = float(np.square(centred).sum())
     interplay = float(np.square(centred - sums).sum()) / total if total > 0 else 0.0
     return PairEffect(axes, mean, interplay)
+
+
+def _one(found: Any, target: int) -> Any:
+    """The distribution of one target, of what `predict_distribution` returned."""
+    return found[target] if isinstance(found, list) else found
 
 
 def _column(values: Any, target: int) -> Floats:

@@ -20,7 +20,7 @@ from triegp.report.effects import (
     strongest_pair,
 )
 from triegp.report.fit import Fit, constant_features, describe_fit
-from triegp.report.forecasts import Forecast, make_forecast, share_of
+from triegp.report.forecasts import LEAVE_ONE_OUT, TEST_SET, Forecast, make_forecast, share_of
 from triegp.report.oddities import OddRow, outlying_rows, worst_rows
 from triegp.report.regions import (
     FeatureRegions,
@@ -307,7 +307,7 @@ def _read_test_set(model: Any, X: Any, y: Any) -> Given:
 
 
 def _evaluate_loo(y: Floats, distribution: Any, weight: Floats | None) -> Evaluation:
-    forecast = make_forecast("leave-one-out", y, distribution, weight)
+    forecast = make_forecast(LEAVE_ONE_OUT, y, distribution, weight)
     centre = share_of(forecast.y, forecast.weight)
     spread = np.sqrt(share_of((forecast.y - centre) ** 2, forecast.weight))
     return _evaluate(forecast, centre, float(spread))
@@ -315,7 +315,7 @@ def _evaluate_loo(y: Floats, distribution: Any, weight: Floats | None) -> Evalua
 
 def _evaluate_test(given: Given, t: int, loo: Evaluation | None) -> Evaluation:
     """Beside a baseline that has the mean and deviation of the training targets, if known."""
-    forecast = make_forecast("test set", given.y[:, t], given.distributions[t])
+    forecast = make_forecast(TEST_SET, given.y[:, t], given.distributions[t])
     known = forecast if loo is None else loo.forecast
     centre = share_of(known.y, known.weight)
     spread = np.sqrt(share_of((known.y - centre) ** 2, known.weight))

@@ -10,6 +10,7 @@ import numpy as np
 from triegp.plots import CalibrationDisplay, CoverageByWidthDisplay, PitDisplay
 from triegp.plots.canvas import draw_cells, draw_colorbar, draw_reference, dress, ramp
 from triegp.plots.forecasts import binomial_band
+from triegp.plots.grids import cell_edges
 from triegp.plots.palette import current_palette
 from triegp.report.effects import Axis, Effect, PairEffect
 from triegp.report.facts import Evaluation
@@ -40,7 +41,7 @@ def calibration_figure(evaluation: Evaluation, name: str) -> Html:
     weight = np.ones(reached.size) if forecast.weight is None else forecast.weight
     total = np.concatenate([[0.0], np.cumsum(weight[order])])
     observed = total[np.searchsorted(reached[order], CURVE, side="right")] / total[-1]
-    bands = binomial_band(forecast.n_rows, CURVE)
+    bands = binomial_band(round(evaluation.scores.n_effective), CURVE)
     display = CalibrationDisplay(CURVE, observed, *bands, forecast.n_rows)
     off = float(np.max(np.abs(observed - CURVE)))
     return draw_svg(
@@ -60,7 +61,8 @@ def pit_figure(evaluation: Evaluation, name: str) -> Html:
     edges = np.linspace(0.0, 1.0, N_PIT + 1)
     count = np.histogram(forecast.pit, edges, weights=forecast.weight)[0]
     density = count * (N_PIT / count.sum())
-    low, high = (float(N_PIT * part) for part in binomial_band(forecast.n_rows, 1.0 / N_PIT))
+    bands = binomial_band(round(evaluation.scores.n_effective), 1.0 / N_PIT)
+    low, high = (float(N_PIT * part) for part in bands)
     display = PitDisplay(forecast.pit, edges, density, low, high)
     return draw_svg(
         display.plot,
@@ -81,7 +83,7 @@ def width_figure(evaluation: Evaluation, name: str) -> Html | None:
     count = np.array([region.n_rows for region in regions])
     width = np.array([region.width for region in regions])
     observed = np.array([region.coverage for region in regions])
-    bands = binomial_band(count, 0.9)
+    bands = binomial_band(np.round([region.n_effective for region in regions]), 0.9)
     display = CoverageByWidthDisplay(
         0.9, width, np.append(width, width[-1]), count, observed, *bands
     )
@@ -180,7 +182,10 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
 
     def draw(ax: Axes) -> None:
         one, other = pair.axes
-        x, y = (_edges(axis) for axis in pair.axes)
+        x, y = (
+            cell_edges(axis.values if axis.ordered else np.arange(axis.values.size, dtype=float))
+            for axis in pair.axes
+        )
         drawn = draw_cells(ax, x, y, pair.mean.T, cmap=ramp().resampled(N_SHADES))
         _label_axis(ax.xaxis, one)
         _label_axis(ax.yaxis, other)
@@ -198,15 +203,6 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
         f"{other.label} {other.ticks[j]}.",
         size=SQUARE,
     )
-
-
-def _edges(axis: Axis) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Edges of cells around the values."""
-    values = axis.values if axis.ordered else np.arange(axis.values.size, dtype=np.float64)
-    if values.size == 1:
-        return np.array([values[0] - 0.5, values[0] + 0.5])
-    inner = 0.5 * (values[1:] + values[:-1])
-    return np.concatenate([[2 * values[0] - inner[0]], inner, [2 * values[-1] - inner[-1]]])
 
 
 def _label_axis(line: XAxis | YAxis, axis: Axis) -> None:

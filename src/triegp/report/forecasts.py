@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Distribution = PredictiveDistribution | TransformedDistribution
 
+LEAVE_ONE_OUT, TEST_SET = "leave-one-out", "test set"  # sources of forecasts
 BLOCK = 1 << 15  # rows whose distributions are worked on at once
 MOST_SAMPLED = 10_000  # rows of which quantiles and CRPS are computed
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # nominal coverages of intervals
@@ -61,6 +62,11 @@ class Forecast:
     def n_rows(self) -> int:
         """Number of rows, n."""
         return int(self.y.size)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was learned from these rows: those of a test set."""
+        return self.source == TEST_SET
 
     @property
     def residual(self) -> Floats:

@@ -18,7 +18,8 @@ Ints = npt.NDArray[np.int64]
 LEVEL = 0.9  # nominal coverage of the intervals shown
 MANY_OUTLIERS = 0.01  # share of rows from which on they are no outliers but long tails
 SURPRISING = 0.05  # rows that Gaussian noise would put so far out: fewer make a row an outlier
-MOST_EXAMINED = 5_000  # rows of smallest tail probability, among which outliers are searched
+FEWEST_EXAMINED = 5_000  # rows of smallest tail probability, among which outliers are searched
+EXAMINED = 2.0 * MANY_OUTLIERS  # share of the rows that are, if more: long tails must be seen
 QUARTILE = 0.6744897501960817  # of the standard normal distribution
 RARE = 0.05  # a value is unusual if at most this share of the rows is as far out
 MOST_VALUES = 2  # unusual values shown per row
@@ -68,9 +69,10 @@ def outlying_rows(
     """Rows further out than Gaussian noise explains, furthest first, and how many there are.
 
     A row counts if Gaussian noise would put fewer than 0.05 rows of the table as far out
-    (Bonferroni). The 5,000 rows that surprise the model most are examined.
+    (Bonferroni). The 5,000 rows that surprise the model most are examined, or 2 % if that is more.
     """
-    some = _largest(-forecast.tail, MOST_EXAMINED)
+    most_examined = max(FEWEST_EXAMINED, int(EXAMINED * forecast.n_rows))
+    some = _largest(-forecast.tail, most_examined)
     z = core_distance(forecast, some)
     far = gaussian_count(z, forecast.n_rows) < SURPRISING
     some, z = some[far], z[far]

@@ -134,16 +134,20 @@ def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
         verdict = f"{'One thing needs' if n == 1 else f'{n} things need'} attention: "
         listed = "; ".join(_in_sentence(one) for one in serious)
         said = join(verdict, tag("a", listed, href="#advice"), ".")
-    elif advice:
-        said = join(
-            "All is well: predictions and intervals can be trusted as far as these rows tell. ",
-            tag("a", plural(len(advice), "remark"), href="#advice"),
-            " may help to improve the model or the data.",
-        )
     else:
         said = join(
-            "All is well: predictions and intervals can be trusted as far as these rows tell."
+            "All is well: predictions and intervals can be trusted as far as the test set tells."
+            if any(target.test is not None for target in facts.targets)
+            else "Nothing is wrong by leave-one-out. Error bars were tuned on the same rows; a "
+            "test set would tell how well they hold on new ones."
         )
+        if advice:
+            said = join(
+                said,
+                " ",
+                tag("a", plural(len(advice), "remark"), href="#advice"),
+                " may help to improve the model or the data.",
+            )
     judged = any(target.main is not None for target in facts.targets)
     if not judged and not serious:
         said = join(
@@ -177,7 +181,9 @@ def _cards(target: TargetFacts) -> Child:
         (
             "Inside 90\u202f% intervals",
             percent(covered.observed),
-            f"of the targets; {percent(covered.low)} to {percent(covered.high)} with chance",
+            f"of the targets; {percent(covered.low)} to {percent(covered.high)} with chance"
+            if main.forecast.is_new
+            else "of the targets, by leave-one-out, on which error bars were tuned",
         ),
         (
             "Width of 90\u202f% intervals",
@@ -299,21 +305,27 @@ def _reading(facts: Facts) -> Html:
     if facts.gaps:
         listed = [tag("li", tag("b", gap.what), f": {gap.why}.") for gap in facts.gaps]
         gaps = join(heading(3, "What this report cannot show"), tag("ul", listed))
-    exact = (
-        "Leave-one-out is exact for this model: the posterior of each row given all others is "
-        "computed, not estimated."
-        if facts.fit.exact
-        else "With so many rows, leave-one-out means are exact to the tolerance of the solver, and "
-        "variances come from nearby rows."
-    )
+    if all(target.loo is None for target in facts.targets):
+        left_out = "There is no leave-one-out of single rows for this model."
+    else:
+        left_out = (
+            "Given its parameters, leave-one-out is exact for this model: the posterior of each "
+            "row given all others is computed, not estimated."
+            if facts.fit.exact
+            else "With so many rows, leave-one-out is approximate: means are exact to the "
+            "tolerance of the solver, and variances come from nearby rows."
+        ) + (
+            " The parameters have seen all rows, so for few rows the scores are slightly "
+            "optimistic. Noise by region, scale and tails are learned from the leave-one-out "
+            "predictions themselves, so calibration by leave-one-out is partly in-sample: on new "
+            "rows it is somewhat worse."
+        )
     weights = " Rows count by their sample weights." if facts.weighted else ""
     return tag(
         "section",
         tag("h2", "How to read this"),
         paragraph(
-            exact,
-            " The parameters of the model have seen all rows, so for few rows the scores are "
-            "slightly optimistic.",
+            left_out,
             weights,
         ),
         paragraph(

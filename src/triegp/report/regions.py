@@ -31,6 +31,8 @@ class Region:
         What the bin holds.
     n_rows : int
         Rows in the bin, of those that were looked at.
+    n_effective : float
+        How many rows of equal weight would tell as much, see `count_rows`.
     width : float
         Mean width of their 90 % intervals.
     error : float
@@ -41,6 +43,7 @@ class Region:
 
     label: str
     n_rows: int
+    n_effective: float
     width: float
     error: float
     coverage: float
@@ -125,7 +128,8 @@ def _summarise(forecast: Forecast, bins: Bins) -> tuple[Region, ...]:
             continue
         count = None if weight is None else weight[own]
         share = share_of(inside[own], count)
-        low, high = share_interval(share, count_rows(count, own.size))
+        n_effective = count_rows(count, own.size)
+        low, high = share_interval(share, n_effective)
         size, off = share_of(width[own], count), share_of(error[own], count)
-        found.append(Region(label, own.size, size, off, share, low, high))
+        found.append(Region(label, own.size, n_effective, size, off, share, low, high))
     return tuple(found)

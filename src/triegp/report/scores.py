@@ -45,6 +45,8 @@ class Scores:
     ----------
     n_rows : int
         Number of rows.
+    n_effective : float
+        How many rows of equal weight would tell as much, see `count_rows`.
     r2 : float
         1 - mean squared error / variance of y; NaN if y is constant.
     rmse, mae : float
@@ -60,6 +62,7 @@ class Scores:
     """
 
     n_rows: int
+    n_effective: float
     r2: float
     rmse: float
     mae: float
@@ -76,14 +79,16 @@ def score_forecast(forecast: Forecast) -> Scores:
     mse = share_of(error**2, weight)
     spread = share_of((forecast.y - share_of(forecast.y, weight)) ** 2, weight)
     few = forecast.y[forecast.sample]
+    n_effective = count_rows(weight, forecast.n_rows)
     coverages = []
     for level in LEVELS:
         inside = share_of(forecast.inside(level), weight)
-        low, high = share_interval(inside, count_rows(weight, forecast.n_rows))
+        low, high = share_interval(inside, n_effective)
         width = share_of(np.diff(forecast.interval(level), axis=1)[:, 0], own)
         coverages.append(Coverage(level, inside, low, high, width))
     return Scores(
         n_rows=forecast.n_rows,
+        n_effective=n_effective,
         r2=1.0 - mse / spread if spread > 0 else float("nan"),
         rmse=float(np.sqrt(mse)),
         mae=share_of(np.abs(error), weight),

@@ -130,7 +130,8 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
         paragraph(
             "The prediction if one feature is set to a value and all others stay as they are, "
             "averaged over rows. The band holds the underlying function of a single row with a "
-            "probability of 90\u202f%, without noise; the average itself is known better. Ticks at "
+            "probability of 90\u202f%, without noise (if the target is transformed, the mean of "
+            "the target given that function); the average itself is known better. Ticks at "
             "the bottom show where rows are: 20 equal parts lie between them. All figures "
             "have the same scale.",
         ),
@@ -228,7 +229,8 @@ def rows_section(target: TargetFacts, level: int, name: str) -> Child:
         heading(level + 1, "Rows with the largest errors"),
         paragraph(
             "Large errors are no fault where noise is large. The column z is the distance from the "
-            "prediction in standard deviations of that row."
+            "median of the row's distribution, in deviations of its core: those of a Gaussian with "
+            "the same quartiles, which long tails do not enlarge."
         ),
         _rows_table(target.worst, f"Largest errors, by {source}", "Rows with the largest errors"),
     )
