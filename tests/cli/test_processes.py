@@ -16,7 +16,7 @@ import pytest
 import cli_problems as problems
 import triegp
 from cli_problems import FORMATS, QUICK, run, run_well, start
-from triegp.cli.app import app
+from triegp.cli.app import COMMANDS, app
 from triegp.cli.console import Console
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes are those of posix")
@@ -48,7 +48,7 @@ def end(process, **extra):
 # Starting
 
 
-@pytest.mark.parametrize("command", [[], ["fit"], ["predict"], ["evaluate"], ["update"], ["demo"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help_loads_nothing_heavy(command):
     code = (
         "import sys\n"
