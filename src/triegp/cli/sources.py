@@ -44,7 +44,7 @@ class Dialect:
     encoding : str
         Of the text.
     missing : tuple of str
-        Cells that count as missing, besides MISSING.
+        Text that counts as missing in files of all formats; in CSV files MISSING does, too.
     """
 
     format: str | None = None
@@ -53,10 +53,12 @@ class Dialect:
     encoding: str = "utf8"
     missing: tuple[str, ...] = ()
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All cells that count as missing."""
-        return (*MISSING, *self.missing)
+    def words(self, format_: str) -> tuple[str, ...]:
+        """Text that counts as missing in files of a format.
+
+        Parquet and Arrow files mark gaps themselves; "NA" is a value there as any other.
+        """
+        return (*MISSING, *self.missing) if format_ == "csv" else self.missing
 
 
 @dataclass(frozen=True)
