@@ -82,6 +82,16 @@ def test_intervals_quantiles_and_kept_columns(folder, latent, tmp_path):
     )
 
 
+def test_quantiles_that_differ_in_late_digits_have_names_of_their_own(folder, tmp_path):
+    path, levels = tmp_path / "p.csv", "0.9999999,0.99999999,0.5"
+    arguments = ["predict", folder / "m.csv", folder / "new.csv", "-o", path, "--mean-only"]
+    run_well(*arguments, "--quantiles", levels)
+    found = problems.read_frame(path)
+    assert list(found) == ["mean", "q0.9999999", "q0.99999999", "q0.5"]
+    expected = triegp.load(folder / "m.csv").predict_distribution(features())
+    np.testing.assert_array_equal(found["q0.99999999"], expected.quantile(0.99999999).reshape(-1))
+
+
 def test_means_only(folder, tmp_path):
     run_well(
         "predict", folder / "m.csv", folder / "new.csv", "-o", tmp_path / "p.csv", "--mean-only"

@@ -11,6 +11,7 @@ import pytest
 import cli_problems as problems
 from cli_problems import run_well
 from triegp.cli import tour
+from triegp.cli.demo import show_tour
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -54,6 +55,19 @@ def test_the_demo_for_people(tmp_path, monkeypatch):
     assert "BinaryTreeGPRegressor: 160 rows fitted" in text
     assert re.search(r"^histogram boosting( +\S+){4} %$", text, re.MULTILINE)
     assert str(tmp_path / "demo" / "report.html") in text
+
+
+def test_the_demo_of_a_model_of_cells_has_fewer_scores():
+    """More rows than `max_cells`: leave-one-out is the mean log density of a sample."""
+    scores = {"rmse": 1.0, "nll": 2.0, "crps": 0.5, "coverage_0.9": 0.875}
+    facts = {"estimator": "BinaryTreeGPRegressor", "train_rows": 9, "test_rows": 3, "seconds": 1.0}
+    facts |= {"fit_seconds": 1.0, "predict_seconds": 1.0, "scores": {"model": scores}}
+    facts |= {"files": {"model": "m.tgp", "test rows": "test.csv"}}
+    said = "leave-one-out, from the training rows alone: "
+    text = show_tour(facts | {"leave_one_out": {"rows": None, "nll": 1.25}})
+    assert f"{said}NLL 1.2500\n" in text
+    text = show_tour(facts | {"leave_one_out": scores})
+    assert f"{said}RMSE 1.0000, NLL 2.0000, 87.5 % in 90 %\n" in text
 
 
 def test_baselines_have_the_deviation_of_rows_held_out():

@@ -7,6 +7,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pytest
 import cli_problems as problems
 import triegp
 from cli_problems import FORMATS, QUICK, run, run_well, start
-from triegp.cli.app import app
+from triegp.cli.app import COMMANDS, app
 from triegp.cli.console import Console
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes are those of posix")
@@ -48,7 +50,7 @@ def end(process, **extra):
 # Starting
 
 
-@pytest.mark.parametrize("command", [[], ["fit"], ["predict"], ["evaluate"], ["update"], ["demo"]])
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help_loads_nothing_heavy(command):
     code = (
         "import sys\n"
@@ -72,6 +74,15 @@ def test_every_command_and_option_has_a_help_text():
         text = run_well(command, "--help")
         for option in ("--json", "--quiet", "--verbose", "--debug"):
             assert option in text
+
+
+def test_examples_of_the_help_have_lines_of_their_own():
+    text = run_well("--help")
+    assert "\\b" not in text
+    assert "\b" not in text
+    lines = text.splitlines()
+    first = lines.index("    triegp fit train.csv --target price -o model.tgp")
+    assert lines[first + 2] == "    triegp report model.tgp -o report.html"
 
 
 def test_every_command_of_the_page_is_one():
@@ -152,20 +163,35 @@ def test_errors_are_one_line_and_exit_code_2(folder):
 def test_rows_are_predicted_before_the_last_ones_are_there(folder):
     """Through a pipe that stays open until predictions of its first rows have come back."""
     process = start("predict", folder / "m.tgp", "-", "-o", "-", "-q", "--batch-rows", 1000)
-    rows = [f"{k / 100_000},true\n" for k in range(100_000)]
-    process.stdin.write(("x,flag\n" + "".join(rows)).encode())
-    for _ in range(5):
-        process.stdin.write("".join(rows).encode())
-    process.stdin.flush()
-    first = [process.stdout.readline() for _ in range(1001)]
-    assert first[0] == b"mean,std\n"
-    assert process.poll() is None  # it waits for more
-    process.stdin.close()
-    rest = process.stdout.read()
-    assert process.wait(timeout=120) == 0
-    assert len(first) + rest.count(b"\n") == 600_001
-    process.stdout.close()
-    process.stderr.close()
+    deadline = threading.Timer(120, process.kill)  # then reads end, and the test fails
+    deadline.start()
+    rows = "".join(f"{k / 100_000},true\n" for k in range(100_000)).encode()
+    enough = threading.Event()
+
+    def write():
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(b"x,flag\n" + 6 * rows)
+            process.stdin.flush()
+            enough.wait(120)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        first = [process.stdout.readline() for _ in range(1001)]
+        assert first[0] == b"mean,std\n"
+        assert first[-1]
+        assert process.poll() is None  # it waits for more
+        enough.set()
+        rest = process.stdout.read()
+        assert process.wait(timeout=120) == 0
+        assert len(first) + rest.count(b"\n") == 600_001
+    finally:
+        deadline.cancel()
+        enough.set()
+        process.kill()
+        writer.join()
+        process.stdout.close()
+        process.stderr.close()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak is told by Linux")

@@ -4,6 +4,7 @@ import gzip
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -12,7 +13,9 @@ import triegp
 from cli_problems import QUICK, run, run_well
 from triegp.cli.cells import Place, drop_words, first_bad, parse_numbers, parse_times
 from triegp.cli.failures import CommandError
-from triegp.cli.sources import MISSING
+from triegp.cli.sources import MISSING, Source
+
+PLACE = Place(Source("f", "csv"))
 
 
 def fit(data, path, *options):
@@ -140,7 +143,7 @@ def test_cells_are_read_by_the_model_and_not_by_their_batch(tmp_path):
 )
 def test_numbers_in_text(cells, expected):
     column = pa.chunked_array([pa.array(cells, pa.string())])
-    assert parse_numbers(column, "x", Place("f")).to_pylist() == expected
+    assert parse_numbers(column, "x", PLACE).to_pylist() == expected
 
 
 @pytest.mark.parametrize("bad", ["b", "true", "1,5", "2024-01-01", "--1"])
@@ -151,7 +154,7 @@ def test_a_cell_that_is_no_number_is_named(bad, row):
     column = pa.chunked_array([cells[:5], cells[5:]])
     where = rf"f, column 'x', row {row + 101}: not a number: '{bad}'"
     with pytest.raises(CommandError, match=where):
-        parse_numbers(column, "x", Place("f", 100))
+        parse_numbers(column, "x", Place(Source("f", "csv"), 100))
 
 
 def test_slices_of_arrays_are_read_as_their_copies():
@@ -160,14 +163,52 @@ def test_slices_of_arrays_are_read_as_their_copies():
     column = pa.chunked_array([cells.slice(1, 2), cells.slice(3, 3)])
     dropped = drop_words(column, MISSING)
     assert dropped.to_pylist() == ["true", None, "false", None, "1"]
-    assert parse_numbers(dropped, "x", Place("f")).to_pylist() == [1.0, None, 0.0, None, 1.0]
+    assert parse_numbers(dropped, "x", PLACE).to_pylist() == [1.0, None, 0.0, None, 1.0]
     column = pa.chunked_array([cells.slice(5), cells.slice(6)])
-    assert parse_numbers(column, "x", Place("f")).to_pylist() == [1.0, 0.25, 7.0, 0.25, 7.0]
+    assert parse_numbers(column, "x", PLACE).to_pylist() == [1.0, 0.25, 7.0, 0.25, 7.0]
 
 
 def test_decimal_commas():
     column = pa.chunked_array([["1,5", "2"]])
-    assert parse_numbers(column, "x", Place("f"), ",").to_pylist() == [1.5, 2.0]
+    assert parse_numbers(column, "x", PLACE, ",").to_pylist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(("bad", "row"), [("1.000", 1), ("1.000,5", 3)])
+def test_points_are_refused_beside_decimal_commas(bad, row):
+    cells = ["1,5", "2", "0,25", "7"]
+    cells[row] = bad
+    where = rf"f, column 'x', row {row + 1}: not a number: '{bad}'"
+    with pytest.raises(CommandError, match=where):
+        parse_numbers(pa.chunked_array([cells]), "x", PLACE, ",")
+
+
+def test_a_column_of_decimal_commas_and_a_point_is_told_about(tmp_path):
+    x, y = (column.astype(str).tolist() for column in numbers())
+    rows = [f"{a};{b}".replace(".", ",") for a, b in zip(x, y, strict=True)]
+    write_rows(tmp_path / "d.csv", "x;y", [*rows, "1.000;1"])
+    options = ["--delimiter", ";", "--decimal", ","]
+    arguments = ["fit", tmp_path / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", *QUICK]
+    result = run(*arguments, *options)
+    assert "column 'x' is read as categories, since it holds '1.000'" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_words_for_gaps_are_categories_outside_csv_files(tmp_path, kind):
+    """The model and its predictions are those of the library; --missing applies to all formats."""
+    words = ["NA", "null", "nan", "", "b", None]
+    frame = pd.DataFrame({"text": words * 20, "y": np.arange(120.0) % 6})
+    frame["y"] += 0.1 * np.random.default_rng(0).standard_normal(120)
+    problems.write_frame(frame, tmp_path / f"d.{kind}")
+    for options, known in (([], words), (["--missing", "NA"], [None, *words[1:]])):
+        fit(tmp_path / f"d.{kind}", tmp_path / "m.tgp", *options)
+        table = pa.table({"text": pa.array(known * 20, pa.string())})
+        small = {"n_members": 2, "n_candidates": 2, "max_iter": 5, "random_state": 0}
+        model = triegp.BinaryTreeGPRegressor(**small).fit(table, frame["y"])
+        arguments = ["predict", tmp_path / "m.tgp", tmp_path / f"d.{kind}"]
+        run_well(*arguments, "-o", tmp_path / "p.csv", *options)
+        found = problems.read_frame(tmp_path / "p.csv")
+        np.testing.assert_array_equal(found["mean"], model.predict(table))
+        assert len(set(found["mean"].round(6))) == len(set(known))
 
 
 @pytest.mark.parametrize(
@@ -183,14 +224,14 @@ def test_decimal_commas():
 )
 def test_times_in_text(cells, expected):
     column = pa.chunked_array([pa.array(cells, pa.string())])
-    found = parse_times(column, "t", Place("f")).cast(pa.timestamp("ns"), safe=False)
+    found = parse_times(column, "t", PLACE).cast(pa.timestamp("ns"), safe=False)
     assert found[0].cast(pa.int64()).as_py() == np.datetime64(expected, "ns").astype(int)
 
 
 def test_a_cell_that_is_no_time_is_named():
     column = pa.chunked_array([["2024-01-02", "2024-13-02", "x"]])
     with pytest.raises(CommandError, match=r"column 't', row 2: not a date or time: '2024-13-02'"):
-        parse_times(column, "t", Place("f"))
+        parse_times(column, "t", PLACE)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 17])

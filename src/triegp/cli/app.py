@@ -129,8 +129,20 @@ def run() -> NoReturn:
         raise
 
 
+HELP = """Gaussian-process regression with honest error bars, from files to files.
+
+\b
+  triegp fit train.csv --target price -o model.tgp
+  triegp predict model.tgp new.csv --interval 0.9 -o predictions.csv
+  triegp report model.tgp -o report.html
+
+Data are CSV, Parquet or Arrow files; "-" is standard input or output.
+"""  # the character \\b keeps line breaks of a paragraph
+
+
 @click.command(
     cls=Commands,
+    help=HELP,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -138,14 +150,6 @@ def run() -> NoReturn:
 @console_options
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    r"""Gaussian-process regression with honest error bars, from files to files.
-
-    \b
-      triegp fit train.csv --target price -o model.tgp
-      triegp predict model.tgp new.csv --interval 0.9 -o predictions.csv
-      triegp report model.tgp -o report.html
-
-    Data are CSV, Parquet or Arrow files; "-" is standard input or output.
-    """
+    """Show the help if no command is given."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

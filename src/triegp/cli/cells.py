@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from triegp.cli.failures import CommandError
-from triegp.cli.sources import Dialect
+from triegp.cli.sources import Dialect, Source
 
 if TYPE_CHECKING:
     from triegp.encoding.columns import Columns
@@ -37,7 +37,7 @@ WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")
 class Place:
     """Where rows come from, for messages: a file and the number of rows before them."""
 
-    source: object
+    source: Source
     first: int = 0
 
     def cell(self, column: str, row: int) -> str:
@@ -54,7 +54,7 @@ def read_features(table: pa.Table, columns: Columns, place: Place, dialect: Dial
     for j, (kind, listed) in enumerate(zip(columns.kinds, columns.categories, strict=True)):
         name, column = table.column_names[j], plain_column(table.column(j))
         if is_text(column.type):
-            column = drop_words(column, dialect.words)
+            column = drop_words(column, dialect.words(place.source.format))
             if kind == "number" or (kind == "category" and _numbered(listed)):
                 column = parse_numbers(column, name, place, dialect.decimal)
             elif kind == "time":
@@ -78,7 +78,8 @@ def read_numbers(
     """
     column = plain_column(column)
     if is_text(column.type):
-        column = parse_numbers(drop_words(column, dialect.words), name, place, dialect.decimal)
+        column = drop_words(column, dialect.words(place.source.format))
+        column = parse_numbers(column, name, place, dialect.decimal)
     if not _is_number(column.type):
         raise CommandError(
             f"{place.source}, column {name!r}: the {what} must be numbers, got {column.type}"
@@ -106,10 +107,13 @@ def read_weights(
 def parse_numbers(
     column: pa.ChunkedArray, name: str, place: Place, decimal: str = "."
 ) -> pa.ChunkedArray:
-    """Text as float64, as `pyarrow.csv` reads it: blanks around it, hexadecimal, true and false."""
+    """Text as float64, as `pyarrow.csv` reads it: blanks around it, hexadecimal, true and false.
+
+    With another decimal point, "1.000" may be a thousand or one, and is not a number.
+    """
     text = pc.utf8_trim_whitespace(column)
     if decimal != ".":
-        text = pc.replace_substring(text, decimal, ".")
+        text = pc.replace_substring(pc.replace_substring(text, ".", "?"), decimal, ".")
     found = _cast(text, pa.float64())
     if found is None:
         found = _cast(text, pa.int64())

@@ -55,11 +55,13 @@ def show_tour(facts: dict[str, Any]) -> str:
         cells = [f"{scores[name]:.4f}" for name in names]
         cells[-1] = f"{100 * scores['coverage_0.9']:.1f} %"
         said.append(f"{label:<26}" + "".join(f"{cell:>18}" for cell in cells))
-    loo = facts["leave_one_out"]
+    loo = facts["leave_one_out"]  # of a model of cells, the NLL only
+    left = [f"{names[name]} {loo[name]:.4f}" for name in ("rmse", "nll") if name in loo]
+    if "coverage_0.9" in loo:
+        left.append(f"{100 * loo['coverage_0.9']:.1f} % in 90 %")
     said += [
         "",
-        "leave-one-out, from the training rows alone: "
-        f"RMSE {loo['rmse']:.4f}, NLL {loo['nll']:.4f}, {100 * loo['coverage_0.9']:.1f} % in 90 %",
+        f"leave-one-out, from the training rows alone: {', '.join(left)}",
         "",
         *(f"{name:<12} {path}" for name, path in files.items()),
         "",

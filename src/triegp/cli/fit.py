@@ -9,9 +9,10 @@ import click
 
 from triegp.cli.app import console_options
 from triegp.cli.console import Console
+from triegp.cli.failures import CommandError
 from triegp.cli.options import names_of, parameters_of, reading_options
 from triegp.cli.report import make_report
-from triegp.cli.sources import Dialect, find_sources, refuse_same
+from triegp.cli.sources import Dialect, find_sources, is_same, refuse_same
 
 
 @click.command("fit")
@@ -92,6 +93,8 @@ def command(
         if path is not None:
             check_output(path)
             refuse_same(path, sources)
+    if report is not None and is_same(report, output):
+        raise CommandError(f"--report: {report} is the model file of -o, expected another file")
     given = {"target_transform": target_transform, "time_budget": time_budget, "n_jobs": jobs}
     given = {name: value for name, value in given.items() if value is not None}
     given |= {"random_state": seed, "verbose": int(console.shows_progress)}

@@ -73,9 +73,9 @@ def command(
     sources = find_sources(data, dialect)
     format_ = writing.output_format(output, output_format)
     writing.check_output(output, piped=True)
-    refuse_same(output, sources)
+    refuse_same(output, sources, model)
     names = ["mean", *([] if mean_only else ["std"]), *(["low", "high"] if interval else [])]
-    names += [f"q{level:g}" for level in quantiles]
+    names += [f"q{level!r}" for level in quantiles]
     for name in keep:
         if name in names:
             raise CommandError(f"--keep: {name!r} is the name of a column of the predictions")

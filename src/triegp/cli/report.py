@@ -41,7 +41,7 @@ def command(
         raise CommandError("--data needs --target, the column of its targets")
     sources = find_sources(data, dialect)
     check_output(output)
-    refuse_same(output, sources)
+    refuse_same(output, sources, model)
     opened = open_model(model)
     if target is None or not data:
         n_rows = None

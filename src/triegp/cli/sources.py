@@ -44,7 +44,7 @@ class Dialect:
     encoding : str
         Of the text.
     missing : tuple of str
-        Cells that count as missing, besides MISSING.
+        Text that counts as missing in files of all formats; in CSV files MISSING does, too.
     """
 
     format: str | None = None
@@ -53,10 +53,12 @@ class Dialect:
     encoding: str = "utf8"
     missing: tuple[str, ...] = ()
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All cells that count as missing."""
-        return (*MISSING, *self.missing)
+    def words(self, format_: str) -> tuple[str, ...]:
+        """Text that counts as missing in files of a format.
+
+        Parquet and Arrow files mark gaps themselves; "NA" is a value there as any other.
+        """
+        return (*MISSING, *self.missing) if format_ == "csv" else self.missing
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,19 @@ def format_of(path: str) -> str | None:
     return EXTENSIONS.get(_extension(path))
 
 
-def refuse_same(output: str, sources: Sequence[Source]) -> None:
-    """Raise CommandError if the output is one of the inputs."""
-    for source in sources:
-        if source.is_input or output == "-" or not os.path.isfile(output):
-            continue
-        if os.path.samefile(source.path, output):
+def refuse_same(output: str, sources: Sequence[Source], model: str | None = None) -> None:
+    """Raise CommandError if the output is one of the inputs: data, or the model file."""
+    paths = [source.path for source in sources if not source.is_input]
+    for path in [*paths, *([] if model is None else [model])]:
+        if os.path.isfile(output) and is_same(path, output):
             raise CommandError(f"{output}: the output must not be one of the inputs")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two paths name one file, which need not be there yet."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _extension(path: str) -> str:

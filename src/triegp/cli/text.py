@@ -45,7 +45,7 @@ def read_csv(
     types = {name: pa.string() for name in as_text if name in names}
     convert = pacsv.ConvertOptions(
         column_types=types,
-        null_values=list(dialect.words),
+        null_values=list(dialect.words("csv")),
         strings_can_be_null=True,
         decimal_point=dialect.decimal,
     )

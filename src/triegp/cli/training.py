@@ -100,32 +100,34 @@ def fit_model(
     n_rows = count_parquet(sources)
     most = model.get_params().get("max_cells", None) or MANY_ROWS
     by_pieces = hasattr(model, "fit_pieces") and n_rows is not None and n_rows > most
-    if by_pieces and task.noise is None:
+    if by_pieces and task.noise is None and not dialect.missing:
         _fit_pieces(model, sources, dialect, task, console)
         return
     as_text = [*task.extras, *task.categorical]
     table, ends = read_whole(sources, dialect, as_text)
     console.detail(f"{table.num_rows:,} rows read from {len(sources)} files")
     chosen = task.choose(table.column_names, sources[0])
-    columns, values = [], {name: list[Any]() for name in task.extras}
+    parts = {name: list[Any]() for name in chosen}
+    values = {name: list[Any]() for name in task.extras}
     before = 0
     for end, source in ends:  # by file, so that messages can name it
         place, part = Place(source), table.slice(before, end - before)
         for name in chosen:
-            refuse_infinite(part.column(name), name, place)
+            column = plain_column(part.column(name))
+            refuse_infinite(column, name, place)
+            if is_text(column.type):
+                column = drop_words(column, dialect.words(source.format))
+            parts[name] += column.chunks
         for name in task.extras:
             read, what = read_numbers, "target"
             if name != task.target:
                 read, what = read_weights, "weight" if name == task.weight else "noise variance"
             values[name].append(read(part.column(name), name, place, dialect, what))
         before = end
-    for name in chosen:
-        column = plain_column(table.column(name))
-        if is_text(column.type):
-            column = drop_words(column, dialect.words)
-            if name not in task.categorical:
-                _tell_odd_numbers(column, name, console)
-        columns.append(column)
+    columns = [pa.chunked_array(parts[name]) for name in chosen]
+    for name, column in zip(chosen, columns, strict=True):
+        if is_text(column.type) and name not in task.categorical:
+            _tell_odd_numbers(column, name, dialect.decimal, console)
     vectors = {name: _join(parts) for name, parts in values.items()}
     X = pa.table(columns, names=chosen).unify_dictionaries()
     weight = None if task.weight is None else vectors[task.weight]
@@ -176,10 +178,12 @@ def _join(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _tell_odd_numbers(column: pa.ChunkedArray, name: str, console: Console) -> None:
+def _tell_odd_numbers(column: pa.ChunkedArray, name: str, decimal: str, console: Console) -> None:
     """Warn of a column of text most of whose values are numbers: "?" may stand for gaps."""
     values = pc.drop_null(pc.unique(column))
-    is_number = pc.match_substring_regex(values, r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
+    point = f"[{decimal}]"
+    pattern = rf"^\s*[-+]?(\d+{point}?\d*|{point}\d+)([eE][-+]?\d+)?\s*$"
+    is_number = pc.match_substring_regex(values, pattern)
     if len(values) > 2 and pc.sum(is_number).as_py() > 0.5 * len(values):
         odd = values.filter(pc.invert(is_number))
         if len(odd):
