@@ -42,6 +42,23 @@ def test_rows_of_weight_zero_are_nan():
         assert np.flatnonzero(np.isnan(values)).tolist() == [3, 7]
 
 
+@pytest.mark.filterwarnings("ignore:.* of the observations are copies of others")
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[2]])
+def test_weights_are_those_that_were_passed_also_in_files_without_rows(model, tmp_path):
+    X, y = problem()
+    assert model.fit(X, y).loo_weights() is None
+    weight = np.random.default_rng(1).lognormal(size=120)
+    weight[[3, 7]] = 0
+    for rows in (X, X[np.arange(120) % 90]):  # the latter with copies of inputs
+        model.fit(rows, y, sample_weight=weight)
+        found = model.loo_weights()
+        np.testing.assert_allclose(found / found.sum(), weight / weight.sum(), rtol=1e-12)
+        model.save(tmp_path / "m")
+        loaded = load(tmp_path / "m")
+        assert loaded.rows_ is None
+        np.testing.assert_array_equal(loaded.loo_weights(), found)
+
+
 def test_several_targets_give_one_distribution_each():
     X, y = problem()
     both = np.stack([y, -2 * y], axis=1)

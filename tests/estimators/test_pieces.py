@@ -101,7 +101,7 @@ def test_a_model_with_cells_says_what_it_holds():
     assert np.isfinite(model.log_marginal_likelihood_)
     with pytest.raises(ValueError, match=r"fitted to 4,000 rows and holds"):
         model.loo_predict()
-    for method in (model.loo_distribution, model.loo_targets):
+    for method in (model.loo_distribution, model.loo_targets, model.loo_weights):
         with pytest.raises(ValueError, match=r"leave-one-out of every row is not"):
             method()
     with pytest.raises(ValueError, match="refresh needs the training rows"):

@@ -7,6 +7,7 @@ from scipy.stats import binom, norm
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
+from triegp import load
 from triegp.encoding.tables import ReadTable, read_table
 from triegp.report import oddities
 from triegp.report.effects import axis_of
@@ -90,7 +91,7 @@ def test_share_intervals_contain_what_the_binomial_allows():
     assert share_interval(1.0, 10.0)[1] == 1.0
 
 
-def test_rows_of_weight_zero_do_not_count_and_weights_do():
+def test_rows_of_weight_zero_do_not_count_and_weights_do(tmp_path):
     X, y = make_numbers(120)
     weight = np.r_[np.zeros(20), np.ones(60), np.full(40, 2.0)]
     y[:20] = 1e4
@@ -103,6 +104,10 @@ def test_rows_of_weight_zero_do_not_count_and_weights_do():
     assert target.loo.scores.n_rows == 100
     assert target.loo.scores.mae == pytest.approx(np.average(error, weights=weight[20:]))
     assert {row.row for row in target.worst} <= set(range(20, 120))
+    model.save(tmp_path / "m")  # without rows
+    loaded = gather(load(tmp_path / "m"))
+    assert loaded.weighted
+    assert loaded.targets[0].loo.scores.mae == pytest.approx(target.loo.scores.mae)
     assert count_rows(weight[20:], 100) == pytest.approx(140**2 / (60 + 160))
 
 

@@ -381,6 +381,17 @@ class Predictor:
         stream = _holding_rows(self._inserted())
         return self._shape([units.observed_targets(target) for target in self._targets(stream)])
 
+    def loo_weights(self) -> Floats | None:
+        """Relative weights of the training rows in leave-one-out, (n,); None if all are equal.
+
+        Proportional to the sample weights that were passed, in the order of `loo_targets`, also if
+        the rows themselves are not kept. 0 for rows that are not used. Raises ValueError as
+        `loo_predict` does.
+        """
+        stream = _holding_rows(self._inserted())
+        _, weight = next(iter(self._targets(stream))).observed()
+        return None if weight is None or np.ptp(weight) == 0 else np.asarray(weight)
+
     def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
         """Whether each row lies outside the training box, (m,).
 

@@ -192,8 +192,9 @@ def gather(
                 f"a report has sections for the first {MOST_TARGETS} targets only",
             )
         )
-    held, weight = _kept_table(model, gaps)
+    held = _kept_table(model, gaps)
     loo = _leave_one_out(model, gaps)
+    weight = None if loo is None else model.loo_weights()
     given = None if X is None else _read_test_set(model, X, y)
     table = held if held is not None else None if given is None else given.table
     if held is None and given is not None:
@@ -209,7 +210,7 @@ def gather(
         test = None if given is None else _evaluate_test(given, t, left)
         found.append(_describe(model, t, name, left, test, held, given, table, n_effects, n_rows))
     outside = None if given is None else _count_outside(model, given.table)
-    return Facts(fit, tuple(found), tuple(gaps), outside, weight is not None and loo is not None)
+    return Facts(fit, tuple(found), tuple(gaps), outside, weight is not None)
 
 
 def name_targets(names: Sequence[str] | None, n_targets: int) -> tuple[str, ...]:
@@ -263,19 +264,19 @@ def _describe(
     )
 
 
-def _kept_table(model: Any, gaps: list[Gap]) -> tuple[ReadTable | None, Floats | None]:
-    """The training rows as a table, and their sample weights."""
+def _kept_table(model: Any, gaps: list[Gap]) -> ReadTable | None:
+    """The training rows as a table."""
     rows = model.rows_
     if rows is None:
         gaps.append(
             Gap(
-                "Feature values of training rows, noise by region and sample weights",
+                "Feature values of training rows, and noise by region",
                 "training rows are not kept: fit with keep_rows=True, save with "
                 "training_data=True, or pass a test set",
             )
         )
-        return None, None
-    return ReadTable(np.asarray(rows.features), model.columns_), rows.weight
+        return None
+    return ReadTable(np.asarray(rows.features), model.columns_)
 
 
 def _leave_one_out(model: Any, gaps: list[Gap]) -> list[tuple[Floats, Any]] | None:
