@@ -61,7 +61,7 @@ def normal(word):
 
 @jit
 def outside_layer(word):
-    """|x| if the first bits fall beyond the part of their layer that lies below the density."""
+    """Size of the draw if its first bits fall outside of what lies below the density."""
     while True:
         layer = word & LAYER
         x = np.float64(word >> HIGH) * WIDTHS[layer]
