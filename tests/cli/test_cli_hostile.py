@@ -316,6 +316,18 @@ def test_a_bug_is_one_line_too_and_debug_shows_where(folder, tmp_path, monkeypat
         assert 'raise KeyError("oops")' in result.stderr
 
 
+@pytest.mark.parametrize("kind", [ValueError, TypeError, RuntimeError])
+def test_errors_of_the_library_point_to_the_traceback(folder, tmp_path, monkeypatch, kind):
+    def broken(*args, **kwargs):
+        raise kind("oops")
+
+    monkeypatch.setattr(triegp.BinaryTreeGPRegressor, "fit", broken)
+    result = run("fit", folder / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", *QUICK)
+    assert result.exit_code == 2
+    assert result.stderr == "triegp: oops (--debug shows where)\n"
+    assert "--debug" not in run("info", folder / "d.csv").stderr
+
+
 def test_not_enough_memory(folder, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise MemoryError
