@@ -36,6 +36,8 @@ def folder(tmp_path_factory):
         "long": "\n".join([*rows[:3], "1,2024-01-01,2,3"]),
         "word": "\n".join([*rows[:9], "much,2024-01-01,1.5"]),
         "date": "\n".join([*rows[:2], "0.5,tomorrow,1.5"]),
+        "zones": "\n".join([*rows[:3], "0.5,2024-03-05T00:00:00+02:00,1.5"]),
+        "zoned": "x,when,y\n0.5,,1.5\n0.5,2024-03-05T00:00:00+02:00,1.5\n",
         "infinite": "\n".join([*rows[:2], "inf,2024-01-01,1.5"]),
         "target_word": "\n".join([*rows[:4], "0.5,2024-01-01,high"]),
         "target_gap": "\n".join([*rows[:4], "0.5,2024-01-01,"]),
@@ -129,6 +131,19 @@ TABLE = [
     ([*PREDICT, "word.csv"], "word.csv, column 'x', row 9: not a number: 'much'"),
     ([*PREDICT, "word.csv", "--batch-rows", "2"], "word.csv, column 'x', row 9: not a number"),
     ([*PREDICT, "date.csv"], "date.csv, column 'when', row 2: not a date or time: 'tomorrow'"),
+    ([*PREDICT, "zones.csv"], "zones.csv, column 'when', row 3: all times must have a UTC offset"),
+    (
+        [*PREDICT, "zones.csv", "--batch-rows", "1"],
+        "zones.csv, column 'when', row 3: a time with a UTC offset after times without",
+    ),
+    (
+        [*PREDICT, "d.parquet", "zoned.csv"],
+        "zoned.csv, column 'when', row 2: a time with a UTC offset after times without",
+    ),
+    (
+        [*EVALUATE, "zoned.csv", "d.csv"],
+        "d.csv, column 'when', row 1: a time without a UTC offset after times with",
+    ),
     ([*PREDICT, "infinite.csv"], "infinite.csv, column 'x', row 2: not finite: inf"),
     ([*FIT, "infinite.csv"], "infinite.csv, column 'x', row 2: not finite: inf"),
     ([*PREDICT, "latin.csv"], "latin.csv: "),

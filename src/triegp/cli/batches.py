@@ -36,12 +36,13 @@ def read_batches(
     choose: columns to read from a file, given its names; raises CommandError if one is not there.
     Memory does not depend on the number of rows, but on the blocks that a file consists of.
     """
+    zones = dict[str, bool]()
     for source in sources:
         first = 0
         with ExitStack() as stack, naming(source):
             parts = _open_parts(source, dialect, choose, n_rows, stack)
             for table in rebatch(parts, n_rows):
-                yield Place(source, first), table
+                yield Place(source, first, zones), table
                 first += table.num_rows
 
 
