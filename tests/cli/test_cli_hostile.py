@@ -36,6 +36,8 @@ def folder(tmp_path_factory):
         "long": "\n".join([*rows[:3], "1,2024-01-01,2,3"]),
         "word": "\n".join([*rows[:9], "much,2024-01-01,1.5"]),
         "date": "\n".join([*rows[:2], "0.5,tomorrow,1.5"]),
+        "zones": "\n".join([*rows[:3], "0.5,2024-03-05T00:00:00+02:00,1.5"]),
+        "zoned": "x,when,y\n0.5,,1.5\n0.5,2024-03-05T00:00:00+02:00,1.5\n",
         "infinite": "\n".join([*rows[:2], "inf,2024-01-01,1.5"]),
         "target_word": "\n".join([*rows[:4], "0.5,2024-01-01,high"]),
         "target_gap": "\n".join([*rows[:4], "0.5,2024-01-01,"]),
@@ -129,6 +131,19 @@ TABLE = [
     ([*PREDICT, "word.csv"], "word.csv, column 'x', row 9: not a number: 'much'"),
     ([*PREDICT, "word.csv", "--batch-rows", "2"], "word.csv, column 'x', row 9: not a number"),
     ([*PREDICT, "date.csv"], "date.csv, column 'when', row 2: not a date or time: 'tomorrow'"),
+    ([*PREDICT, "zones.csv"], "zones.csv, column 'when', row 3: all times must have a UTC offset"),
+    (
+        [*PREDICT, "zones.csv", "--batch-rows", "1"],
+        "zones.csv, column 'when', row 3: a time with a UTC offset after times without",
+    ),
+    (
+        [*PREDICT, "d.parquet", "zoned.csv"],
+        "zoned.csv, column 'when', row 2: a time with a UTC offset after times without",
+    ),
+    (
+        [*EVALUATE, "zoned.csv", "d.csv"],
+        "d.csv, column 'when', row 1: a time without a UTC offset after times with",
+    ),
     ([*PREDICT, "infinite.csv"], "infinite.csv, column 'x', row 2: not finite: inf"),
     ([*FIT, "infinite.csv"], "infinite.csv, column 'x', row 2: not finite: inf"),
     ([*PREDICT, "latin.csv"], "latin.csv: "),
@@ -314,6 +329,18 @@ def test_a_bug_is_one_line_too_and_debug_shows_where(folder, tmp_path, monkeypat
         result = run(*place)
         assert "Traceback" in result.stderr
         assert 'raise KeyError("oops")' in result.stderr
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, RuntimeError])
+def test_errors_of_the_library_point_to_the_traceback(folder, tmp_path, monkeypatch, kind):
+    def broken(*args, **kwargs):
+        raise kind("oops")
+
+    monkeypatch.setattr(triegp.BinaryTreeGPRegressor, "fit", broken)
+    result = run("fit", folder / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", *QUICK)
+    assert result.exit_code == 2
+    assert result.stderr == "triegp: oops (--debug shows where)\n"
+    assert "--debug" not in run("info", folder / "d.csv").stderr
 
 
 def test_not_enough_memory(folder, tmp_path, monkeypatch):

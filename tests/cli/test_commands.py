@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.metrics import r2_score
 
 import cli_problems as problems
 import triegp
 from cli_problems import FORMATS, QUICK, run, run_well
+from triegp.cli.scores import loo_scores
 from triegp.metrics import calibration_error, coverage, crps, nll
 
 
@@ -132,6 +134,26 @@ def test_several_files_patterns_and_folders_are_one_table(folder, tmp_path):
         assert problems.contents(path) == problems.contents(folder / "m.csv")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_files_without_rows_among_others(folder, tmp_path, kind, empty):
+    table = pa.Table.from_pandas(problems.make_frame(), preserve_index=False)
+    paths = [tmp_path / f"{k}.{kind}" for k in range(3)]
+    parts = [table[:50], table[50:]]
+    parts.insert(empty, None)
+    for path, part in zip(paths, parts, strict=True):
+        rows = table[:0] if part is None else part
+        if kind == "parquet":
+            pa.parquet.write_table(rows, path)
+            continue
+        with pa.ipc.new_file(path, table.schema) as file:  # without record batches if empty
+            if part is not None:
+                file.write_table(part)
+    arguments = ["--target", "y", "-o", tmp_path / "m.tgp", "--drop", "id", "--categorical", "zip"]
+    run_well("fit", *paths, *arguments, *QUICK)
+    assert problems.contents(tmp_path / "m.tgp") == problems.contents(folder / "m.csv")
+
+
 def test_columns_are_found_by_name_in_any_order(folder, tmp_path):
     frame = problems.make_frame(80, seed=1)
     problems.write_frame(frame[list(frame)[::-1]].assign(more=1), tmp_path / "new.csv")
@@ -224,6 +246,45 @@ def test_weights_noise_and_parameters_reach_the_estimator(tmp_path):
     loaded = triegp.load(tmp_path / "m.tgp")
     assert loaded.get_params()["weights"] == "precision"
     np.testing.assert_array_equal(loaded.predict(frame[["x"]]), model.predict(frame[["x"]]))
+
+
+def test_leave_one_out_scores_are_weighted(tmp_path):
+    frame = problems.make_frame()[["x", "y"]].fillna(0.5)
+    w = (np.arange(len(frame)) % 4) * 1.5
+    problems.write_frame(frame.assign(w=w), tmp_path / "d.csv")
+    arguments = ["fit", tmp_path / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp"]
+    arguments += ["--weight", "w", "--param", "weights=precision", "--json"]
+    found = json.loads(run_well(*arguments, *QUICK))["leave_one_out"]
+    model = triegp.BinaryTreeGPRegressor(
+        n_members=2, n_candidates=2, max_iter=5, random_state=0, weights="precision"
+    ).fit(frame[["x"]], frame["y"], w)
+    used, y, distribution = w > 0, frame["y"].to_numpy(), model.loo_distribution()
+    y, mean, w = y[used], distribution.mean()[used], w[used]
+    interval = distribution.interval(0.9)[used]
+    expected = {
+        "rows": used.sum(),
+        "r2": r2_score(y, mean, sample_weight=w),
+        "rmse": np.sqrt(np.average((y - mean) ** 2, weights=w)),
+        "mae": np.average(np.abs(y - mean), weights=w),
+        "nll": -np.average(model.loo_log_density()[used], weights=w),
+        "coverage_0.9": coverage(y, interval, sample_weight=w),
+        "width_0.9": np.average(np.diff(interval)[:, 0], weights=w),
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-9), name
+    assert found["rmse"] != pytest.approx(np.sqrt(np.mean((y - mean) ** 2)), rel=1e-3)
+
+
+def test_leave_one_out_scores_hide_no_error(monkeypatch):
+    X, y = np.random.default_rng(0).random((30, 2)), np.arange(30.0)
+    model = triegp.BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5).fit(X, y)
+
+    def broken(self):
+        raise ValueError("oops")
+
+    monkeypatch.setattr(triegp.BinaryTreeGPRegressor, "loo_distribution", broken)
+    with pytest.raises(ValueError, match="oops"):
+        loo_scores(model)
 
 
 def test_the_flagship_is_the_default(tmp_path):

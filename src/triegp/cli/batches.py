@@ -36,12 +36,13 @@ def read_batches(
     choose: columns to read from a file, given its names; raises CommandError if one is not there.
     Memory does not depend on the number of rows, but on the blocks that a file consists of.
     """
+    zones = dict[str, bool]()
     for source in sources:
         first = 0
         with ExitStack() as stack, naming(source):
             parts = _open_parts(source, dialect, choose, n_rows, stack)
             for table in rebatch(parts, n_rows):
-                yield Place(source, first), table
+                yield Place(source, first, zones), table
                 first += table.num_rows
 
 
@@ -60,8 +61,8 @@ def read_whole(
                 refuse_repeated(names, source)
                 tables.append(read_csv(source, dialect, stream, as_text, names))
             else:
-                parts = list(_open_parts(source, dialect, lambda names, _: names, 1 << 20, stack))
-                tables += [pa.Table.from_batches(parts)] if parts else []
+                schema, parts = _open_typed(source, lambda names, _: names, 1 << 20, stack)
+                tables.append(pa.Table.from_batches(parts, schema))
         total = sum(table.num_rows for table in tables)
         ends.append((total, source))
     if not total:
@@ -141,26 +142,35 @@ def _open_parts(
     source: Source, dialect: Dialect, choose: Choice, n_rows: int, stack: ExitStack
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of a file with the chosen columns."""
-
-    def chosen(names: list[str]) -> list[str]:
-        refuse_repeated(names, source)
-        return choose(names, source)
-
     if source.format == "csv":
         stream, names = open_text(source, dialect, _open_bytes(source, stack))
-        return csv_batches(source, dialect, stream, chosen(names))
+        refuse_repeated(names, source)
+        return csv_batches(source, dialect, stream, choose(names, source))
+    return _open_typed(source, choose, n_rows, stack)[1]
+
+
+def _open_typed(
+    source: Source, choose: Choice, n_rows: int, stack: ExitStack
+) -> tuple[Any, Iterator[pa.RecordBatch]]:
+    """Schema and record batches of the chosen columns of a Parquet or Arrow file."""
+    parts: Any
     if source.format == "parquet":
         file = _open_seekable(source, stack)
         parquet = stack.enter_context(pq.ParquetFile(file, pre_buffer=False))
-        columns = chosen(parquet.schema_arrow.names)
-        some = parquet.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
-        return (part.select(columns) for part in some)
-    reader = _open_arrow(source, stack)
-    columns = chosen(reader.schema.names)
-    if isinstance(reader, ipc.RecordBatchFileReader):
-        every = (reader.get_batch(k) for k in range(reader.num_record_batches))
-        return (part.select(columns) for part in every)
-    return (part.select(columns) for part in reader)
+        schema = parquet.schema_arrow
+    else:
+        reader = _open_arrow(source, stack)
+        schema = reader.schema
+    refuse_repeated(schema.names, source)
+    columns = choose(schema.names, source)
+    if source.format == "parquet":
+        parts = parquet.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
+    elif isinstance(reader, ipc.RecordBatchFileReader):
+        parts = (reader.get_batch(k) for k in range(reader.num_record_batches))
+    else:
+        parts = reader
+    chosen = pa.schema([schema.field(name) for name in columns], schema.metadata)
+    return chosen, (part.select(columns) for part in parts)
 
 
 def _open_bytes(source: Source, stack: ExitStack) -> Any:

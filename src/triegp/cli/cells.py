@@ -7,7 +7,7 @@ timestamps, categories as strings. A cell that cannot be read is named by file, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +35,21 @@ WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows come from, for messages: a file and the number of rows before them."""
+    """Where rows come from, for messages.
+
+    Attributes
+    ----------
+    source : Source
+        The file.
+    first : int
+        Number of rows before them.
+    zones : dict
+        Whether the times of a column have a UTC offset, by name, as far as they are read.
+    """
 
     source: Source
     first: int = 0
+    zones: dict[str, bool] = field(default_factory=dict)
 
     def cell(self, column: str, row: int) -> str:
         """Name of a cell; row counts from 0, the name from 1, without the header."""
@@ -65,6 +76,7 @@ def read_features(table: pa.Table, columns: Columns, place: Place, dialect: Dial
                     "cannot hold: use Parquet or Arrow"
                 )
         refuse_infinite(column, name, place)
+        refuse_mixed_zones(column, name, place)
         out.append(column)
     return pa.table(out, names=table.column_names)
 
@@ -144,9 +156,10 @@ def parse_times(column: pa.ChunkedArray, name: str, place: Place) -> pa.ChunkedA
     found = parse(text)
     if found is None:
         row = first_bad(text, lambda some: parse(some) is not None)
-        raise CommandError(
-            f"{place.cell(name, row)}: not a date or time: {column[row].as_py()!r:.80}"
-        )
+        said = "not a date or time"
+        if parse(text.slice(row, 1)) is not None:
+            said = "all times must have a UTC offset or none, and a date or none, got"
+        raise CommandError(f"{place.cell(name, row)}: {said}: {column[row].as_py()!r:.80}")
     return found
 
 
@@ -180,6 +193,21 @@ def refuse_infinite(column: pa.ChunkedArray, name: str, place: Place) -> None:
         if pc.any(bad).as_py():
             row = pc.index(bad, True).as_py()
             raise CommandError(f"{place.cell(name, row)}: not finite: {column[row].as_py()}")
+
+
+def refuse_mixed_zones(column: pa.ChunkedArray, name: str, place: Place) -> None:
+    """Raise CommandError for times with a UTC offset beside earlier ones without, or vice versa.
+
+    A model does not hold which of the two it was fitted to, so rows of one command are compared.
+    """
+    if not pa.types.is_temporal(column.type) or column.null_count == len(column):
+        return
+    zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    if place.zones.setdefault(name, zoned) != zoned:
+        row = pc.index(pc.is_valid(column), True).as_py()
+        this, others = ("with", "without") if zoned else ("without", "with")
+        said = f"a time {this} a UTC offset after times {others}"
+        raise CommandError(f"{place.cell(name, row)}: {said}")
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:

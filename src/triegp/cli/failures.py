@@ -21,7 +21,7 @@ def describe(error: Exception) -> tuple[str, bool]:
     """An exception in one line, and whether it is one that users cause.
 
     The library raises ValueError, TypeError and RuntimeError for bad parameters and data, and says
-    in the message which.
+    in the message which, but not always where.
     """
     if isinstance(error, CommandError):
         return one_line(error), True
@@ -34,7 +34,10 @@ def describe(error: Exception) -> tuple[str, bool]:
     if isinstance(error, ValueError | TypeError | RuntimeError) and not isinstance(
         error, NotImplementedError | RecursionError | UnicodeError
     ):
-        return one_line(error), True
+        from triegp.files.container import ModelFileError
+
+        known = isinstance(error, ModelFileError)
+        return one_line(error) + ("" if known else " (--debug shows where)"), True
     return f"unexpected {type(error).__name__}: {one_line(error)} (--debug shows where)", False
 
 

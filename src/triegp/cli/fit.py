@@ -85,6 +85,7 @@ def command(
     target, weight and noise are features, unless --features or --drop says otherwise. Lists of
     names have commas. The summary shows how each column was read, and leave-one-out scores.
     """
+    from triegp.cli.scores import loo_scores
     from triegp.cli.training import Task, fit_model, new_estimator
     from triegp.cli.writing import check_output, save_model
 
@@ -101,24 +102,26 @@ def command(
     task = Task(target, tuple(features), tuple(drop), tuple(categorical), weight, noise)
     model = new_estimator(estimator, given, param)
     began = time.monotonic()
-    fit_model(model, sources, dialect, task, console)
+    row_weights = fit_model(model, sources, dialect, task, console)
     save_model(model, output, training_data=keep_rows)
     console.detail(f"written to {output}")
     if report is not None:
         make_report(model, report, target)
         console.detail(f"report written to {report}")
-    tell_fit(model, output, report, console, time.monotonic() - began)
+    console.detail("leave-one-out scores")
+    scores = loo_scores(model, row_weights)
+    tell_fit(scores, output, report, console, time.monotonic() - began)
 
 
-def tell_fit(model: Any, output: str, report: str | None, console: Console, seconds: float) -> None:
+def tell_fit(
+    scores: dict[str, Any], output: str, report: str | None, console: Console, seconds: float
+) -> None:
     """Show what was fitted, and how good it is by leave-one-out."""
     from triegp.cli.info import describe_model, show_features
-    from triegp.cli.scores import loo_scores, show_scores
+    from triegp.cli.scores import show_scores
     from triegp.files.container import read_header
 
     facts = describe_model(output, read_header(output))
-    console.detail("leave-one-out scores")
-    scores = loo_scores(model)
     said = [
         f"{facts['estimator']} fitted to {facts['rows']:,} rows in {facts['fit_seconds']:.1f} s"
     ]

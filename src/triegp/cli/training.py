@@ -93,8 +93,12 @@ def new_estimator(kind: str, given: dict[str, Any], own: dict[str, Any]) -> Any:
 
 def fit_model(
     model: Any, sources: Sequence[Source], dialect: Dialect, task: Task, console: Console
-) -> None:
-    """Fit an estimator to the rows of files."""
+) -> Any:
+    """Fit an estimator to the rows of files.
+
+    Returns the sample weights of the rows, (n,); None if there are none, or if rows are read in
+    pieces.
+    """
     if task.categorical:
         model.set_params(categorical_features=list(task.categorical))
     n_rows = count_parquet(sources)
@@ -102,7 +106,7 @@ def fit_model(
     by_pieces = hasattr(model, "fit_pieces") and n_rows is not None and n_rows > most
     if by_pieces and task.noise is None and not dialect.missing:
         _fit_pieces(model, sources, dialect, task, console)
-        return
+        return None
     as_text = [*task.extras, *task.categorical]
     table, ends = read_whole(sources, dialect, as_text)
     console.detail(f"{table.num_rows:,} rows read from {len(sources)} files")
@@ -133,6 +137,7 @@ def fit_model(
     weight = None if task.weight is None else vectors[task.weight]
     noise = None if task.noise is None else vectors[task.noise]
     model.fit(X, vectors[task.target], sample_weight=weight, known_noise=noise)
+    return weight
 
 
 def count_parquet(sources: Sequence[Source]) -> int | None:
