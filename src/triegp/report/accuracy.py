@@ -134,8 +134,8 @@ def _coverages(evaluation: Evaluation, target: str) -> Html:
                 " The range is where the true coverage lies with 95\u202f% confidence, if rows are "
                 "independent."
                 if evaluation.forecast.is_new
-                else " The last but one column is the binomial range of a share of so many rows, "
-                "95\u202f%: what chance does to it, not where the coverage of new rows lies.",
+                else " “Chance” is the 95\u202f% binomial range of a share of so many rows, not "
+                "where the coverage of new rows lies.",
                 class_="only-wide",
             ),
         ),
