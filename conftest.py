@@ -49,7 +49,7 @@ if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
     simulator.install()
 
 if importlib.util.find_spec("gpytorch") is None:  # BoTorch has an environment of its own
-    collect_ignore = ["src/triegp/botorch", "docs/botorch.md"]
+    collect_ignore += ["src/triegp/botorch", "docs/botorch.md"]
 
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
