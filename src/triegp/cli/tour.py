@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ FEW_ROWS = 20_000  # up to which the sum of trees and a smooth part is fitted
 TEST_ROWS = 20_000  # at most; a fifth of the rows if there are fewer
 LINES = ("Coast", "Hill", "Lake", "Marsh", "North", "Ring", "South", "Valley")
 BUDGET = 25.0  # seconds; fits take less on two idle cores
+COMPILED = 60_000  # rows of a first fit: enough for the kernels of many rows
 CSV_ROWS = 100_000  # above, training rows are written as Parquet
 
 
@@ -84,6 +86,7 @@ def take_tour(n_rows: int, folder: str, seed: int, console: Console) -> dict[str
     name = ESTIMATORS["trie" if n_rows <= FEW_ROWS else "mixture"]
     console.note(f"{name} ...")
     verbose = int(console.shows_progress)
+    _compile_kernels(find_estimator("BinaryTreeGPRegressor"), train[:COMPILED], y_train[:COMPILED])
     model = find_estimator(name)(random_state=seed, verbose=verbose, time_budget=BUDGET)
     model.fit(train, y_train)
     began = time.monotonic()
@@ -167,3 +170,9 @@ def write_table(table: pa.Table, path: str) -> None:
             pacsv.write_csv(table, file)
         else:
             pq.write_table(table, file)
+
+
+def _compile_kernels(estimator: type[Any], X: Any, y: Any) -> None:
+    """Fit one tree: the time budget of the next fit is planned from times without compilation."""
+    with warnings.catch_warnings(action="ignore"):  # nobody sees this model
+        estimator(n_members=1, n_candidates=1, max_iter=2, random_state=0).fit(X, y)
