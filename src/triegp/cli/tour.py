@@ -86,7 +86,8 @@ def take_tour(n_rows: int, folder: str, seed: int, console: Console) -> dict[str
     name = ESTIMATORS["trie" if n_rows <= FEW_ROWS else "mixture"]
     console.note(f"{name} ...")
     verbose = int(console.shows_progress)
-    _compile_kernels(find_estimator("BinaryTreeGPRegressor"), train[:COMPILED], y_train[:COMPILED])
+    if name == ESTIMATORS["mixture"]:
+        _compile_kernels(find_estimator(name), train[:COMPILED], y_train[:COMPILED])
     model = find_estimator(name)(random_state=seed, verbose=verbose, time_budget=BUDGET)
     model.fit(train, y_train)
     began = time.monotonic()
