@@ -17,7 +17,7 @@ from triegp.plots import (
     PitDisplay,
     ResidualDisplay,
 )
-from triegp.plots.forecasts import binomial_band, make_forecast, take_rows
+from triegp.plots.forecasts import binomial_band, make_forecast
 
 DISPLAYS = [CalibrationDisplay, PitDisplay, CoverageByWidthDisplay, ResidualDisplay]
 
@@ -171,7 +171,7 @@ def test_rows_of_weight_0_are_left_out(display):
     model = quick_mixture().fit(X, y, sample_weight=weight)
     there = display.from_loo(model)
     known = weight > 0
-    again = display.from_predictions(y[known], take_rows(model.loo_distribution(), known))
+    again = display.from_predictions(y[known], model.loo_distribution().select(known))
     for name in ("n_rows", "pit", "observed", "residual"):
         if hasattr(there, name):
             np.testing.assert_allclose(getattr(there, name), getattr(again, name), atol=1e-12)

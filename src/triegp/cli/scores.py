@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import numpy.typing as npt
 
 from triegp import metrics
 from triegp.metrics.distributions import LEVELS
-from triegp.models.crps import select_rows
-from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -88,15 +85,8 @@ def loo_scores(model: Any, weight: Floats | None = None) -> dict[str, Any]:
     rows = np.flatnonzero(~np.isnan(y.reshape(-1)))
     rows = rows[:: -(-rows.size // LOO_ROWS)]
     tally = Tally()
-    tally.add(y.reshape(-1)[rows], _at(found, rows), None if weight is None else weight[rows])
+    tally.add(y.reshape(-1)[rows], found.select(rows), None if weight is None else weight[rows])
     return tally.scores()
-
-
-def _at(found: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """A distribution at some of its rows."""
-    if isinstance(found, TransformedDistribution):
-        return replace(found, base=select_rows(found.base, rows))
-    return select_rows(found, rows)
 
 
 NAMES = {

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from triegp.checks import boolean, float_array
 from triegp.engines import CpuEngine
 from triegp.metrics.observed import Mask, Observed, read_observed
-from triegp.models.crps import mixture_score, select_rows, transformed_score
+from triegp.models.crps import mixture_score, transformed_score
 from triegp.models.distribution import PredictiveDistribution, average, fetch_distribution
 from triegp.models.transformed import TransformedDistribution
 
@@ -191,7 +191,7 @@ def quantiles_of(distribution: Distribution, levels: Any) -> Floats:
     out = np.empty((distribution.n_rows, len(levels)))
 
     def work(_: object, block: slice) -> None:
-        out[block] = _select(distribution, block).quantile(levels)
+        out[block] = distribution.select(block).quantile(levels)
 
     CpuEngine().each(work, _blocks(distribution.n_rows))
     return out
@@ -259,7 +259,7 @@ def _score(
                 some = block.start + np.flatnonzero(known[block])
                 if not some.size:
                     return
-            values[some] = score(_select(one, some), own[some])
+            values[some] = score(one.select(some), own[some])
 
         CpuEngine().each(work, blocks)
     return observed.result(out, whole=whole)
@@ -272,15 +272,9 @@ def _blocks(n_rows: int) -> list[slice]:
 def _missing(found: Distribution, rows: slice) -> Mask:
     """Whether the distribution is NaN at each of some rows."""
     base = found.base if isinstance(found, TransformedDistribution) else found
-    some = select_rows(base, rows)
+    some = base.select(rows)
     centre = some.means[:1] if some.means.strides[0] == 0 else some.means
     return np.asarray(np.isnan(some.variances).any(axis=0) | np.isnan(centre).any(axis=0))
-
-
-def _select(found: Distribution, rows: Any) -> Distribution:
-    if isinstance(found, TransformedDistribution):
-        return replace(found, base=select_rows(found.base, rows))
-    return select_rows(found, rows)
 
 
 def _crps(found: Distribution, y: Floats) -> Floats:

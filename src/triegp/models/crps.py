@@ -6,7 +6,7 @@ x, and also E|x - y| - E|x - x'| / 2 for independent draws x and x'. It has the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -80,18 +80,10 @@ def transformed_score(found: TransformedDistribution, y: Floats) -> Floats:
 
     def work(_: object, block: tuple[int, int]) -> None:
         some = slice(*block)
-        score[some] = _integrate(select_rows(base, some), transform, y[some])
+        score[some] = _integrate(base.select(some), transform, y[some])
 
     CpuEngine().each(work, _blocks(y.size, PANEL_ROWS))
     return score
-
-
-def select_rows(mixture: PredictiveDistribution, rows: Any) -> PredictiveDistribution:
-    """The distributions at some rows, a slice or an index; means that are one row stay one row."""
-    weights = mixture.weights if mixture.weights.ndim == 1 else mixture.weights[:, rows]
-    variances = mixture.variances[:, rows]
-    means = mixture.means[:1, rows] if mixture._one_mean else mixture.means[:, rows]
-    return PredictiveDistribution(weights, np.broadcast_to(means, variances.shape), variances)
 
 
 def _parts(mixture: PredictiveDistribution) -> _Parts:

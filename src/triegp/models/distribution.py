@@ -167,6 +167,23 @@ class PredictiveDistribution:
         """
         return quantiles(self, interval_quantiles(coverage))
 
+    def select(self, rows: Any) -> PredictiveDistribution:
+        """The distributions at some rows.
+
+        Parameters
+        ----------
+        rows : slice, bool (m,) or int (k,)
+            Which rows.
+
+        Notes
+        -----
+        Means that are one row of memory, broadcast, stay one row.
+        """
+        weights = self.weights if self.weights.ndim == 1 else self.weights[:, rows]
+        variances = self.variances[:, rows]
+        means = self.means[:1, rows] if self._one_mean else self.means[:, rows]
+        return PredictiveDistribution(weights, np.broadcast_to(means, variances.shape), variances)
+
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
         """Independent samples at each row, (m, n_samples). O(m n_samples).
 

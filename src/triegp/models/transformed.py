@@ -133,6 +133,16 @@ class TransformedDistribution:
         """
         return self.transform.inverse(self.base.interval(coverage))
 
+    def select(self, rows: Any) -> TransformedDistribution:
+        """The distributions at some rows.
+
+        Parameters
+        ----------
+        rows : slice, bool (m,) or int (k,)
+            Which rows.
+        """
+        return TransformedDistribution(self.base.select(rows), self.transform)
+
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
         """Independent samples at each row, (m, n_samples). O(m n_samples).
 

@@ -13,8 +13,6 @@ from scipy.stats import binom
 from triegp.checks import float_array
 from triegp.devices import to_host
 from triegp.metrics import pit
-from triegp.models.distribution import PredictiveDistribution
-from triegp.models.transformed import TransformedDistribution
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -132,25 +130,8 @@ def make_forecast(y: Any, distribution: Any, target: int | None = None) -> Forec
     if not known.any():
         raise ValueError("y must have at least one row that is not NaN")
     if not known.all():
-        observed, distribution = observed[known], take_rows(distribution, known)
+        observed, distribution = observed[known], distribution.select(known)
     return Forecast(observed, distribution, known)
-
-
-def take_rows(distribution: Any, rows: Array) -> Any:
-    """The distribution at some of its rows, chosen by a mask or by numbers."""
-    if isinstance(distribution, TransformedDistribution):
-        return TransformedDistribution(take_rows(distribution.base, rows), distribution.transform)
-    if not isinstance(distribution, PredictiveDistribution):
-        raise TypeError(
-            "distribution must be a PredictiveDistribution or a TransformedDistribution if y has "
-            f"NaN, got {type(distribution).__name__}"
-        )
-    weights = (
-        distribution.weights if distribution.weights.ndim == 1 else distribution.weights[:, rows]
-    )
-    return PredictiveDistribution(
-        weights, distribution.means[:, rows], distribution.variances[:, rows]
-    )
 
 
 def choose_target(target: int | None, n_targets: int) -> int:

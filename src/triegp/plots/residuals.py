@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from triegp.checks import one_of, whole_number
 from triegp.plots.canvas import draw_colorbar, draw_legend, dress, merge, open_axes, ramp
 from triegp.plots.coverage import quantile_bins
-from triegp.plots.forecasts import Forecast, ForecastDisplay, make_forecast, take_rows
+from triegp.plots.forecasts import Forecast, ForecastDisplay, make_forecast
 from triegp.plots.palette import current_palette
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _expected(forecast: Forecast, rows: Any, mean: Floats, std: Floats) -> Float
     rows = rows[std[rows] > 0]
     if not rows.size:
         return np.zeros(LEVELS.size)
-    some = take_rows(forecast.distribution, rows)
+    some = forecast.distribution.select(rows)
     below = np.array([some.cdf(mean[rows] + z * std[rows]).mean() for z in STEPS])
     # By normal scores, between which lines are nearly straight.
     scores = ndtri(below.clip(1e-15, 1.0 - 1e-15))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.metrics import nll, pit
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.transformed import TransformedDistribution
 
@@ -89,7 +90,7 @@ class Forecast:
 
     def intervals_of(self, places: Ints, level: float) -> Floats:
         """Central intervals of the rows at these places, (len(places), 2)."""
-        return np.asarray(take_rows(self.distribution, self.row[places]).interval(level))
+        return np.asarray(self.distribution.select(self.row[places]).interval(level))
 
     def sampled_weight(self) -> Floats | None:
         """Weights of the sampled rows, (m,)."""
@@ -108,17 +109,16 @@ def make_forecast(
         used &= weight > 0
     row = np.flatnonzero(used)
     y = y[row]
-    parts = []
-    for start in range(0, row.size, BLOCK):
-        some = take_rows(distribution, row[start : start + BLOCK])
-        own = y[start : start + BLOCK]
-        parts.append((some.mean(), some.cdf(own), some.log_prob(own)))
-    mean, pit, log_density = (np.concatenate(part) for part in zip(*parts, strict=True))
+    known = distribution if row.size == used.size else distribution.select(row)
+    mean = np.concatenate(
+        [known.select(slice(start, start + BLOCK)).mean() for start in range(0, row.size, BLOCK)]
+    )
+    density = -np.asarray(nll(y, known, by_row=True))
     sample = draw_rows(row.size, MOST_SAMPLED)
-    few = take_rows(distribution, row[sample])
+    few = known.select(sample)
     ends = few.quantile(np.array(QUANTILES))
     weight = None if weight is None else weight[row]
-    found = (mean, pit, log_density)
+    found = (mean, pit(y, known), density)
     return Forecast(source, row, y, *found, weight, distribution, sample, few, np.asarray(ends))
 
 
@@ -127,18 +127,6 @@ def draw_rows(n_rows: int, most: int) -> Ints:
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
-
-
-def take_rows(distribution: Distribution, rows: Ints) -> Distribution:
-    """The distribution at some of its rows."""
-    if isinstance(distribution, TransformedDistribution):
-        return TransformedDistribution(_take(distribution.base, rows), distribution.transform)
-    return _take(distribution, rows)
-
-
-def _take(mixture: PredictiveDistribution, rows: Ints) -> PredictiveDistribution:
-    weights = mixture.weights if mixture.weights.ndim == 1 else mixture.weights[:, rows]
-    return PredictiveDistribution(weights, mixture.means[:, rows], mixture.variances[:, rows])
 
 
 def gaussian(mean: float, std: float, n_rows: int) -> PredictiveDistribution:

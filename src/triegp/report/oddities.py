@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from triegp.encoding.tables import ReadTable
 from triegp.report.features import BY_CODE, label_column, show_value
-from triegp.report.forecasts import Forecast, draw_rows, take_rows
+from triegp.report.forecasts import Forecast, draw_rows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ def outlying_rows(
 
 def core_distance(forecast: Forecast, places: Ints) -> Floats:
     """Distance of targets from the predictive median in deviations of the core, (len(places),)."""
-    few = take_rows(forecast.distribution, forecast.row[places])
+    few = forecast.distribution.select(forecast.row[places])
     low, median, high = np.asarray(few.quantile(np.array([0.25, 0.5, 0.75]))).T
     apart = forecast.y[places] - median
     half = np.where(apart > 0, high - median, median - low)  # of a transformed target, by side
