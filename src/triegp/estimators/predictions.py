@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 import warnings
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from triegp.calibration.model import CalibratedModel, base_of, place_model
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, on_device, to_host
 from triegp.encoding.columns import Columns
-from triegp.encoding.encoder import BitEncoder
-from triegp.encoding.layout import Layout, read_working, refuse_unseen
+from triegp.encoding.layout import read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
-from triegp.engines import CpuEngine, Engine
+from triegp.engines import CpuEngine
 from triegp.estimators import units
 from triegp.estimators.draws import (
     FunctionDraws,
@@ -29,11 +27,11 @@ from triegp.estimators.draws import (
     name_unseen,
     prepare_functions,
 )
+from triegp.estimators.fitted import FittedEstimator
 from triegp.estimators.inputs import check_targets
 from triegp.estimators.new_rows import NewRows, any_unseen, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
-from triegp.estimators.streaming import Stream, insert_waiting
-from triegp.estimators.transforms import describe_transforms
+from triegp.estimators.streaming import Stream
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -43,33 +41,22 @@ from triegp.models.distribution import (
 from triegp.models.draws import function_seeds
 from triegp.models.interface import Fitted
 from triegp.models.transformed import TransformedDistribution
-from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
 DEVICE_TYPES = tuple(map(np.dtype, "fdbBhHiIlL?"))  # of arrays on the host that a device can read
 
 
-class Predictor:
-    """Predictions, densities, samples and leave-one-out of a fitted estimator.
+class Predictor(FittedEstimator):
+    """Predictions, densities and samples of a fitted estimator.
 
     X may be an array on a device (CuPy, PyTorch, or any type with DLPack or CUDA's array
     interface). Predictions are returned as the same kind of array on that device. If the model
     lies on the device, X stays there; otherwise it is copied to the host.
-
-    Attributes
-    ----------
-    one_dimensional_ : bool
-        Whether y was passed as a vector.
     """
 
     outside: str
-    weights: str
-    one_dimensional_: bool
     _told: set[str]  # warnings that are given once per fitted model
-    _stream: Stream
-    _lock: threading.Lock  # held while `_stream` is replaced
-    _summary: tuple[Any, Any, float]  # models, their log marginal likelihood and loo score
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, latent: bool = False
@@ -334,64 +321,6 @@ class Predictor:
         out = evaluate_functions(targets, parts, seeds, rows, unseen)
         return out[0] if self.one_dimensional_ else np.stack(out, axis=1)
 
-    def loo_predict(self) -> tuple[Any, Any]:
-        """Leave-one-out mean and standard deviation of each training target, without refitting.
-
-        Returns two arrays (n,) or (n, n_targets), with NaN for rows of weight 0. Each target is
-        predicted given all other rows, noise included. Raises ValueError if the model was fitted to
-        more rows than it holds (`max_cells`).
-        """
-        stream = _holding_rows(self._inserted())
-        mean, std = zip(*map(units.loo_moments, self._targets(stream)), strict=True)
-        return self._shape(mean), self._shape(std)
-
-    def loo_log_density(self) -> Any:
-        """Leave-one-out log density of each training target, (n,) or (n, n_targets).
-
-        NaN for rows of weight 0. Raises ValueError as `loo_predict` does.
-        """
-        stream = _holding_rows(self._inserted())
-        return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
-
-    def loo_distribution(
-        self,
-    ) -> (
-        PredictiveDistribution
-        | TransformedDistribution
-        | list[PredictiveDistribution | TransformedDistribution]
-    ):
-        """Leave-one-out predictive distribution of each training target, without refitting.
-
-        Returns what `predict_distribution` does, at the training rows: the distribution of each
-        target given all other rows, noise included; a list with one per target if y was
-        2-dimensional. NaN for rows of weight 0. Raises ValueError as `loo_predict` does. Takes
-        O(K n) memory for K components.
-        """
-        stream = _holding_rows(self._inserted())
-        found = [units.loo_distribution(target) for target in self._targets(stream)]
-        return found[0] if self.one_dimensional_ else found
-
-    def loo_targets(self) -> Any:
-        """The training targets that leave-one-out is about, (n,) or (n, n_targets), in units of y.
-
-        They are in the order in which rows were passed, also if the rows themselves are not kept;
-        equal to what was passed, to rounding. NaN for rows of weight 0. Raises ValueError as
-        `loo_predict` does.
-        """
-        stream = _holding_rows(self._inserted())
-        return self._shape([units.observed_targets(target) for target in self._targets(stream)])
-
-    def loo_weights(self) -> Floats | None:
-        """Relative weights of the training rows in leave-one-out, (n,); None if all are equal.
-
-        Proportional to the sample weights that were passed, in the order of `loo_targets`, also if
-        the rows themselves are not kept. 0 for rows that are not used. Raises ValueError as
-        `loo_predict` does.
-        """
-        stream = _holding_rows(self._inserted())
-        _, weight = next(iter(self._targets(stream))).observed()
-        return None if weight is None or np.ptp(weight) == 0 else np.asarray(weight)
-
     def outside_box(self, X: Any) -> npt.NDArray[np.bool_]:
         """Whether each row lies outside the training box, (m,).
 
@@ -407,77 +336,6 @@ class Predictor:
         data, _ = self._read_features(X, stream)
         working, unseen = read_working(stream.layout, data)
         return mark_outside(stream.encoders[0], working) | any_unseen(unseen)
-
-    @property
-    def n_rows_(self) -> int:
-        """Number of training rows, as they were passed to `fit` and `partial_fit`."""
-        return self._inserted().n_rows
-
-    @property
-    def n_copies_(self) -> int:
-        """Training rows that are copies of others: they repeat with the same target, or nearly.
-
-        0 if rows with the same features are repeated measurements. If the model was fitted to more
-        rows than it holds, of those that it holds.
-        """
-        observations = self._inserted().observations
-        if observations is None or not observations.copies:
-            return 0
-        used = observations.index[observations.index >= 0]
-        return int(used.size - np.unique(used).size)
-
-    @property
-    def encoders_(self) -> tuple[BitEncoder, ...]:
-        """Box, percentiles and precision, without shift; one per scaling."""
-        return self._inserted().encoders
-
-    @property
-    def columns_(self) -> Columns:
-        """Kinds, categories and names of the columns of X, as they are read."""
-        return self._inserted().columns
-
-    @property
-    def layout_(self) -> Layout:
-        """The columns that the model works on, and the column of X that each comes from."""
-        return self._inserted().layout
-
-    @property
-    def target_mean_(self) -> Floats:
-        """Mean by which targets are standardised, after their transform, (n_targets,)."""
-        return self._inserted().mean
-
-    @property
-    def target_scale_(self) -> Floats:
-        """Deviation by which targets are standardised, after their transform, (n_targets,)."""
-        return self._inserted().scale
-
-    @property
-    def target_transform_(self) -> Any:
-        """Name of the transform, or the fitted transformer; a list if y was 2-dimensional."""
-        stream = self._inserted()
-        shown = describe_transforms(stream.transforms, stream.mean.size)
-        return shown[0] if self.one_dimensional_ else shown
-
-    @property
-    def rows_(self) -> Rows | None:
-        """The training rows as they were passed, or None if they are not kept."""
-        return self._inserted().kept
-
-    @property
-    def log_marginal_likelihood_(self) -> Any:
-        """Log marginal likelihood of the training targets in their own units.
-
-        A float, or float64 (n_targets,) if y was 2-dimensional.
-        """
-        return self._summarise()[0]
-
-    @property
-    def loo_score_(self) -> float:
-        """Mean leave-one-out log density of the training targets in their own units.
-
-        If the model was fitted to more rows than it holds, of those that it holds.
-        """
-        return self._summarise()[1]
 
     # Internal
 
@@ -551,93 +409,6 @@ class Predictor:
             return None
         data = data.astype(np.float64, copy=False)
         return data if np.isfinite(data).all() else None
-
-    def _placed(self) -> Stream:
-        """`_inserted`, with the models where parameter `engine` says that they predict."""
-        stream = self._inserted()
-        engine = self._engine_for(stream.fitted)
-        if engine is not None:
-            with self._lock:
-                fitted = tuple(place_model(part, engine) for part in self._stream.fitted)
-                self._stream = replace(self._stream, fitted=fitted)
-                self.__dict__.pop("_summary", None)  # it would keep the old models alive
-        return self._stream
-
-    def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
-        """The engine whose memory the models have to move to; None if they stay where they are."""
-        return None
-
-    def _inserted(self) -> Stream:
-        """The stream after inserting all waiting rows; fits anew first if a fit is due."""
-        check_is_fitted(self)
-        if self._stream.waiting:
-            with self._lock:
-                if self._stream.plan.fit_at:
-                    self._refit()
-                self._stream = insert_waiting(self._stream)
-                self.__dict__.pop("_summary", None)  # it would keep the old models alive
-        return self._stream
-
-    @abstractmethod
-    def _refit(self) -> None:
-        """Replace the stream by that of a fit to all rows up to where it became due."""
-
-    def _as_asked(self, fitted: Fitted) -> Fitted:
-        """The model as it is to predict by parameters that may be changed after `fit`."""
-        return fitted
-
-    def _targets(self, stream: Stream | None = None) -> list[Target]:
-        """One entry per target: its model, its column in that model, and its units.
-
-        stream: the models to use, by default the current ones. A method that uses more than this
-        list takes the stream once: another thread may add rows in between.
-        """
-        stream = stream or self._inserted()
-        fitted, observations = stream.fitted, stream.observations
-        shared = len(fitted) == 1
-        targets = []
-        fitted = tuple(self._as_asked(part) for part in fitted)
-        for t, (mean, scale) in enumerate(
-            zip(stream.mean.tolist(), stream.scale.tolist(), strict=True)
-        ):
-            own = observations
-            if own is not None and not shared:
-                own = replace(own, y=own.y[:, [t]])
-            part, column = (fitted[0], t) if shared else (fitted[t], 0)
-            transform = stream.transforms[t] if stream.transforms else None
-            targets.append(Target(part, column, mean, scale, own, transform))
-        return targets
-
-    def _summarise(self) -> tuple[Any, float]:
-        """Log marginal likelihood and leave-one-out score; computed on first use."""
-        stream = self._inserted()
-        summary = self.__dict__.get("_summary")
-        if summary is None or summary[0] is not stream.fitted:
-            targets = self._targets(stream)
-            precision = self.weights == "precision"
-            evidence = [units.log_marginal_likelihood(t, precision=precision) for t in targets]
-            density = np.sum([units.loo_log_density(target) for target in targets], axis=0)
-            weight = targets[0].observed()[1]
-            if weight is not None:  # leave-one-out is NaN for rows of weight 0
-                density, weight = density[weight > 0], weight[weight > 0]
-            score = float(np.average(density, weights=weight))
-            value = evidence[0] if self.one_dimensional_ else np.array(evidence)
-            summary = self._summary = stream.fitted, value, score
-        return summary[1], summary[2]
-
-    def _shape(self, values: Sequence[Floats]) -> Floats:
-        """Combine one array per target: the array itself if y was 1-d, else stacked on axis -1."""
-        return values[0] if self.one_dimensional_ else np.stack(values, axis=-1)
-
-
-def _holding_rows(stream: Stream) -> Stream:
-    """The stream; raises ValueError if its models hold some of their rows only."""
-    if stream.fitted[0].n_summed:
-        raise ValueError(
-            f"this model was fitted to {stream.n_rows:,} rows and holds {stream.fitted[0].n_rows:,}"
-            " of them: loo_score_ is known, leave-one-out of every row is not"
-        )
-    return stream
 
 
 def _beyond_the_box(fitted: Sequence[Fitted]) -> str:
