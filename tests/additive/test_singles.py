@@ -47,7 +47,7 @@ def first_features(model):
     trees = model.forests_[0].model
     found = []
     for encoder, order in zip(trees.encoders, trees.orders, strict=True):
-        feature = np.repeat(np.arange(encoder.n_features_in_), encoder.precision_)
+        feature = np.repeat(np.arange(encoder.n_working), encoder.precision_)
         found.append(feature[order.bits[:8]] < 2)
     return np.mean(found)
 

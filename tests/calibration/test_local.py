@@ -32,7 +32,7 @@ def test_it_predicts_the_logarithms_of_squared_residuals():
     told = predict_local(local, *fresh[:3])
     assert np.corrcoef(told, 2 * fresh[1])[0, 1] > 0.7
     assert local.ensemble.apart
-    assert local.encoder.n_features_in_ == 3
+    assert local.encoder.n_working == 3
 
 
 def test_the_logarithms_are_those_of_the_other_half(monkeypatch):
@@ -60,7 +60,7 @@ def test_the_predicted_variance_may_be_a_feature():
     X, var = rng.random((400, 2)), np.exp(2 * rng.standard_normal(400))
     y = var * rng.standard_normal(400)  # standard deviation var instead of its root
     local, logs = learn_local(X, np.zeros(400), var, y, run(), by_var=True)
-    assert local.encoder.n_features_in_ == 4
+    assert local.encoder.n_working == 4
     assert np.corrcoef(logs, np.log(var))[0, 1] > 0.7
     same = predict_local(local, X, np.zeros(400), var)
     assert np.corrcoef(same, np.log(var))[0, 1] > 0.7

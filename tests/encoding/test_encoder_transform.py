@@ -5,13 +5,13 @@ import pickle
 import numpy as np
 import pytest
 
-import triegp.encoding.encoder
 import triegp.encoding.grids
 import triegp.encoding.precision
+import triegp.encoding.quantiser
 from encoder_problems import SCALINGS, fitted
 from triegp.encoding.codes import pack_codes
-from triegp.encoding.encoder import row_blocks
 from triegp.encoding.grids import encode_grids
+from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import FeatureMap, cut, positions
 from triegp.engines import CpuEngine
 
@@ -77,7 +77,7 @@ def test_encode_is_transform_and_pack_in_blocks(scaling, outside, monkeypatch):
     encoder = fitted(X[:1000], scaling=scaling, outside=outside, precision=rng.integers(1, 33, 60))
     codes = encoder.transform(X)
     whole = pack_codes(codes, encoder.precision_)
-    monkeypatch.setattr(triegp.encoding.encoder, "PACK_ENTRIES", 60 * 700)
+    monkeypatch.setattr(triegp.encoding.quantiser, "PACK_ENTRIES", 60 * 700)
     blocks = encoder.encode(X)
     np.testing.assert_array_equal(blocks.packed, whole.packed)
     np.testing.assert_array_equal(blocks.precision, whole.precision)

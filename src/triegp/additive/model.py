@@ -17,8 +17,8 @@ from triegp.additive.neighbours import precondition_neighbours
 from triegp.additive.preconditioner import Preconditioner, make_preconditioner
 from triegp.additive.solve import Solution, Tell, solve_forest
 from triegp.additive.start import features_of
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, prepare_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine, one_blas_thread, paths, threads_of
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.coordinates import Coordinates
@@ -45,7 +45,7 @@ class ForestModel:
 
     Attributes
     ----------
-    encoders : tuple of BitEncoder
+    encoders : tuple of Quantiser
         One per tree, each with its own grid.
     orders : tuple of BitOrder
         One per tree.
@@ -85,7 +85,7 @@ class ForestModel:
         Preconditioner for solves with these rows, if it has been computed; not stored in files.
     """
 
-    encoders: tuple[BitEncoder, ...]
+    encoders: tuple[Quantiser, ...]
     orders: tuple[BitOrder, ...]
     noise: float
     forest: Forest
@@ -230,7 +230,7 @@ class ForestModel:
     @cached_property
     def _relevance(self) -> Floats:
         """Without lengthscales: root of the share of each input's feature in the trees, (p,)."""
-        share = np.zeros(self.encoders[0].n_features_in_)
+        share = np.zeros(self.encoders[0].n_working)
         for encoder, order in zip(self.encoders, self.orders, strict=True):
             features = features_of(encoder)[order.key_bits]
             share += np.bincount(features, -np.diff(order.levels), share.size)

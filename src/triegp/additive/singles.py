@@ -18,7 +18,7 @@ from triegp.additive.conditioning import Limits, condition_forest
 from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import Settings as MixtureSettings
@@ -49,7 +49,7 @@ class Orders:
 
     Attributes
     ----------
-    grids : tuple of BitEncoder
+    grids : tuple of Quantiser
         One per tree of the forest.
     phi : tuple of float64 (q,)
         Order and weights of each tree.
@@ -57,13 +57,13 @@ class Orders:
         Evaluations of the likelihood's gradient that they took.
     """
 
-    grids: tuple[BitEncoder, ...]
+    grids: tuple[Quantiser, ...]
     phi: tuple[Floats, ...]
     n_evaluations: int
 
 
 def train_singles(
-    encoders: Sequence[BitEncoder], rows: Rows, run: Run, engine: Engine, name: str = "initial"
+    encoders: Sequence[Quantiser], rows: Rows, run: Run, engine: Engine, name: str = "initial"
 ) -> Trained:
     """Train 16 single trees on rows of one target, in at most a third of the time left.
 
@@ -81,7 +81,7 @@ def train_singles(
 
 
 def take_orders(
-    trained: Trained, encoders: Sequence[BitEncoder], grids: Sequence[BitEncoder]
+    trained: Trained, encoders: Sequence[Quantiser], grids: Sequence[Quantiser]
 ) -> Orders:
     """Grids and phi from single trees, assigned in turn, with the shifts of `grids`."""
     members = cast(Ensemble, trained.fitted).members
@@ -111,8 +111,8 @@ def condition_some(
 
 def better_orders(
     forest: FittedForest,
-    encoders: Sequence[BitEncoder],
-    grids: Sequence[BitEncoder],
+    encoders: Sequence[Quantiser],
+    grids: Sequence[Quantiser],
     rows: Rows,
     seen: Ints,
     held: Ints,
@@ -130,7 +130,7 @@ def better_orders(
     ----------
     forest : FittedForest
         Result of `condition_some`.
-    encoders, grids : sequences of BitEncoder
+    encoders, grids : sequences of Quantiser
         Fitted, without shift; and one per tree of the forest.
     rows : Rows
         All rows, with their features.

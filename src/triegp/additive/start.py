@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from triegp.additive.settings import Settings
 from triegp.encoding.codes import Codes, select_codes
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.smooth.coordinates import Coordinates
 from triegp.smooth.kernel import Kernel
 from triegp.tree.order import BitOrder
@@ -68,7 +68,7 @@ class EncodedRows:
 
     Attributes
     ----------
-    encoders : tuple of BitEncoder
+    encoders : tuple of Quantiser
         One per tree, each with its own grid.
     codes : list of Codes
         Codes of the rows, one entry per tree.
@@ -80,7 +80,7 @@ class EncodedRows:
         How features become these inputs.
     """
 
-    encoders: tuple[BitEncoder, ...]
+    encoders: tuple[Quantiser, ...]
     codes: list[Codes]
     rows: Rows
     inputs: Floats
@@ -110,10 +110,10 @@ def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
 
 
 def draw_grids(
-    encoders: Sequence[BitEncoder], n_trees: int, rng: np.random.Generator
-) -> tuple[BitEncoder, ...]:
+    encoders: Sequence[Quantiser], n_trees: int, rng: np.random.Generator
+) -> tuple[Quantiser, ...]:
     """One shifted encoder per tree: the encoders in turn, with shifts of low discrepancy."""
-    n_features = encoders[0].n_features_in_
+    n_features = encoders[0].n_working
     shifts = rng.random((n_trees, n_features))
     if n_features <= MAX_SOBOL and n_trees > 1:
         sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
@@ -124,27 +124,27 @@ def draw_grids(
     return tuple(encoders[k].with_shift(shift) for k, shift in pairs)
 
 
-def features_of(encoder: BitEncoder) -> Ints:
+def features_of(encoder: Quantiser) -> Ints:
     """Feature of each bit, int64 (q,)."""
-    return np.repeat(np.arange(encoder.n_features_in_), encoder.precision_)
+    return np.repeat(np.arange(encoder.n_working), encoder.precision_)
 
 
-def depths_of(encoder: BitEncoder) -> Ints:
+def depths_of(encoder: Quantiser) -> Ints:
     """Position of each bit within its feature, 0 for the most significant, int64 (q,)."""
     return np.concatenate([np.arange(p) for p in encoder.precision_.tolist()])
 
 
-def start_even(encoder: BitEncoder, slope: float, rng: np.random.Generator) -> Floats:
+def start_even(encoder: Quantiser, slope: float, rng: np.random.Generator) -> Floats:
     """Phi of one tree for init="even": by cell width, each feature delayed by a random u_j bits."""
-    late = rng.random(encoder.n_features_in_)[features_of(encoder)]
+    late = rng.random(encoder.n_working)[features_of(encoder)]
     return -slope * float(np.log(2.0)) * (depths_of(encoder) + late)
 
 
-def start_random(encoder: BitEncoder, rng: np.random.Generator) -> Floats:
+def start_random(encoder: Quantiser, rng: np.random.Generator) -> Floats:
     """Phi of one tree for init="random": features shuffled per depth, W(l) = 1 - exp(-l / d)."""
     late = rng.random(encoder.n_bits_)
     rank = np.argsort(np.argsort(depths_of(encoder) + late))
-    return -(rank / encoder.n_features_in_)
+    return -(rank / encoder.n_working)
 
 
 def start_smooth(settings: Settings, n_coordinates: int) -> Kernel | None:

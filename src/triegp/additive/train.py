@@ -45,8 +45,8 @@ from triegp.additive.start import (
 )
 from triegp.additive.variance import some_blocks
 from triegp.additive.walk import Stage, smooth_gain, train_stage
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.train import card_bytes
@@ -73,13 +73,13 @@ LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 
 
 def train_forest(
-    encoders: Sequence[BitEncoder], rows: Rows, settings: Settings, run: Run
+    encoders: Sequence[Quantiser], rows: Rows, settings: Settings, run: Run
 ) -> Trained:
     """Train trees and a smooth part for one target and condition them on all rows.
 
     Parameters
     ----------
-    encoders : sequence of BitEncoder
+    encoders : sequence of Quantiser
         Fitted, without shift; assigned to the trees in turn.
     rows : Rows
         Standardised targets, y (n, 1), with their features.
@@ -112,15 +112,15 @@ def n_trees_for(n_trees: int, n_rows: int) -> int:
     return min(n_trees, max(FEWEST_TREES, TREE_ROWS // max(n_rows, 1)))
 
 
-def forest_card_bytes(encoders: Sequence[BitEncoder], n_trees: int, n_rows: int) -> int:
+def forest_card_bytes(encoders: Sequence[Quantiser], n_trees: int, n_rows: int) -> int:
     """Estimate of the GPU memory for a solve, in bytes: the trees, and making a preconditioner."""
-    shifted = [-(-(encoder.n_bits_ + encoder.n_features_in_) // 8) for encoder in encoders]
+    shifted = [-(-(encoder.n_bits_ + encoder.n_working) // 8) for encoder in encoders]
     trees = sum(shifted[t % len(shifted)] + CARD_TREE_BYTES for t in range(n_trees))
     return n_rows * (trees + CARD_ROW_BYTES + 2 * 8 * (rank_for(n_rows) + BLOCK_ROWS))
 
 
 def _train(
-    encoders: Sequence[BitEncoder],
+    encoders: Sequence[Quantiser],
     rows: Rows,
     settings: Settings,
     run: Run,
@@ -230,11 +230,11 @@ def _limits(run: Run, work: Work, plan: Plan) -> Limits:
 
 
 def _start(
-    encoders: Sequence[BitEncoder],
+    encoders: Sequence[Quantiser],
     settings: Settings,
     rng: np.random.Generator,
     singles: Trained | None,
-) -> tuple[tuple[BitEncoder, ...], Parameters]:
+) -> tuple[tuple[Quantiser, ...], Parameters]:
     """Draw the grids and the initial parameters of the trees."""
     grids = draw_grids(encoders, settings.n_trees, rng)
     if singles is not None:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import like, to_host
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.precision import find_two_valued
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
@@ -52,14 +52,14 @@ class LocalNoise:
     ----------
     ensemble : Ensemble
         The mixture. Its targets are centred: the scale of a stage includes their mean.
-    encoder : BitEncoder
+    encoder : Quantiser
         Its encoder, without shift.
     by_var : bool
         Whether the predicted variance is one of the features.
     """
 
     ensemble: Ensemble
-    encoder: BitEncoder
+    encoder: Quantiser
     by_var: bool
 
 
@@ -117,7 +117,8 @@ def _train(
     target = np.log(np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE))
     two_valued = find_two_valued(table, table.min(axis=0), table.max(axis=0))
     precision = np.where(two_valued, 1, SETTINGS.precision)
-    encoder = BitEncoder(scaling=SETTINGS.scaling, precision=precision).fit(table)
+    encoder = Quantiser(scaling=SETTINGS.scaling)
+    encoder.learn(table, precision)
     rows = Rows((target - target.mean())[:, None], X=table)
     quiet = replace(run, progress=silent, left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)

@@ -1,13 +1,7 @@
-"""The encoder: maps each feature onto [0, 1], then cuts it to a number of bits.
-
-The map of a feature onto [0, 1] is non-decreasing, so a larger value never has a smaller code.
-Blocks of m rows are stored transposed, with shape (n_features, m), so that every operation runs
-over contiguous values of one feature.
-"""
+"""The encoder: a transformer of scikit-learn that maps the columns of a table to bits."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -18,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.checks import Floats, finite_vector, float_array, non_negative_vector, one_of
-from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
+from triegp.encoding.codes import Codes
 from triegp.encoding.columns import Columns, plain_columns, sort_categories
 from triegp.encoding.layout import (
     N_VARIANTS,
@@ -29,32 +23,18 @@ from triegp.encoding.layout import (
     refuse_unseen,
     working_precision,
 )
-from triegp.encoding.precision import (
-    FullCodes,
-    Precision,
-    find_two_valued,
-    paper_precision,
-    separating_precision,
-)
-from triegp.encoding.reading import check_finite, place, row_blocks
-from triegp.encoding.scaling import (
-    N_STEPS,
-    SCALINGS,
-    FeatureMap,
-    cut,
-    n_cells,
-    positions,
-    weighted_percentiles,
-)
+from triegp.encoding.quantiser import OUTSIDE, Quantiser, check_shift
+from triegp.encoding.reading import check_finite
+from triegp.encoding.scaling import SCALINGS, n_cells
 from triegp.encoding.tables import is_named_frame, read_table
 
-OUTSIDE = ("clip", "unrelated", "error")
-PACK_ENTRIES = 2**25
 
-RowIndex = slice | npt.NDArray[np.intp]
-
-
-class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class BitEncoder(
+    Quantiser,
+    OneToOneFeatureMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Quantise features to bits.
 
     Parameters
@@ -136,13 +116,6 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     """
 
     n_features_in_: int
-    precision_: Precision
-    n_bits_: int
-    low_: Floats
-    high_: Floats
-    knots_: Floats | None
-    shift_: Floats | None
-    two_valued_: npt.NDArray[np.bool_] | None = None
     columns_: Columns | None = None
     layout_: Layout | None = None
 
@@ -224,12 +197,7 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             data, self.columns_ = sort_categories(data, columns, used)
             self.layout_, data = fit_layout(data, self.columns_, targets, counted)
             precision = working_precision(self.layout_, precision)
-        self.low_, self.high_ = self._box(data, kept)
-        self.two_valued_ = find_two_valued(data, self.low_, self.high_, kept)
-        self.knots_ = _knots(data, kept, weights) if self.scaling == "ecdf" else None
-        self.shift_ = _fit_shift(self.shift, self.two_valued_, self.random_state)
-        self.precision_ = self.fit_precision(data, kept, precision)
-        self.n_bits_ = int(self.precision_.sum())
+        self.learn(data, precision, kept, weights, self._read_shift(data.shape[1]))
         return data
 
     def transform(self, X: Any) -> Any:
@@ -287,24 +255,6 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             return names
         return np.array(self.layout_.names(names), dtype=object)
 
-    def encode_array(self, data: npt.NDArray[Any]) -> Codes:
-        """Encode an array returned by `real_array`, without checking names and shape again.
-
-        Parameters
-        ----------
-        data : float array (n_rows, n_features)
-            Working columns.
-        """
-        n_rows = data.shape[0]
-        packed = np.empty((n_rows, -(-self.n_bits_ // 8)), dtype=np.uint8)
-        unrelated = np.zeros(n_rows, dtype=np.bool_)
-        for rows in row_blocks(n_rows, data.shape[1], PACK_ENTRIES):
-            part = pack_codes(self._quantise(data, rows), self.precision_)
-            packed[rows] = part.packed
-            if part.unrelated is not None:
-                unrelated[rows] = part.unrelated
-        return Codes(packed, self.precision_.copy(), unrelated if unrelated.any() else None)
-
     def with_shift(self, shift: Any) -> Self:
         """Return a fitted copy with the same box and percentiles, and another shift.
 
@@ -315,20 +265,8 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             Two-valued features never are. None for no shift.
         """
         check_is_fitted(self)
-        other = copy.copy(self)
+        other = super().with_shift(shift)
         other.shift = shift
-        other.shift_ = None
-        if shift is not None:
-            given = float_array("shift", shift)
-            still = np.isnan(given)
-            if self.two_valued_ is not None and given.shape == self.two_valued_.shape:
-                still |= self.two_valued_
-            other.shift_ = _fit_shift(np.where(np.isnan(given), 0.0, given), still, None)
-        other.precision_ = _add_bits(
-            self.precision_ - _shift_bits(self.shift_, self.low_.size),
-            _shift_bits(other.shift_, self.low_.size),
-        )
-        other.n_bits_ = int(other.precision_.sum())
         return other
 
     def __sklearn_tags__(self) -> Any:
@@ -338,6 +276,17 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = []  # the output is integer for any input dtype
         return tags
+
+    def _read_shift(self, n_features: int) -> Floats | None:
+        """Shift of each feature, drawn if it is to be random; None if the grid is not shifted."""
+        if not isinstance(self.shift, str):
+            return None if self.shift is None else check_shift(self.shift, n_features)
+        if self.shift != "random":
+            raise ValueError(
+                f"shift must be None, 'random' or one number per feature, got {self.shift!r}"
+            )
+        drawn: Floats = check_random_state(self.random_state).uniform(size=n_features)
+        return drawn
 
     def _read_new(self, X: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         """Working columns of new rows, and which of their values are unseen; None if none is."""
@@ -358,147 +307,15 @@ class BitEncoder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         working, unseen = read_working(layout, data)
         return working, None if unseen is None else unseen[:, layout.source]
 
-    def _box(self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None) -> tuple[Floats, ...]:
-        """Return the smallest and largest value per feature over the kept rows.
 
-        Raises ValueError if any value is not finite, in rows that are not kept too.
-        """
-        n_rows, n_features = data.shape
-        low, high = np.full(n_features, np.inf), np.full(n_features, -np.inf)
-        is_kept = np.zeros(n_rows, dtype=np.bool_)
-        is_kept[slice(None) if kept is None else kept] = True
-        for rows in row_blocks(n_rows, n_features):
-            columns = _columns(data, rows)
-            self._refuse_nonfinite(columns, rows.start)
-            counted = is_kept[rows]
-            np.minimum(low, columns.min(axis=1, initial=np.inf, where=counted), out=low)
-            np.maximum(high, columns.max(axis=1, initial=-np.inf, where=counted), out=high)
-        return low, high
-
-    def fit_precision(
-        self, data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, precision: Any
-    ) -> Precision:
-        """Return the bits per feature, including the bit that a shift adds.
-
-        Parameters
-        ----------
-        data : float array (n_rows, n_features)
-            Working columns of the training rows.
-        kept : int array or None
-            Rows to count; all if None.
-        precision : "auto", "paper", int or array-like (n_features,)
-            As the parameter of the encoder.
-        """
-        n_features = data.shape[1]
-        extra = _shift_bits(self.shift_, n_features)
-        if not isinstance(precision, str):
-            return _add_bits(check_precision(precision, n_features), extra)
-        if precision == "paper":
-            return _add_bits(check_precision(paper_precision(n_features), n_features), extra)
-        if precision != "auto":
-            raise ValueError(
-                "precision must be 'auto', 'paper', an integer or one integer per feature, "
-                f"got {precision!r}"
-            )
-        few = (self.low_ == self.high_) | self.two_valued_
-        start = np.where(few, 1, paper_precision(n_features))
-        feature_map = self.feature_map
-
-        def read(rows: RowIndex) -> FullCodes:
-            numbers = rows if kept is None else kept[rows]
-            at = positions(_columns(data, numbers), feature_map)
-            return cut(at, np.full(n_features, MAX_PRECISION)).astype(np.uint32)
-
-        n_kept = data.shape[0] if kept is None else kept.size
-        blocks = list(row_blocks(n_kept, n_features))
-        return separating_precision(read, blocks, _add_bits(start, extra))
-
-    def _quantise(self, data: npt.NDArray[Any], rows: slice) -> npt.NDArray[Any]:
-        """Return the codes of the given rows, (m, n_features)."""
-        largest = (1 << int(self.precision_.max())) - (0 if self.outside == "unrelated" else 1)
-        codes = np.empty((rows.stop - rows.start, data.shape[1]), np.min_scalar_type(largest))
-        for block in row_blocks(codes.shape[0], data.shape[1]):
-            some = slice(rows.start + block.start, rows.start + block.stop)
-            at, beyond = self.read_positions(data, some, self.shift_)
-            at = cut(at, self.precision_)
-            codes[block] = (np.where(beyond, n_cells(self.precision_), at) if beyond.size else at).T
-        return codes
-
-    def read_positions(
-        self, data: npt.NDArray[Any], rows: slice, shift: Floats | None
-    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Map some rows onto [0, 1].
-
-        Returns the positions (n_features, m), and a bool array (n_features, m) that marks values
-        outside the box. The latter has shape (0, 0) if outside="clip", which does not need it.
-
-        Parameters
-        ----------
-        data : float array (n_rows, n_features)
-            Working columns.
-        rows : slice
-            Rows to read, m of them.
-        shift : float64 (n_features,) or None
-            Shift of the grid.
-        """
-        columns, beyond = self._read_columns(data, rows)
-        return positions(columns, replace(self.feature_map, shift=shift)), beyond
-
-    def find_outside(self, data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Mark the rows outside the box, bool (n_rows,); none if outside="clip".
-
-        Raises ValueError for values that are not finite, and for rows outside if outside="error".
-
-        Parameters
-        ----------
-        data : float array (n_rows, n_features)
-            Working columns.
-        """
-        found = np.zeros(data.shape[0], np.bool_)
-        for rows in row_blocks(*data.shape):
-            _, beyond = self._read_columns(data, rows)
-            if beyond.size:
-                found[rows] = beyond.any(axis=0)
-        return found
-
-    def _read_columns(
-        self, data: npt.NDArray[Any], rows: slice
-    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Columns of some rows (n_features, m), checked; and what is outside, as read_positions."""
-        outside = one_of("outside", self.outside, OUTSIDE)
-        columns = _columns(data, rows)
-        self._refuse_nonfinite(columns, rows.start)
-        beyond = np.zeros((0, 0), np.bool_)
-        if outside != "clip":
-            beyond = (columns < self.low_[:, None]) | (columns > self.high_[:, None])
-            if outside == "error" and beyond.any():
-                self._refuse_outside(columns, beyond, rows.start)
-        return columns, beyond
-
-    @property
-    def box(self) -> tuple[bytes | str, ...]:
-        """Hashable value that is equal for encoders that differ only in shift and precision."""
-        knots = b"" if self.knots_ is None else self.knots_.tobytes()
-        top = self.high_ + self.margin
-        return self.low_.tobytes(), self.high_.tobytes(), top.tobytes(), knots, self.outside
-
-    @property
-    def feature_map(self) -> FeatureMap:
-        """The map of each feature onto [0, 1]."""
-        return FeatureMap(self.low_, self.high_ + self.margin, self.knots_, self.shift_)
-
-    def _refuse_nonfinite(self, columns: Floats, first_row: int) -> None:
-        check_finite(columns.T, getattr(self, "feature_names_in_", None), first_row)
-
-    def _refuse_outside(
-        self, columns: Floats, is_outside: npt.NDArray[np.bool_], first_row: int
-    ) -> None:
-        j, i = np.argwhere(is_outside)[0].tolist()
-        where = place(j, first_row + i, getattr(self, "feature_names_in_", None))
-        raise ValueError(
-            f"X must lie in the training box, got {columns[j, i]} {where}, "
-            f"expected {self.low_[j]} to {self.high_[j]}"
-        )
+def as_encoder(quantiser: Quantiser) -> BitEncoder:
+    """The encoder with this fitted part, of tables whose columns are its features."""
+    if isinstance(quantiser, BitEncoder):
+        return quantiser
+    encoder = BitEncoder()
+    encoder.__dict__.update(quantiser.__dict__)
+    encoder.n_features_in_ = quantiser.n_working
+    return encoder
 
 
 def _target_columns(y: Any, n_rows: int) -> Floats:
@@ -507,23 +324,6 @@ def _target_columns(y: Any, n_rows: int) -> Floats:
     if columns.ndim not in (1, 2) or columns.shape[0] != n_rows:
         raise ValueError(f"y must have {n_rows} rows, got shape {columns.shape}")
     return finite_vector("y", columns.ravel()).reshape(n_rows, -1)
-
-
-def _columns(data: npt.NDArray[Any], rows: RowIndex) -> Floats:
-    """Copy rows into a float64 block (n_features, m)."""
-    with np.errstate(over="ignore"):  # a long double may become inf, which raises an error later
-        return np.array(data[rows].T, dtype=np.float64, order="C")
-
-
-def _knots(
-    data: npt.NDArray[Any], kept: npt.NDArray[np.intp] | None, weights: Floats | None
-) -> Floats:
-    """Return the percentiles of each feature over the kept rows, (n_features, 11)."""
-    knots = np.empty((data.shape[1], N_STEPS + 1))
-    for j in range(data.shape[1]):
-        values = data[:, j].astype(np.float64)
-        knots[j] = weighted_percentiles(values if kept is None else values[kept], weights)
-    return knots
 
 
 def _kept_rows(
@@ -543,41 +343,3 @@ def _kept_rows(
         if np.isinf(weights.sum()):
             raise ValueError("sample_weight must have a finite sum, got inf")
     return kept, weights[kept]
-
-
-def _fit_shift(shift: Any, still: npt.NDArray[np.bool_], random_state: Any) -> Floats | None:
-    """Return one shift per feature, in [0, 1), or None if the grid is not shifted.
-
-    still: bool (n_features,), features that are not shifted, whose shift becomes NaN.
-    """
-    if shift is None:
-        return None
-    if isinstance(shift, str):
-        if shift != "random":
-            raise ValueError(
-                f"shift must be None, 'random' or one number per feature, got {shift!r}"
-            )
-        drawn: Floats = check_random_state(random_state).uniform(size=still.size)
-        return np.where(still, np.nan, drawn)
-    fixed = finite_vector("shift", shift, still.size)
-    bad = np.flatnonzero((fixed < 0) | (fixed >= 1))
-    if bad.size:
-        raise ValueError(f"shift must lie in [0, 1), got {fixed[bad[0]]} for feature {bad[0]}")
-    return np.where(still, np.nan, fixed)
-
-
-def _shift_bits(shift: Floats | None, n_features: int) -> Precision:
-    """Bits that a shift adds to each feature, (n_features,): 1 if it is shifted, else 0."""
-    return np.zeros(n_features, np.int64) if shift is None else (~np.isnan(shift)).astype(np.int64)
-
-
-def _add_bits(precision: Precision, extra: Precision) -> Precision:
-    """Add the bits of a shift; the sum must still satisfy the limits of `check_precision`."""
-    full = np.flatnonzero((extra > 0) & (precision >= MAX_PRECISION))
-    if full.size:
-        j = int(full[0])
-        raise ValueError(
-            f"precision must be at most {MAX_PRECISION - 1} with a shift, which adds a bit, "
-            f"got {precision[j]} for feature {j}"
-        )
-    return check_precision(precision + extra, precision.size)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from triegp.devices import to_host
 from triegp.encoding.codes import Codes
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import knot_positions, n_cells
 from triegp.engines import DeviceEngine, Engine, GridMap, pack_positions, place_values
@@ -38,7 +38,7 @@ class Grids:
 
     Attributes
     ----------
-    encoders : tuple of BitEncoder
+    encoders : tuple of Quantiser
         Fitted encoders, each for n_features features.
     alike : tuple of tuple of int
         Encoders with the same box and percentiles, which share the map onto [0, 1].
@@ -48,14 +48,14 @@ class Grids:
         Per encoder: the code of a position u is floor((u + shift) * scale).
     """
 
-    encoders: tuple[BitEncoder, ...]
+    encoders: tuple[Quantiser, ...]
     alike: tuple[tuple[int, ...], ...]
     maps: tuple[Map, ...]
     shift: tuple[Floats, ...]
     scale: tuple[Floats, ...]
 
 
-def prepare_grids(encoders: Sequence[BitEncoder]) -> Grids:
+def prepare_grids(encoders: Sequence[Quantiser]) -> Grids:
     """Group the encoders by their map onto [0, 1]."""
     groups: dict[Any, list[int]] = {}
     for k, encoder in enumerate(encoders):
@@ -75,20 +75,20 @@ def prepare_grids(encoders: Sequence[BitEncoder]) -> Grids:
     )
 
 
-def _map(encoder: BitEncoder) -> Map:
+def _map(encoder: Quantiser) -> Map:
     knots = np.empty((0, 0)) if encoder.knots_ is None else encoder.knots_
     knot_at = np.empty((0, 0)) if encoder.knots_ is None else knot_positions(knots)
     return Map(encoder.low_, encoder.high_, encoder.high_ + encoder.margin, knots, knot_at)
 
 
 def encode_grids(
-    encoders: Sequence[BitEncoder] | Grids, data: npt.NDArray[Any], engine: Engine
+    encoders: Sequence[Quantiser] | Grids, data: npt.NDArray[Any], engine: Engine
 ) -> list[Codes]:
     """Encode rows with every encoder.
 
     Parameters
     ----------
-    encoders : sequence of BitEncoder, or Grids
+    encoders : sequence of Quantiser, or Grids
         Fitted encoders, each for n_features features. Grids are prepared once for many calls.
     data : array (n_rows, n_features)
         Rows as `real_array` returns them; on the host, or in the memory of the engine.
@@ -178,7 +178,7 @@ def hold_values(data: npt.NDArray[Any], engine: Engine) -> Any:
     return engine.hold(data).astype(np.float64, copy=False)
 
 
-def map_of(encoder: BitEncoder, shift: Floats, scale: Floats, widths: Any) -> GridMap:
+def map_of(encoder: Quantiser, shift: Floats, scale: Floats, widths: Any) -> GridMap:
     """The map of an encoder's features onto [0, 1] for a device, and how positions are cut."""
     one = _map(encoder)
     return GridMap(one.low, one.top, one.knots, one.knot_at, shift, scale, widths)

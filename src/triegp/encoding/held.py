@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from triegp.devices import like, to_host
 from triegp.encoding.codes import MAX_PRECISION
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import DEVICE_ENTRIES, map_of
 from triegp.encoding.layout import N_VARIANTS, Layout, plain_layout
 from triegp.encoding.precision import (
@@ -23,6 +22,7 @@ from triegp.encoding.precision import (
     separate_tied,
     tied_order,
 )
+from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import N_STEPS, between_values
 from triegp.engines import GridMap, device_engine
@@ -49,15 +49,14 @@ def held_layout(X: Any) -> Layout:
 
 def fit_held(
     X: Any, *, scaling: str, precision: Any, outside: str, margin: float = 0.0
-) -> BitEncoder:
-    """A fitted `BitEncoder` without shift, from finite features (n, d) on a device.
+) -> Quantiser:
+    """A quantiser without shift, from finite features (n, d) on a device.
 
-    Equal to `BitEncoder(...).fit` on the host. O(n d), one sort per feature for the percentiles and
-    one of all rows for precision="auto".
+    Equal to that of `BitEncoder(...).fit` on the host. O(n d), one sort per feature for the
+    percentiles and one of all rows for precision="auto".
     """
     n_features = X.shape[1]
-    encoder = BitEncoder(scaling=scaling, precision=precision, outside=outside, margin=margin)
-    encoder.n_features_in_ = n_features
+    encoder = Quantiser(scaling=scaling, outside=outside, margin=margin)
     encoder.low_, encoder.high_ = (
         to_host(part).astype(np.float64) for part in (X.min(axis=0), X.max(axis=0))
     )
@@ -105,7 +104,7 @@ def _percentiles(column: Any) -> Floats:
     return between_values(left, right, at - lower)
 
 
-def _separate(X: Any, encoder: BitEncoder) -> Precision:
+def _separate(X: Any, encoder: Quantiser) -> Precision:
     """Precision at which distinct rows have distinct bit strings; as `separating_precision`."""
     n_rows, n_features = X.shape
     few = (encoder.low_ == encoder.high_) | encoder.two_valued_

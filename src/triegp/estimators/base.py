@@ -26,9 +26,10 @@ from triegp.calibration.train import train_calibrated
 from triegp.checks import refuse_masked
 from triegp.devices import to_host
 from triegp.encoding.columns import Columns, recode, sort_categories
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.encoder import BitEncoder, as_encoder
 from triegp.encoding.held import held_layout
 from triegp.encoding.layout import Layout, fit_layout
+from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
 from triegp.engines import CpuEngine
@@ -154,7 +155,7 @@ class TreeGPRegressor(
         """Parameters other than the common ones, checked."""
 
     @abstractmethod
-    def _encoders(self, rows: Rows, settings: Any, layout: Layout) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Any, layout: Layout) -> tuple[Quantiser, ...]:
         """Fitted encoders, without shift."""
 
     @abstractmethod
@@ -171,7 +172,7 @@ class TreeGPRegressor(
     @abstractmethod
     def _train(
         self,
-        encoders: tuple[BitEncoder, ...],
+        encoders: tuple[Quantiser, ...],
         rows: Rows,
         settings: Any,
         run: Run,
@@ -293,6 +294,11 @@ class TreeGPRegressor(
         check_targets(y)
         refuse_masked("sample_weight", sample_weight)
         return float(super().score(X, y, sample_weight))
+
+    @property
+    def encoders_(self) -> tuple[BitEncoder, ...]:
+        """Box, percentiles and precision, without shift; one per scaling."""
+        return tuple(map(as_encoder, self._inserted().encoders))
 
     def refresh(self) -> Self:
         """Fit again from scratch on all rows passed to `fit` and `partial_fit`.
@@ -606,7 +612,7 @@ class TreeGPRegressor(
 
     def _train_calibrated(
         self,
-        encoders: tuple[BitEncoder, ...],
+        encoders: tuple[Quantiser, ...],
         rows: Rows,
         observations: Observations | None,
         settings: Any,
@@ -631,7 +637,7 @@ class TreeGPRegressor(
         border = self._border(encoders[0], rows, trained)
         return trained._replace(fitted=replace(trained.fitted, border=border))
 
-    def _border(self, encoder: BitEncoder, rows: Rows, trained: Trained) -> Border | None:
+    def _border(self, encoder: Quantiser, rows: Rows, trained: Trained) -> Border | None:
         """What happens beyond the box, by the explained variance of each feature.
 
         Leave-one-out says how much of y is explained. Two standard errors are added: with few rows
@@ -641,7 +647,7 @@ class TreeGPRegressor(
         if self.outside not in ("widen", "unrelated"):
             return None
         assert trained.residuals is not None
-        slope = np.zeros((rows.n_targets, encoder.n_features_in_))
+        slope = np.zeros((rows.n_targets, encoder.n_working))
         for column, left in enumerate(trained.residuals if self.outside == "widen" else ()):
             error = np.average(np.square(left.y - left.mean), weights=left.weight)
             signal = float(np.clip(1.0 - error + 2.0 / np.sqrt(left.y.size), 0.0, 1.0))
@@ -652,7 +658,7 @@ class TreeGPRegressor(
 
     def _train_targets(
         self,
-        encoders: tuple[BitEncoder, ...],
+        encoders: tuple[Quantiser, ...],
         rows: Rows,
         observations: Observations | None,
         settings: Any,

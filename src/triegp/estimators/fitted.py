@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.model import place_model
 from triegp.encoding.columns import Columns
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.estimators import units
 from triegp.estimators.streaming import Stream, insert_waiting
@@ -121,7 +121,7 @@ class FittedEstimator:
         return int(used.size - np.unique(used).size)
 
     @property
-    def encoders_(self) -> tuple[BitEncoder, ...]:
+    def encoders_(self) -> tuple[Quantiser, ...]:
         """Box, percentiles and precision, without shift; one per scaling."""
         return self._inserted().encoders
 

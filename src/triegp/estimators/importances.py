@@ -12,8 +12,8 @@ from triegp.additive.forest import forest_level_products
 from triegp.additive.model import ForestModel
 from triegp.additive.start import depths_of, features_of
 from triegp.devices import to_host
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout
+from triegp.encoding.quantiser import Quantiser
 from triegp.estimators.streaming import Stream
 from triegp.mixture.members import Ensemble, Member
 from triegp.tree.operators import factorize_rows, level_products, product, solve
@@ -112,7 +112,7 @@ def forest_importances(model: ForestModel) -> Importances:
     centred = count * (f - np.average(f, weights=count))
     by_level = forest_level_products(model.forest, centred, model.alpha)
     width = max(int(encoder.precision_.max()) for encoder in model.encoders)
-    prior, explained = np.zeros((2, model.encoders[0].n_features_in_, width))
+    prior, explained = np.zeros((2, model.encoders[0].n_working, width))
     for encoder, order, products in zip(model.encoders, model.orders, by_level, strict=True):
         weights = -np.diff(order.levels)
         for total, part in ((prior, weights), (explained, weights * products[1:])):
@@ -140,7 +140,7 @@ def _smooth_shares(model: ForestModel) -> Floats:
     """Share of each feature in the smooth part, by inverse squared lengthscales, (n_features,)."""
     assert model.smooth is not None
     inverse = model.smooth.kernel.lengthscale**-2.0
-    found = np.bincount(model.coordinates.feature_of, inverse, model.encoders[0].n_features_in_)
+    found = np.bincount(model.coordinates.feature_of, inverse, model.encoders[0].n_working)
     return np.asarray(found / found.sum())
 
 
@@ -166,9 +166,9 @@ def _by_feature(by_level: Floats, member: Member) -> Floats:
     return _share(_sum_by_feature(by_level, member.encoder, member.order))[0]
 
 
-def _sum_by_feature(by_level: Floats, encoder: BitEncoder, order: BitOrder) -> Floats:
+def _sum_by_feature(by_level: Floats, encoder: Quantiser, order: BitOrder) -> Floats:
     """Values by level, arranged by feature and bit, (n_features, largest precision)."""
-    out = np.zeros((encoder.n_features_in_, int(encoder.precision_.max())))
+    out = np.zeros((encoder.n_working, int(encoder.precision_.max())))
     bits = order.key_bits[: by_level.size]
     np.add.at(out, (features_of(encoder)[bits], depths_of(encoder)[bits]), by_level)
     return out

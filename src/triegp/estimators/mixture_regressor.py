@@ -13,8 +13,8 @@ from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.checks import whole_number
 from triegp.encoding.columns import Columns
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
@@ -326,7 +326,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             whole_number("max_cells", self.max_cells, least=2)
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
-    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[Quantiser, ...]:
         encoders = fit_encoders(
             rows.features,
             rows.weight,
@@ -359,7 +359,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
 
     def _train(
         self,
-        encoders: tuple[BitEncoder, ...],
+        encoders: tuple[Quantiser, ...],
         rows: Rows,
         settings: Settings,
         run: Run,

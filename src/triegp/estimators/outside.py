@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from triegp.calibration.border import distances
 from triegp.devices import like, on_device, to_host
-from triegp.encoding.encoder import OUTSIDE, BitEncoder
+from triegp.encoding.quantiser import OUTSIDE, Quantiser
 from triegp.encoding.reading import check_finite, row_blocks
 
 Array = npt.NDArray[Any]
@@ -37,12 +37,12 @@ def encoder_choice(outside: str) -> str:
     return "clip" if outside == "widen" else outside
 
 
-def mark_outside(encoder: BitEncoder, X: Array) -> Bools:
+def mark_outside(encoder: Quantiser, X: Array) -> Bools:
     """Whether each row lies outside the training box, (m,). O(m d)."""
     return find_outside(encoder, X).rows
 
 
-def find_outside(encoder: BitEncoder, X: Array) -> Outside:
+def find_outside(encoder: Quantiser, X: Array) -> Outside:
     """Rows and columns outside the training box, on the host. O(m d).
 
     Raises ValueError for values that are not finite.
@@ -65,7 +65,7 @@ def find_outside(encoder: BitEncoder, X: Array) -> Outside:
     return Outside(rows, np.flatnonzero(columns), furthest)
 
 
-def _find_there(encoder: BitEncoder, X: Array) -> Outside:
+def _find_there(encoder: Quantiser, X: Array) -> Outside:
     """`find_outside` for rows on a device, which are finite; only those outside leave it."""
     low, high = like(encoder.low_, X), like(encoder.high_, X)
     some = np.flatnonzero(((low > X) | (high < X)).any(axis=1))

@@ -12,6 +12,7 @@ from triegp.checks import boolean, one_of, positive_number
 from triegp.devices import on_device
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.held import fit_held
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import available_cores
 from triegp.engines.choice import check_engine
 from triegp.estimators.outside import CHOICES, encoder_choice
@@ -68,8 +69,8 @@ def fit_encoders(
     precision: Any,
     outside: str,
     margin: float = 0.0,
-) -> tuple[BitEncoder, ...]:
-    """One fitted `BitEncoder` per scaling, without shift; two of them for "both".
+) -> tuple[Quantiser, ...]:
+    """One fitted quantiser per scaling, without shift; two of them for "both".
 
     X may lie on a device if there are no weights.
     """

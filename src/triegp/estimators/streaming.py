@@ -21,8 +21,8 @@ import numpy.typing as npt
 from triegp.calibration.model import CalibratedModel
 from triegp.devices import to_host
 from triegp.encoding.columns import Columns
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, read_working, refuse_unseen
+from triegp.encoding.quantiser import Quantiser
 from triegp.estimators.inputs import standardise
 from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.outside import mark_outside
@@ -53,7 +53,7 @@ class Stream:
     ----------
     fitted : tuple of Fitted
         One for all targets, or one for each.
-    encoders : tuple of BitEncoder
+    encoders : tuple of Quantiser
         Box, percentiles and precision, without shift; one per scaling.
     mean, scale : float64 (n_targets,)
         How targets are standardised, after their transform.
@@ -78,7 +78,7 @@ class Stream:
     """
 
     fitted: tuple[Fitted, ...]
-    encoders: tuple[BitEncoder, ...]
+    encoders: tuple[Quantiser, ...]
     mean: Floats
     scale: Floats
     plan: Plan
@@ -245,7 +245,7 @@ def rows_to_fit(stream: Stream) -> tuple[Rows, tuple[Rows, ...]]:
 def check_batch(
     batch: Rows,
     fitted: Sequence[Fitted],
-    encoders: Sequence[BitEncoder],
+    encoders: Sequence[Quantiser],
     layout: Layout,
     names: Any,
     mean: Floats,

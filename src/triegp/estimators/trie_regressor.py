@@ -16,8 +16,8 @@ from triegp.additive.train import train_forest
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of, with_base
 from triegp.checks import boolean, one_of
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import Layout, working_precision
+from triegp.encoding.quantiser import Quantiser
 from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
@@ -355,7 +355,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
             return fitted
         return with_base(fitted, replace(base, variance=self.variance))
 
-    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[BitEncoder, ...]:
+    def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[Quantiser, ...]:
         return fit_encoders(
             rows.features,
             rows.weight,
@@ -374,7 +374,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _train(
         self,
-        encoders: tuple[BitEncoder, ...],
+        encoders: tuple[Quantiser, ...],
         rows: Rows,
         settings: Settings,
         run: Run,

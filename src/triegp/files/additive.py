@@ -15,7 +15,7 @@ from triegp.additive.model import ForestModel
 from triegp.additive.nearby import FACTORS
 from triegp.additive.settings import VARIANCES
 from triegp.checks import boolean, one_of, positive_number, whole_number
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
     check_array,
@@ -35,7 +35,7 @@ ORDINARY = 1e3  # predictions of at most so many deviations may exceed float64 i
 
 
 def pack_forest(
-    fitted: FittedForest, prefix: str, encoders: Sequence[BitEncoder]
+    fitted: FittedForest, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a forest; names of arrays begin with prefix."""
     model = fitted.model
@@ -86,7 +86,7 @@ def pack_forest(
 
 
 def unpack_forest(
-    facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+    facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
 ) -> FittedForest:
     """Restore a forest from header and arrays; all that the engines rely on is checked first."""
     y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
@@ -109,7 +109,7 @@ def unpack_forest(
         orders.append(order)
         keys.append(sorted_keys)
         tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
-    coordinates = unpack_coordinates(arrays, prefix, own[0].n_features_in_)
+    coordinates = unpack_coordinates(arrays, prefix, own[0].n_working)
     inputs = check_array(
         arrays, f"{prefix}.smooth_inputs", np.float64, (n, coordinates.n_coordinates)
     )

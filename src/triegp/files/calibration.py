@@ -18,7 +18,7 @@ from triegp.calibration.tails import Tails
 from triegp.calibration.trend import Trend
 from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.scaling import N_STEPS
 from triegp.files.contents import LARGEST_FACTOR, check_array
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
@@ -39,7 +39,7 @@ def calibrated(base: PartFormat) -> PartFormat:
     """File format of a model of kind `base`, with or without a calibration."""
 
     def unpack(
-        facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+        facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
     ) -> Fitted:
         fitted = base.unpack(facts, arrays, prefix, encoders)
         stages = facts.get("stages")
@@ -47,7 +47,7 @@ def calibrated(base: PartFormat) -> PartFormat:
             return fitted
         if len(stages) != fitted.n_targets:
             raise ValueError(f"stages must be one per target, got {len(stages)}")
-        n_features = encoders[0].n_features_in_
+        n_features = encoders[0].n_working
         inputs = None
         if f"{prefix}.inputs" in arrays:
             inputs = check_array(arrays, f"{prefix}.inputs", np.uint64, (None,))
@@ -72,7 +72,7 @@ def calibrated(base: PartFormat) -> PartFormat:
 
 
 def _pack_calibrated(
-    pack_base: Pack, pack_local: Pack, fitted: Any, prefix: str, encoders: Sequence[BitEncoder]
+    pack_base: Pack, pack_local: Pack, fitted: Any, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a model. pack_base, pack_local: for what it calibrates, local noise."""
     if not isinstance(fitted, CalibratedModel):
@@ -122,11 +122,11 @@ def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, 
 
 
 def _unpack_border(
-    facts: dict[str, Any], arrays: Arrays, prefix: str, encoder: BitEncoder, n_targets: int
+    facts: dict[str, Any], arrays: Arrays, prefix: str, encoder: Quantiser, n_targets: int
 ) -> Border | None:
     if f"{prefix}.slope" not in arrays:
         return None
-    shape = (n_targets, encoder.n_features_in_)
+    shape = (n_targets, encoder.n_working)
     slope = check_array(arrays, f"{prefix}.slope", np.float64, shape)
     if slope.min() < 0 or slope.max() > STEEPEST:
         raise ValueError(f"{prefix}.slope must lie between 0 and {STEEPEST:g}")
@@ -241,8 +241,7 @@ def _unpack_local(
 ) -> LocalNoise:
     by_var = bool(facts["by_var"])
     width = n_features + (2 if by_var else 1)
-    encoder = BitEncoder(scaling=SETTINGS.scaling)
-    encoder.n_features_in_ = width
+    encoder = Quantiser(scaling=SETTINGS.scaling)
     encoder.low_ = check_array(arrays, f"{prefix}.low", np.float64, (width,))
     encoder.high_ = check_array(arrays, f"{prefix}.high", np.float64, (width,))
     encoder.knots_ = check_array(arrays, f"{prefix}.knots", np.float64, (width, N_STEPS + 1))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
 from triegp.files.contents import (
     check_array,
@@ -32,7 +32,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def pack_cells(
-    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+    ensemble: Ensemble, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a mixture that holds cells; names of arrays begin with prefix."""
     held = ensemble.held
@@ -63,7 +63,7 @@ def pack_cells(
 
 
 def unpack_cells(
-    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
 ) -> Ensemble:
     """Restore a mixture that holds cells; messages are computed again.
 
@@ -88,12 +88,12 @@ def unpack_cells(
 
 
 def _unpack_held(
-    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
 ) -> Rows:
     """The rows that a model with cells holds, checked."""
     X = arrays[f"{prefix}.held.X"]
     kind = np.float32 if X.dtype == np.float32 else np.float64
-    X = check_array(arrays, f"{prefix}.held.X", kind, (None, encoders[0].n_features_in_))
+    X = check_array(arrays, f"{prefix}.held.X", kind, (None, encoders[0].n_working))
     targets = check_array(arrays, f"{prefix}.held.targets", np.float64, (None, X.shape[0]))
     counts = check_counts(arrays, f"{prefix}.held", targets.shape)
     scatter = None
@@ -112,7 +112,7 @@ def _unpack_held(
 
 
 def _unpack_member(
-    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[BitEncoder], n_targets: int
+    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[Quantiser], n_targets: int
 ) -> Member:
     """Restore a member from its cells, which are checked first; messages are computed again."""
     encoder, trained, noise, dtype = check_member(facts, arrays, name, encoders)

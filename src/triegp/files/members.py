@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import positive_number
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.files.contents import check_index, check_stored_order
 from triegp.mixture.members import Member
 from triegp.mixture.optimise import TrainedOrder
@@ -21,14 +21,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 class MemberParameters(NamedTuple):
     """Encoder, trained order, noise and storage type of messages."""
 
-    encoder: BitEncoder
+    encoder: Quantiser
     trained: TrainedOrder
     noise: float
     dtype: np.dtype[Any]
 
 
 def pack_member(
-    member: Member, name: str, encoders: Sequence[BitEncoder]
+    member: Member, name: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a member's parameters; names of arrays begin with `name`."""
     posterior = member.posteriors[0]
@@ -54,7 +54,7 @@ def pack_member(
 
 
 def check_member(
-    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[BitEncoder]
+    facts: dict[str, Any], arrays: Arrays, name: str, encoders: Sequence[Quantiser]
 ) -> MemberParameters:
     """Parameters of a member; raises ValueError if they do not fit together."""
     own = check_index("encoder", facts["encoder"], encoders)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.codes import Codes
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine
 from triegp.files.cells import pack_cells, unpack_cells
 from triegp.files.contents import (
@@ -40,7 +40,7 @@ FEW_ROWS = 1 << 11  # with fewer, a file is small anyway, and threads cost more 
 
 
 def pack_ensemble(
-    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+    ensemble: Ensemble, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of an ensemble for a model file; names begin with prefix.
 
@@ -55,7 +55,7 @@ def pack_ensemble(
 
 
 def pack_ensemble_quickly(
-    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+    ensemble: Ensemble, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of an ensemble, as they are in memory; names begin with prefix."""
     if ensemble.held is not None:
@@ -70,7 +70,7 @@ def pack_ensemble_quickly(
 
 
 def unpack_ensemble(
-    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[BitEncoder]
+    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
 ) -> Ensemble:
     """Restore an ensemble of either layout; codes, keys and messages are computed again.
 
@@ -129,7 +129,7 @@ def unpack_ensemble(
 
 
 def _pack_parameters(
-    ensemble: Ensemble, prefix: str, encoders: Sequence[BitEncoder]
+    ensemble: Ensemble, prefix: str, encoders: Sequence[Quantiser]
 ) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of everything except where the rows lie."""
     arrays: Arrays = {

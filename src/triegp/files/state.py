@@ -12,8 +12,8 @@ import numpy.typing as npt
 from triegp.checks import one_of, positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
-from triegp.encoding.encoder import OUTSIDE, BitEncoder
 from triegp.encoding.layout import Layout
+from triegp.encoding.quantiser import OUTSIDE, Quantiser
 from triegp.encoding.scaling import N_STEPS, SCALINGS
 from triegp.files.contents import check_array, check_training_rows
 from triegp.files.curves import pack_curve, unpack_curve
@@ -27,7 +27,7 @@ from triegp.tree.rows import Rows
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
-Pack = Callable[[Any, str, Sequence[BitEncoder]], tuple[dict[str, Any], Arrays]]
+Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
 
@@ -53,7 +53,7 @@ class PartFormat:
 
     name: str
     pack: Pack
-    unpack: Callable[[dict[str, Any], Arrays, str, Sequence[BitEncoder]], Fitted]
+    unpack: Callable[[dict[str, Any], Arrays, str, Sequence[Quantiser]], Fitted]
     pack_quickly: Pack | None = None
 
 
@@ -118,7 +118,7 @@ class ModelState:
 
     Attributes
     ----------
-    encoders : tuple of BitEncoder
+    encoders : tuple of Quantiser
         The box, its percentiles and precision, without shift: one per scaling.
     target_mean, target_scale : float64 (n_targets,)
         How targets are standardised, after their transform.
@@ -151,7 +151,7 @@ class ModelState:
         Nll per row during the last fit; None in older files.
     """
 
-    encoders: tuple[BitEncoder, ...]
+    encoders: tuple[Quantiser, ...]
     target_mean: Floats
     target_scale: Floats
     one_dimensional: bool
@@ -243,8 +243,7 @@ def pack_model(
 def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> ModelState:
     """Restore a fitted estimator from header and arrays; raises ValueError for invalid contents."""
     encoders = tuple(_unpack_encoder(header, arrays, k) for k in range(len(header["scalings"])))
-    n_features = encoders[0].n_features_in_
-    if any(encoder.n_features_in_ != n_features for encoder in encoders):
+    if len({encoder.n_working for encoder in encoders}) > 1:
         raise ValueError("encoders must have the same number of features")
     columns, layout = unpack_table(header, arrays, encoders)
     if columns.names is not None:
@@ -299,7 +298,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
 def _unpack_plan(
     header: dict[str, Any],
     arrays: Arrays,
-    encoder: BitEncoder,
+    encoder: Quantiser,
     mean: Floats,
     n_model: int,
     n_rows: int,
@@ -372,14 +371,14 @@ def _unpack_observations(
     return Observations(index, y, weight, bool(header["copies"]), unit)
 
 
-def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> BitEncoder:
+def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> Quantiser:
     """The k-th encoder, without shift."""
     scaling = one_of("scaling", header["scalings"][k], SCALINGS)
     outside = one_of("outside", header["outside"], OUTSIDE)
     margin = float(header["margin"])
-    encoder = BitEncoder(scaling=scaling, outside=outside, margin=margin)
+    encoder = Quantiser(scaling=scaling, outside=outside, margin=margin)
     encoder.low_ = check_array(arrays, f"encoder.{k}.low", np.float64, (None,))
-    n_features = encoder.n_features_in_ = encoder.low_.size
+    n_features = encoder.n_working
     encoder.high_ = check_array(arrays, f"encoder.{k}.high", np.float64, (n_features,))
     if not (np.isfinite(margin) and margin >= 0 and (encoder.low_ <= encoder.high_).all()):
         raise ValueError("encoder must have margin >= 0 and low <= high, all finite")

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.columns import KINDS, Columns, plain_columns
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import BY_CODE, N_VARIANTS, ROLES, Layout, plain_layout
+from triegp.encoding.quantiser import Quantiser
 from triegp.files.contents import check_array
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -43,10 +43,10 @@ def pack_table(columns: Columns, layout: Layout) -> tuple[dict[str, Any], Arrays
 
 
 def unpack_table(
-    header: dict[str, Any], arrays: Arrays, encoders: Sequence[BitEncoder]
+    header: dict[str, Any], arrays: Arrays, encoders: Sequence[Quantiser]
 ) -> tuple[Columns, Layout]:
     """The columns and their layout; before format version 6 all columns are numbers."""
-    n_working = encoders[0].n_features_in_
+    n_working = encoders[0].n_working
     names, facts = header["feature_names"], header["table"]
     if facts is None:
         columns, layout = _old_table(encoders)
@@ -129,7 +129,7 @@ def _check_grid(values: npt.NDArray[Any], kind: str, known: int, gaps: bool) -> 
         raise ValueError("table.grid must hold codes of known categories")
 
 
-def _old_table(encoders: Sequence[BitEncoder]) -> tuple[Columns, Layout]:
+def _old_table(encoders: Sequence[Quantiser]) -> tuple[Columns, Layout]:
     """Columns of numbers without gaps; quantiles are those of the encoder, or evenly spaced."""
     low, high, knots = encoders[0].low_, encoders[0].high_, encoders[-1].knots_
     at = (np.arange(N_VARIANTS) + 0.5) / N_VARIANTS

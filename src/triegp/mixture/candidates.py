@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.precision import paper_precision
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
 from triegp.mixture.batches import Batches, Start, evaluate_candidates
 from triegp.mixture.optimise import Problem
@@ -60,7 +60,7 @@ def draw_candidates(
     return found
 
 
-def drawn_precision(encoder: BitEncoder) -> npt.NDArray[np.int64]:
+def drawn_precision(encoder: Quantiser) -> npt.NDArray[np.int64]:
     """Bits per feature with which orders are drawn, (n_features,).
 
     A feature of many bits has its first bit early in a random order. The only bit of a two-valued
@@ -90,7 +90,7 @@ def boltzmann_pick(log_likelihood: Floats, n_picks: int, rng: np.random.Generato
 
 def choose_starts(
     settings: Settings,
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     problems: Mapping[int, Problem],
     streams: Sequence[np.random.Generator],
     run: Run,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, one_blas_thread
 from triegp.mixture.batches import Batches, Start, train_in_step
 from triegp.mixture.candidates import choose_starts, nll_per_row
@@ -26,7 +26,7 @@ from triegp.tree.rows import Rows
 
 
 def learn_orders(
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     rows: Rows,
     settings: Settings,
     streams: Sequence[np.random.Generator],
@@ -44,7 +44,7 @@ def learn_orders(
 
     Parameters
     ----------
-    grids : sequence of BitEncoder
+    grids : sequence of Quantiser
         The grids, with their shifts.
     rows : Rows
         All rows, with their features.
@@ -100,14 +100,14 @@ class Lesson(NamedTuple):
     Several jobs may share the record, so they copy its generators before they use them.
     """
 
-    grids: Sequence[BitEncoder]
+    grids: Sequence[Quantiser]
     rows: Rows
     settings: Settings
     streams: Sequence[np.random.Generator]
 
 
 def learn_in_pool(
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     rows: Rows,
     settings: Settings,
     streams: Sequence[np.random.Generator],
@@ -184,7 +184,7 @@ def _draw_parts(rows: Rows, settings: Settings, rng: np.random.Generator) -> Par
 
 def _learn_more(
     learned: list[Learned],
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     parts: Parts,
     settings: Settings,
     run: Run,
@@ -216,7 +216,7 @@ def _learn_more(
 
 
 def make_problems(
-    grids: Sequence[BitEncoder], used: Sequence[int], rows: Rows, engine: Engine
+    grids: Sequence[Quantiser], used: Sequence[int], rows: Rows, engine: Engine
 ) -> dict[int, Problem]:
     """Training data on some of the grids, in the engine's memory; all targets share the codes."""
     targets = tuple(replace(rows.target(j), X=None).for_training() for j in range(rows.n_targets))

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, select_codes
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
@@ -55,7 +55,7 @@ DEVICE_ROWS = 1 << 22  # the same on a device
 class Member:
     """One trained tree, with one posterior per target."""
 
-    encoder: BitEncoder
+    encoder: Quantiser
     trained: TrainedOrder
     posteriors: tuple[Posterior, ...]
 

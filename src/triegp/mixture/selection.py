@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.mixture.members import Member, leave_out_members
 from triegp.mixture.optimise import Problem, TrainedOrder
@@ -20,7 +20,7 @@ Learned = tuple[int, TrainedOrder]  # index of a grid, and an order on it
 
 def select_useful(
     learned: Sequence[Learned],
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     problems: Mapping[int, Problem],
     settings: Settings,
     engine: Engine,
@@ -31,7 +31,7 @@ def select_useful(
     ----------
     learned : sequence of (grid, TrainedOrder)
         The orders, with the index of their grid.
-    grids : sequence of BitEncoder
+    grids : sequence of Quantiser
         All grids.
     problems : mapping of int to Problem
         The part of the rows, on the grid of every order.

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import to_host
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
@@ -47,7 +47,7 @@ TRIE_BYTES = 44  # of a trie on a device, per row
 
 @one_blas_thread()
 def train_ensemble(
-    encoders: Sequence[BitEncoder],
+    encoders: Sequence[Quantiser],
     rows: Rows,
     settings: Settings,
     run: Run,
@@ -66,7 +66,7 @@ def train_ensemble(
 
     Parameters
     ----------
-    encoders : sequence of BitEncoder
+    encoders : sequence of Quantiser
         Fitted, without shift; assigned to the grids in turn.
     rows : Rows
         Standardised targets, y (n, k), with their features.
@@ -125,7 +125,7 @@ def train_ensemble(
 
 
 def card_bytes(
-    encoders: Sequence[BitEncoder], settings: Settings, n_rows: int, n_targets: int
+    encoders: Sequence[Quantiser], settings: Settings, n_rows: int, n_targets: int
 ) -> int:
     """Estimate of the GPU memory for training and for the trained members, in bytes.
 
@@ -133,14 +133,14 @@ def card_bytes(
     keep their tries, keys and messages. Leave-one-out takes 16 bytes per row and member. Members
     are conditioned after the codes are freed.
     """
-    extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit per feature
+    extra = encoders[0].n_working if settings.shift else 0  # a shift takes a bit per feature
     bits = [encoder.n_bits_ + extra for encoder in encoders]
     codes = sum(-(-bits[k % len(bits)] // 8) for k in range(settings.n_grids))
     n_members = min(settings.n_members, settings.all_candidates)
     short = settings.short and n_rows > MANY_ROWS
     words = -(-max(bits) // 64)
     member = TRIE_BYTES + 8 * words + n_targets * (40 if short else 72)
-    work = CARD_ROW_BYTES + 24 * (n_targets - 1) + 8 * encoders[0].n_features_in_
+    work = CARD_ROW_BYTES + 24 * (n_targets - 1) + 8 * encoders[0].n_working
     return n_rows * (work + max(codes, n_members * (member + 16)))
 
 
@@ -152,9 +152,9 @@ def message_dtype(rows: Rows, settings: Settings) -> np.dtype[Any]:
     return np.dtype(np.float64)
 
 
-def check_encoders(encoders: Sequence[BitEncoder], settings: Settings) -> None:
+def check_encoders(encoders: Sequence[Quantiser], settings: Settings) -> None:
     """Raise ValueError if there are more bits than the optimiser allows."""
-    extra = encoders[0].n_features_in_ if settings.shift else 0  # a shift takes a bit per feature
+    extra = encoders[0].n_working if settings.shift else 0  # a shift takes a bit per feature
     n_bits = extra + max(encoder.n_bits_ for encoder in encoders)
     if settings.optimizer == "bfgs" and n_bits > MAX_DENSE_BITS:
         raise ValueError(
@@ -210,7 +210,7 @@ def weigh(
 
 
 def _condition(
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     rows: Rows,
     done: Sequence[Learned],
     settings: Settings,
@@ -231,7 +231,7 @@ def _condition(
 
 
 def _sum_up(
-    grids: Sequence[BitEncoder],
+    grids: Sequence[Quantiser],
     whole: Whole,
     done: Sequence[Learned],
     settings: Settings,
@@ -281,7 +281,7 @@ def _finish(
 
 
 def _member(
-    encoder: BitEncoder,
+    encoder: Quantiser,
     data: npt.NDArray[Any],
     targets: Sequence[Rows],
     trained: TrainedOrder,
@@ -298,5 +298,5 @@ def _member(
     return Member(encoder, trained, tuple(replace(p, trie=free) for p in posteriors))
 
 
-def _grid(encoder: BitEncoder, settings: Settings, rng: np.random.Generator) -> BitEncoder:
-    return encoder.with_shift(rng.random(encoder.n_features_in_)) if settings.shift else encoder
+def _grid(encoder: Quantiser, settings: Settings, rng: np.random.Generator) -> Quantiser:
+    return encoder.with_shift(rng.random(encoder.n_working)) if settings.shift else encoder

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.grids import encode_grids
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
 from triegp.mixture.cells import (
     Cells,
@@ -61,7 +61,7 @@ class Whole:
     divided: bool
     most_cells: int
 
-    def sum(self, grids: Sequence[BitEncoder], orders: Sequence[BitOrder]) -> Summed:
+    def sum(self, grids: Sequence[Quantiser], orders: Sequence[BitOrder]) -> Summed:
         """Cells of all rows under each order on its grid. One pass over the rows."""
         most = self.most_cells
         trees = tuple(zip(grids, orders, strict=True))
@@ -80,7 +80,7 @@ class Summed(NamedTuple):
 def sum_piece(
     piece: Piece,
     read: Callable[[Piece], Rows],
-    trees: Sequence[tuple[BitEncoder, BitOrder]],
+    trees: Sequence[tuple[Quantiser, BitOrder]],
     units: Units,
     most: int,
 ) -> Summed:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from triegp.additive.start import depths_of, features_of
 from triegp.checks import whole_number
-from triegp.encoding.encoder import BitEncoder
+from triegp.encoding.quantiser import Quantiser
 from triegp.plots.canvas import draw_cells, draw_colorbar, dress, merge, open_axes, ramp
 from triegp.plots.features import names_of
 from triegp.plots.forecasts import choose_target, unwrap
@@ -167,9 +167,7 @@ class WeightsDisplay:
         return values, places, "bit of the feature, coarse to fine; numbers: mean place", ".0f"
 
 
-def trees_of(
-    model: Any, target: int | None
-) -> tuple[Sequence[tuple[BitEncoder, BitOrder]], Floats]:
+def trees_of(model: Any, target: int | None) -> tuple[Sequence[tuple[Quantiser, BitOrder]], Floats]:
     """Grids and orders of a model's trees, and the share of each."""
     if hasattr(model, "ensembles_"):
         ensembles = model.ensembles_
@@ -189,13 +187,13 @@ def trees_of(
     return list(zip(forest.encoders, forest.orders, strict=True)), share
 
 
-def arrange_bits(pairs: Sequence[tuple[BitEncoder, BitOrder]]) -> tuple[Floats, Ints]:
+def arrange_bits(pairs: Sequence[tuple[Quantiser, BitOrder]]) -> tuple[Floats, Ints]:
     """Weights and places of bits, by tree, column and depth.
 
     Weights sum to 1 per tree, nugget not included; 0 if it has no variance.
     """
     width = max(int(encoder.precision_.max()) for encoder, _ in pairs)
-    shape = (len(pairs), pairs[0][0].n_features_in_, width)
+    shape = (len(pairs), pairs[0][0].n_working, width)
     weight, place = np.zeros(shape), np.zeros(shape, np.int64)
     for t, (encoder, order) in enumerate(pairs):
         at = t, features_of(encoder)[order.key_bits], depths_of(encoder)[order.key_bits]
