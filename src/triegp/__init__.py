@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from triegp.additive.solve import NotConverged
-    from triegp.encoding import BitEncoder
+    from triegp.encoding.encoder import BitEncoder
     from triegp.estimators.loading import load
     from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
     from triegp.estimators.trie_regressor import TrieGPRegressor
@@ -33,7 +33,7 @@ __all__ = [
 
 _HOMES = {  # where each name is defined
     "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
-    "BitEncoder": "triegp.encoding",
+    "BitEncoder": "triegp.encoding.encoder",
     "ModelFileError": "triegp.files.container",
     "NotConverged": "triegp.additive.solve",
     "PredictiveDistribution": "triegp.models.distribution",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh_tridiagonal
+import scipy
 
 from triegp.additive.forest import Forest, multiply
 from triegp.additive.preconditioner import Preconditioner, check_noise, make_preconditioner
@@ -217,5 +217,5 @@ def _log_quadrature(stride: Floats, ratio: Floats) -> float:
     """e' log(T) e, with T the tridiagonal matrix of conjugate gradients and e = (1, 0, ..., 0)."""
     diagonal = 1.0 / stride
     diagonal[1:] += ratio / stride[:-1]
-    values, vectors = eigh_tridiagonal(diagonal, np.sqrt(ratio) / stride[:-1])
+    values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, np.sqrt(ratio) / stride[:-1])
     return float(np.square(vectors[0]) @ np.log(values))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve, lapack, solve_triangular
+import scipy
 
 from triegp.additive.forest import Forest, build_forest
 from triegp.additive.start import EncodedRows, Parameters, row_noise
@@ -83,8 +83,8 @@ def exact_gradient(
     n, y = noisy.n_rows, noisy.y
     lower = _factor(dense)
     log_det = 2.0 * float(np.log(np.diag(lower)).sum())
-    alpha = cho_solve((lower, True), y, check_finite=False)
-    inverse, info = lapack.dpotri(lower, lower=1, overwrite_c=1)
+    alpha = scipy.linalg.cho_solve((lower, True), y, check_finite=False)
+    inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the matrix has no inverse")
     nll = 0.5 * (log_det + float(y @ alpha) + n * float(np.log(2.0 * np.pi))) + noisy.constant
@@ -115,7 +115,7 @@ def held_nll(
     """
     dense, _, noisy, _ = make_matrix(data, parameters, engine)
     lower = _factor(dense)
-    white = solve_triangular(lower, noisy.y, lower=True)[-n_held:]
+    white = scipy.linalg.solve_triangular(lower, noisy.y, lower=True)[-n_held:]
     return 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum()), float(white @ white)
 
 
@@ -134,7 +134,7 @@ def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Ma
 
 
 def _factor(dense: Floats) -> Floats:
-    lower, info = lapack.dpotrf(dense, lower=1, overwrite_a=1)
+    lower, info = scipy.linalg.lapack.dpotrf(dense, lower=1, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite to rounding")
     return np.asarray(lower)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cholesky, solve_triangular
+import scipy
 
 from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
 from triegp.additive.forest import Forest, multiply
@@ -207,12 +207,14 @@ class ForestModel:
         dense = multiply(self.forest, np.eye(self.forest.n_rows))
         dense[np.diag_indices_from(dense)] += self.variance
         with one_blas_thread():  # more of them round in other ways
-            return np.asarray(cholesky(dense, lower=True, overwrite_a=True, check_finite=False))
+            return np.asarray(
+                scipy.linalg.cholesky(dense, lower=True, overwrite_a=True, check_finite=False)
+            )
 
     @cached_property
     def exact_diagonal(self) -> Floats:
         """Diagonal of (K + noise)^-1, (n,), by dense algebra: for few rows."""
-        white = solve_triangular(self.root, np.eye(self.forest.n_rows), lower=True)
+        white = scipy.linalg.solve_triangular(self.root, np.eye(self.forest.n_rows), lower=True)
         return np.asarray(np.square(white).sum(axis=0))
 
     def scale_inputs(self, inputs: Floats) -> Floats:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+import scipy
 
 from triegp.engines import available_cores, nearby
 from triegp.engines import cells as rows_in
@@ -199,7 +199,7 @@ def learn_factor(v: Floats, noise: Floats, inverse: Floats, *, drawn: bool) -> f
         return FACTORS[0]
     if excess(high) <= 0.0:
         return FACTORS[1]
-    return float(np.exp(brentq(excess, low, high, xtol=1e-12)))
+    return float(np.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-12)))
 
 
 def insert_nearby(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve
+import scipy
 
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
@@ -105,7 +105,7 @@ class Neighbours:
 
     def _divide(self, x: Floats) -> Floats:
         """(core core')^-1 x for x (q,) or (q, k)."""
-        return np.asarray(cho_solve((self.core, True), x, check_finite=False))
+        return np.asarray(scipy.linalg.cho_solve((self.core, True), x, check_finite=False))
 
 
 def precondition_neighbours(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import qmc
+import scipy
 
 from triegp.additive.settings import Settings
 from triegp.encoding.codes import Codes, select_codes
@@ -116,7 +116,9 @@ def draw_grids(
     n_features = encoders[0].n_working
     shifts = rng.random((n_trees, n_features))
     if n_features <= MAX_SOBOL and n_trees > 1:
-        sobol = qmc.Sobol(n_features, scramble=True, seed=rng)  # `rng` only since scipy 1.15
+        sobol = scipy.stats.qmc.Sobol(
+            n_features, scramble=True, seed=rng
+        )  # `rng` only since scipy 1.15
         shifts = sobol.random_base2(int(np.ceil(np.log2(n_trees))))[:n_trees]
     turn = np.arange(n_trees) % len(encoders)
     shifts[np.argsort(turn, kind="stable")] = shifts.copy()  # successive points per encoder

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
+import scipy
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
@@ -258,7 +258,7 @@ def _dense_variance(model: ForestModel, points: Points) -> Floats:
         cross = tree_covariances(near, keys[some], points.fade[some])
         if smooth is not None:
             cross += smooth.cross(smooth.read(points.inputs[some]))
-        white = solve_triangular(model.root, cross, lower=True, check_finite=False)
+        white = scipy.linalg.solve_triangular(model.root, cross, lower=True, check_finite=False)
         out[some] = _prior(model, points, some) - np.square(white).sum(axis=0)
     return np.maximum(out, 0.0)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
+import scipy
 
 from triegp.devices import like
 from triegp.mixture.weights import stack
@@ -139,7 +139,7 @@ def log_densities(tails: Tails, score: Floats) -> Floats:
     """Log density of standardised residuals, (n,)."""
     used = tails.weight > 0
     each = _each_density(tails.factor[used], tails.offset[used], score)
-    return np.asarray(logsumexp(each + np.log(tails.weight[used])[:, None], axis=0))
+    return np.asarray(scipy.special.logsumexp(each + np.log(tails.weight[used])[:, None], axis=0))
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:

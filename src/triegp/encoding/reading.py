@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
-from sklearn.utils import check_array
+import scipy
 
 from triegp.checks import refuse_masked
 
@@ -21,6 +20,11 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
     Error messages name the given estimator.
     """
     refuse_masked("X", X)
+    plain = np.asarray(X) if isinstance(X, list | tuple) else X
+    if type(plain) is np.ndarray and plain.dtype.kind in "fiub" and plain.ndim == 2 and plain.size:
+        return plain
+    from sklearn.utils import check_array  # rows of numbers do not need scikit-learn
+
     try:
         data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
         if data.dtype.kind == "O":
@@ -69,7 +73,7 @@ def place(column: int, row: int, names: Any) -> str:
 
 def _first_non_number(X: Any) -> str | None:
     """Describe the first cell, column by column, that is not a number, and its position."""
-    if issparse(X):
+    if scipy.sparse.issparse(X):
         return None
     try:
         cells = np.asarray(X, dtype=object)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -12,13 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.model import CalibratedModel, base_of, place_model
@@ -53,11 +50,11 @@ from triegp.estimators.repeats import copies_warning, fold_rows
 from triegp.estimators.seeds import draw_seeds, generator_of
 from triegp.estimators.streaming import (
     Queued,
-    Stream,
     check_batch,
     new_plan,
     queue_rows,
     rows_to_fit,
+    stream_of,
     stream_warnings,
 )
 from triegp.estimators.transform_choice import choose_by_mixtures
@@ -91,18 +88,6 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 
 SHOWN_TARGETS = 3  # targets whose noise `repr` shows
-
-_fitted: WeakValueDictionary[int, TreeGPRegressor] = WeakValueDictionary()  # those with a lock
-
-
-def _renew_locks() -> None:
-    """Give every model a new lock: in a forked child, the thread that held the old one is gone."""
-    for model in _fitted.values():
-        model._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class TreeGPRegressor(
@@ -473,8 +458,7 @@ class TreeGPRegressor(
         if state.columns.names is not None:
             self.feature_names_in_ = np.array(state.columns.names, dtype=object)
         self._told = set()
-        self._lock = threading.Lock()
-        _fitted[id(self)] = self
+        self._make_lock()
         self._adopt(state, state.plan)
 
     def _adopt(self, state: ModelState, plan: Plan, waiting: tuple[Rows, ...] = ()) -> None:
@@ -484,20 +468,13 @@ class TreeGPRegressor(
         self.fit_seconds_ = state.fit_seconds
         self.training_curve_ = state.curve
         self.__dict__.pop("_summary", None)
-        self._stream = Stream(
-            fitted=state.fitted,
-            encoders=state.encoders,
-            mean=state.target_mean,
-            scale=state.target_scale,
-            plan=plan,
-            seeds=state.seeds,
-            kept=state.kept,
-            columns=state.columns,
-            layout=state.layout,
-            observations=state.observations,
-            waiting=waiting,
-            transforms=state.transforms,
-        )
+        self._stream = replace(stream_of(state), plan=plan, waiting=waiting)
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self)
+
+    def _check_features(self, X: Any, n_columns: int) -> None:
+        validate_data(self, X, reset=False, skip_check_array=True)
 
     def _refit(self) -> None:
         stream = self._stream

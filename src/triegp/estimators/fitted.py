@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.model import place_model
 from triegp.encoding.columns import Columns
@@ -27,6 +28,19 @@ from triegp.models.transformed import TransformedDistribution
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
+
+
+_locked: WeakValueDictionary[int, FittedEstimator] = WeakValueDictionary()
+
+
+def _renew_locks() -> None:
+    """Give every model a new lock: in a forked child, the thread that held the old one is gone."""
+    for model in _locked.values():
+        model._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class FittedEstimator:
@@ -173,6 +187,11 @@ class FittedEstimator:
         """
         return self._summarise()[1]
 
+    def _make_lock(self) -> None:
+        """Give the model a lock of its own, and a new one after a fork."""
+        self._lock = threading.Lock()
+        _locked[id(self)] = self
+
     def _placed(self) -> Stream:
         """`_inserted`, with the models where parameter `engine` says that they predict."""
         stream = self._inserted()
@@ -190,7 +209,7 @@ class FittedEstimator:
 
     def _inserted(self) -> Stream:
         """The stream after inserting all waiting rows; fits anew first if a fit is due."""
-        check_is_fitted(self)
+        self._check_fitted()
         if self._stream.waiting:
             with self._lock:
                 if self._stream.plan.fit_at:
@@ -198,6 +217,9 @@ class FittedEstimator:
                 self._stream = insert_waiting(self._stream)
                 self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
+
+    def _check_fitted(self) -> None:
+        """Raise an error unless there is a fitted model; here, there always is."""
 
     @abstractmethod
     def _refit(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
+import scipy
 
 from triegp.checks import float_array, non_negative_vector, real_number, refuse_masked
 from triegp.tree.rows import Rows, refuse_zero_weights
@@ -46,7 +46,7 @@ def check_targets(y: Any) -> Floats:
     """Targets as columns (n, k); raises ValueError unless they are finite numbers."""
     if y is None:
         raise ValueError("y must be given: this estimator requires y to be passed, got None")
-    if issparse(y):
+    if scipy.sparse.issparse(y):
         raise ValueError(f"y must be a dense array, got a sparse {type(y).__name__}")
     refuse_masked("y", y)
     array = np.asarray(y)

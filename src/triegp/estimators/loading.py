@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from triegp.files.container import ModelFileError, read_file
-from triegp.files.state import unpack_model, upgrade_header
+from triegp.files.state import Arrays, unpack_model, upgrade_header
 
 ESTIMATORS = {  # the classes that `load` can create, and their modules
     "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
@@ -44,6 +46,15 @@ def load(path: str | Path) -> Any:
     MemoryError
         If a mixture needs more memory than the machine has.
     """
+    name, header, arrays = read_model(path)
+    with complete(path):
+        model = find_estimator(name)(**header["parameters"])
+        model._restore(unpack_model(header, arrays, model._format))
+    return model
+
+
+def read_model(path: str | Path) -> tuple[str, dict[str, Any], Arrays]:
+    """Name of the estimator, header in the current format, and arrays of a model file."""
     header, arrays = read_file(path)
     name = header.get("estimator")
     if isinstance(name, str) and name in GONE:
@@ -54,10 +65,15 @@ def load(path: str | Path) -> Any:
     if not isinstance(name, str) or name not in ESTIMATORS:
         expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
-    try:
+    with complete(path):
         header = upgrade_header(header)
-        model = find_estimator(name)(**header["parameters"])
-        model._restore(unpack_model(header, arrays, model._format))
+    return name, header, arrays
+
+
+@contextmanager
+def complete(path: str | Path) -> Iterator[None]:
+    """Raise ModelFileError for errors of code that relies on the contents of a file."""
+    try:
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
-    return model

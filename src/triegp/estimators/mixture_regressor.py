@@ -20,9 +20,7 @@ from triegp.estimators.base import count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
-from triegp.files.calibration import calibrated
-from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
-from triegp.files.state import PartFormat
+from triegp.files.formats import format_of
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
@@ -224,9 +222,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
 
     _by_var = True
     _by_folds = True
-    _format = calibrated(
-        PartFormat("ensemble", pack_ensemble, unpack_ensemble, pack_ensemble_quickly)
-    )
+    _format = format_of("BinaryTreeGPRegressor")
 
     def __init__(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,12 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import validate_data
 
 from triegp.calibration.model import CalibratedModel, base_of, place_model
 from triegp.checks import random_generator, whole_number
 from triegp.devices import like, on_device, to_host
-from triegp.encoding.columns import Columns
+from triegp.encoding.columns import Columns, check_width
 from triegp.encoding.layout import read_working, refuse_unseen
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import is_named_frame, read_table
@@ -268,9 +266,10 @@ class Predictor(FittedEstimator):
         self._inserted()
         twin = type(self).__new__(type(self))
         with self._lock:
-            twin.__dict__.update(self.__dict__, _told=set(self._told), _lock=threading.Lock())
+            twin.__dict__.update(self.__dict__, _told=set(self._told))
+        twin._make_lock()
         twin.__dict__.pop("_summary", None)
-        twin.set_params(**parameters)  # type: ignore[attr-defined]
+        twin.__dict__.update(parameters)
         return twin
 
     def sample_functions(self, n_functions: int = 1, random_state: Any = 0) -> FunctionDraws:
@@ -347,9 +346,13 @@ class Predictor(FittedEstimator):
         X, known = to_host(X), stream.columns
         data, columns = read_table(X, self, known)
         if known.names is None or not is_named_frame(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
+            self._check_features(X, data.shape[1])
         check_finite(data, known.names, missing=True)
         return data, columns
+
+    def _check_features(self, X: Any, n_columns: int) -> None:
+        """Raise ValueError unless new rows have the columns of the training rows."""
+        check_width(n_columns, len(self._stream.columns.kinds), self)
 
     def _read_targets(self, y: Any, n_rows: int) -> Floats:
         """Targets of new rows, (n_rows, n_targets)."""
@@ -403,7 +406,7 @@ class Predictor(FittedEstimator):
             return None
         if isinstance(X, np.ndarray) and X.dtype not in DEVICE_TYPES:
             return None
-        validate_data(self, X, reset=False, skip_check_array=True)
+        self._check_features(X, X.shape[1])
         data = base_of(stream.fitted[0]).engine.hold(X)
         if data.dtype.kind not in "fiub":
             return None

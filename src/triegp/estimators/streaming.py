@@ -27,7 +27,7 @@ from triegp.estimators.inputs import standardise
 from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.outside import mark_outside
 from triegp.estimators.transforms import Transforms, transform_rows
-from triegp.files.state import Plan, Seed
+from triegp.files.state import ModelState, Plan, Seed
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows, join_rows
@@ -96,6 +96,24 @@ class Stream:
         model = self.fitted[0]
         held = model.n_rows if self.observations is None else self.observations.n_rows
         return held + model.n_summed
+
+
+def stream_of(state: ModelState) -> Stream:
+    """The stream of a model, without waiting rows."""
+    return Stream(
+        fitted=state.fitted,
+        encoders=state.encoders,
+        mean=state.target_mean,
+        scale=state.target_scale,
+        plan=state.plan,
+        seeds=state.seeds,
+        kept=state.kept,
+        columns=state.columns,
+        layout=state.layout,
+        observations=state.observations,
+        waiting=(),
+        transforms=state.transforms,
+    )
 
 
 class Queued(NamedTuple):

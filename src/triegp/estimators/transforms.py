@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
-from scipy.special import ndtri
-from sklearn.base import clone
+import scipy
 
 from triegp.estimators.inputs import location_and_scale
 from triegp.models.transforms import Log, Quantile, Transform, YeoJohnson, yeo_johnson
@@ -151,7 +149,7 @@ def _fit_yeo_johnson(y: Floats, count: Floats) -> YeoJohnson:
 
     if np.ptp(u) == 0:
         return YeoJohnson(centre, scale, 1.0)
-    power = float(minimize_scalar(nll, bounds=(0.0, 2.0), method="bounded").x)
+    power = float(scipy.optimize.minimize_scalar(nll, bounds=(0.0, 2.0), method="bounded").x)
     power = 0.0 if power < NEGLIGIBLE else 2.0 if power > 2.0 - NEGLIGIBLE else power
     return YeoJohnson(centre, scale, power)
 
@@ -175,7 +173,7 @@ def _fit_quantile(y: Floats, count: Floats) -> Quantile:
     cut = cut[cut < below.size]
     knots = np.concatenate([value[:1], 0.5 * value[cut] + 0.5 * value[cut + 1], value[-1:]])
     levels = np.concatenate([[0.5 * share[0]], below[cut], [1.0 - 0.5 * share[-1]]])
-    z = ndtri(np.clip(levels, 1e-15, 1.0 - 1e-15))
+    z = scipy.special.ndtri(np.clip(levels, 1e-15, 1.0 - 1e-15))
     kept = [0]
     for k in range(1, knots.size - 1):  # neighbouring floats and tiny weights do not rise
         if knots[kept[-1]] < knots[k] < knots[-1] and z[kept[-1]] < z[k] < z[-1]:
@@ -257,6 +255,8 @@ class Transformer:
 
 def fit_transformer(transformer: Any, y: Floats) -> Transformer:
     """A clone of the transformer, fitted to y (n,); raises ValueError unless it is increasing."""
+    from sklearn.base import clone  # loading a model does not need scikit-learn
+
     own = clone(transformer)
     own.fit(y[:, None])
     scale = float(location_and_scale(y[:, None], None)[1][0])

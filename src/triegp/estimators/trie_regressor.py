@@ -21,9 +21,7 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.parameters import fit_encoders
-from triegp.files.additive import pack_forest, unpack_forest
-from triegp.files.calibration import calibrated
-from triegp.files.state import PartFormat
+from triegp.files.formats import format_of
 from triegp.mixture.whole import Whole
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
@@ -245,7 +243,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     _by_var = False
     _by_folds = False  # the models of the folds are smaller, and their variances larger
-    _format = calibrated(PartFormat("forest", pack_forest, unpack_forest))
+    _format = format_of("TrieGPRegressor")
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+import scipy
 
 from triegp.encoding.codes import Codes
 from triegp.engines import Engine
@@ -172,7 +172,7 @@ def train_order(
         options |= {"maxcor": 20, "ftol": settings.tol * 1e-3, "maxfun": 10 * settings.max_iter}
     converged = False
     try:
-        found = minimize(
+        found = scipy.optimize.minimize(
             objective,
             objective.start(start),
             jac=True,

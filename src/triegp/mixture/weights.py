@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
+import scipy
 
 from triegp.devices import on_device, to_host
 from triegp.engines import one_blas_thread
@@ -76,7 +76,7 @@ def average(
     lower = np.linalg.cholesky(gram)
     # min w' gram w with sum 1 is min |lower' w|^2 + (penalty (sum w - 1))^2 up to the scale of w.
     stacked = np.vstack([lower.T, np.full((1, n_members), np.sqrt(size))])
-    weight, _ = nnls(stacked, np.append(np.zeros(n_members), np.sqrt(size)))
+    weight, _ = scipy.optimize.nnls(stacked, np.append(np.zeros(n_members), np.sqrt(size)))
     weight = np.where(weight < SMALLEST_WEIGHT * weight.sum(), 0.0, weight)
     return np.asarray(weight / weight.sum())
 
@@ -145,7 +145,7 @@ def _newton_weight(root: Floats, slope: Floats) -> Floats | None:
     curvature[np.diag_indices_from(curvature)] *= 1.0 + 1e-10  # nonsingular if members are equal
     try:
         lower = np.linalg.cholesky(curvature)
-        weight, _ = nnls(lower.T, np.linalg.solve(lower, 2.0 * slope - 1.0))
+        weight, _ = scipy.optimize.nnls(lower.T, np.linalg.solve(lower, 2.0 * slope - 1.0))
     except (np.linalg.LinAlgError, RuntimeError):
         return None
     return np.asarray(weight)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp, ndtr, ndtri
+import scipy
 
 from triegp.checks import (
     float_array,
@@ -142,7 +142,7 @@ class PredictiveDistribution:
             Values, one per row or one for all rows.
         """
         z = _standard(self._each_row(y) - self.means, np.sqrt(self.variances))
-        return average(self.weights, ndtr(z))
+        return average(self.weights, scipy.special.ndtr(z))
 
     def quantile(self, q: Any) -> Floats:
         """Quantiles, (m, len(q)) for numbers q in (0, 1), or (m,) for a single number.
@@ -276,7 +276,7 @@ def log_density(mixture: PredictiveDistribution, y: Any) -> Floats:
         if log_weights.ndim == 1:
             log_weights = log_weights[:, None]
         return np.asarray(
-            logsumexp(
+            scipy.special.logsumexp(
                 component_log_density(mixture.means, mixture.variances, y) + log_weights, axis=0
             )
         )
@@ -310,7 +310,7 @@ def quantiles(mixture: PredictiveDistribution, q: Floats) -> Floats:
 def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
     used = (mixture.weights > 0).reshape(mixture.weights.shape[0], -1).any(axis=1)
     weight, mean, sd = mixture.weights[used], mixture.means[used], np.sqrt(mixture.variances[used])
-    of_members = mean + float(ndtri(level)) * sd
+    of_members = mean + float(scipy.special.ndtri(level)) * sd
     low, high = of_members.min(axis=0), of_members.max(axis=0)
     x = np.clip(average(weight, of_members), low, high)
     out = x.copy()
@@ -318,7 +318,7 @@ def _quantile(mixture: PredictiveDistribution, level: float) -> Floats:
     move = high - low
     for _ in range(MAX_STEPS):
         z = _standard(x - mean, sd)
-        below = average(weight, ndtr(z))
+        below = average(weight, scipy.special.ndtr(z))
         high = np.where(below > level, x, high)
         low = np.where(below > level, low, x)
         with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from triegp.models.distribution import PredictiveDistribution, average, log_density
 from triegp.models.transforms import Transform
@@ -196,8 +196,8 @@ def _moments(base: PredictiveDistribution, transform: Transform) -> tuple[Floats
     sd = np.where(point, 1.0, sd)
     start, end = (np.clip(means + side * REACH * sd, low, high) for side in (-1.0, 1.0))
     half, mid = 0.5 * (end - start), 0.5 * (end + start)
-    below = np.where(point, means < low, ndtr((low - means) / sd))
-    above = np.where(point, means > high, ndtr((means - high) / sd))
+    below = np.where(point, means < low, scipy.special.ndtr((low - means) / sd))
+    above = np.where(point, means > high, scipy.special.ndtr((means - high) / sd))
     ends = (distance(low), distance(high))
     with np.errstate(invalid="ignore", over="ignore"):
         first = below * ends[0] + above * ends[1]

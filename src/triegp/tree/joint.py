@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.linalg import LinearOperator
+import scipy
 
 from triegp.checks import finite_columns
 from triegp.devices import like
@@ -176,8 +176,8 @@ def covariance_product(joint: Joint, x: Any) -> Floats:
     return out
 
 
-def covariance_operator(joint: Joint) -> LinearOperator:
-    """Return the covariance of f at the points as a symmetric scipy LinearOperator (m, m).
+def covariance_operator(joint: Joint) -> scipy.sparse.linalg.LinearOperator:
+    """Return the covariance of f at the points as a symmetric LinearOperator of scipy, (m, m).
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def covariance_operator(joint: Joint) -> LinearOperator:
         return covariance_product(joint, x)
 
     shape = (joint.n_points, joint.n_points)
-    return LinearOperator(
+    return scipy.sparse.linalg.LinearOperator(
         shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply, dtype=float
     )
 

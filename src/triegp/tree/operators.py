@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.linalg import LinearOperator
+import scipy
 
 from triegp.checks import finite_columns, finite_vector
 from triegp.devices import like, to_host
@@ -183,8 +183,8 @@ def level_products(trie: Trie, x: Any, z: Any = None) -> Floats:
     return by_level[:, 0] if len(shape) == 1 else by_level
 
 
-def kernel_operator(trie: Trie, levels: Any) -> LinearOperator:
-    """Return K as a symmetric scipy LinearOperator (n, n).
+def kernel_operator(trie: Trie, levels: Any) -> scipy.sparse.linalg.LinearOperator:
+    """Return K as a symmetric LinearOperator of scipy, (n, n).
 
     Parameters
     ----------
@@ -197,8 +197,8 @@ def kernel_operator(trie: Trie, levels: Any) -> LinearOperator:
     return _symmetric(trie, lambda x: product(trie, levels, x))
 
 
-def inverse_operator(factor: Factor) -> LinearOperator:
-    """Return (K + noise)^-1 as a symmetric scipy LinearOperator (n, n).
+def inverse_operator(factor: Factor) -> scipy.sparse.linalg.LinearOperator:
+    """Return (K + noise)^-1 as a symmetric LinearOperator of scipy, (n, n).
 
     Parameters
     ----------
@@ -220,9 +220,9 @@ def check_levels(trie: Trie, levels: Any) -> Floats:
     return out
 
 
-def _symmetric(trie: Trie, multiply: Any) -> LinearOperator:
+def _symmetric(trie: Trie, multiply: Any) -> scipy.sparse.linalg.LinearOperator:
     shape = (trie.n_rows, trie.n_rows)
-    return LinearOperator(
+    return scipy.sparse.linalg.LinearOperator(
         shape, matvec=multiply, rmatvec=multiply, matmat=multiply, rmatmat=multiply, dtype=float
     )
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from triegp.devices import to_host
 from triegp.engines.contract import Descent, Engine
@@ -199,7 +199,7 @@ class CpuEngine(Trees, Operators):
 
     def solve_lower(self, lower: Floats, x: Floats) -> Floats:
         """L^-1 x for a lower triangular L (m, m) and x (m,) or (m, k)."""
-        return np.asarray(solve_triangular(lower, x, lower=True), np.float64)
+        return np.asarray(scipy.linalg.solve_triangular(lower, x, lower=True), np.float64)
 
     # Conjugate gradients
 
