@@ -25,7 +25,8 @@ X = rng.random((1_000, 5))
 y = np.sin(6 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(1_000)
 """
 FIT = ROWS + "import triegp; triegp.{}(random_state=0).fit(X, y)"
-SERVE = "import triegp; triegp.load({!r}).predict([[0.5] * 5], return_std=True)"
+LOAD = "import triegp; triegp.load({!r}).predict([[0.5] * 5], return_std=True)"
+SERVE = "from triegp import serving; serving.load({!r}).predict([[0.5] * 5], return_std=True)"
 WRITE = ROWS + "import triegp; triegp.{}(random_state=0).fit(X, y).save({!r})"
 IMPORTS = {
     "import triegp": "import triegp",
@@ -96,12 +97,14 @@ def main() -> None:
             show(name, code, cache, options.repeats)
         for estimator in ESTIMATORS:
             model = str(Path(folder) / estimator)
-            run(WRITE.format(estimator, model) + "\n" + SERVE.format(model), cache)
-            fit, serve = FIT.format(estimator), SERVE.format(model)
+            run(WRITE.format(estimator, model) + "\n" + LOAD.format(model), cache)
+            fit = FIT.format(estimator)
             show(f"{estimator}: fit 1,000 rows, cached", fit, cache, options.repeats)
-            show(f"{estimator}: load a file, predict a row, cached", serve, cache, options.repeats)
+            for name, code in {"load": LOAD, "serving.load": SERVE}.items():
+                start, few = code.format(model), min(options.repeats, 2)
+                show(f"{estimator}: {name}, predict a row, cached", start, cache, options.repeats)
+                show(f"{estimator}: {name}, predict a row, empty cache", start, None, few)
             show(f"{estimator}: fit 1,000 rows, empty cache", fit, None, min(options.repeats, 2))
-            show(f"{estimator}: load, predict, empty cache", serve, None, min(options.repeats, 2))
 
 
 if __name__ == "__main__":

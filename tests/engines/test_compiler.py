@@ -14,16 +14,16 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import triegp
     from triegp.engines.cpu.sorting import clz
+    import numpy as np
+    assert clz(np.uint64(1)) == 63
 said = [str(w.message) for w in caught if "cache" in str(w.message)]
-import numpy as np
-assert clz(np.uint64(1)) == 63
 print(triegp.__file__)
 print(len(said))
 print(said[0] if said else "")
 """
 
 
-def test_import_without_a_place_for_the_cache_warns_once(tmp_path):
+def test_kernels_without_a_place_for_their_cache_warn_once(tmp_path):
     """Regular files in place of all cache folders: they stop root too."""
     copy = tmp_path / "site" / "triegp"
     shutil.copytree(Path(triegp.__file__).parent, copy, ignore=lambda *_: ["__pycache__"])

@@ -500,13 +500,16 @@ def place_model(fitted: Fitted, engine: Engine) -> Fitted:
     """
     if isinstance(fitted, Ensemble):
         return place_ensemble(fitted, engine)
-    if not isinstance(fitted, CalibratedModel) or fitted.on_host == engine.on_host:
+    if not isinstance(fitted, CalibratedModel):
+        return fitted
+    base = place_model(fitted.base, engine)
+    if base is fitted.base and fitted.on_host == engine.on_host:
         return fitted
     stages = tuple(
         stage if stage.local is None else replace(stage, local=place_local(stage.local, engine))
         for stage in fitted.stages
     )
-    return replace(fitted, base=place_model(fitted.base, engine), stages=stages)
+    return replace(fitted, base=base, stages=stages)
 
 
 def base_of(fitted: Fitted) -> Any:

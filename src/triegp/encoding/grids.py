@@ -14,7 +14,14 @@ from triegp.encoding.codes import Codes
 from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import row_blocks
 from triegp.encoding.scaling import knot_positions, n_cells
-from triegp.engines import DeviceEngine, Engine, GridMap, pack_positions, place_values
+from triegp.engines import (
+    DeviceEngine,
+    Engine,
+    GridMap,
+    PlainEngine,
+    pack_positions,
+    place_values,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,6 +115,8 @@ def encode_grids(
     grids = encoders if isinstance(encoders, Grids) else prepare_grids(encoders)
     if not engine.on_host:
         return _encode_there(grids, data, cast(DeviceEngine, engine))
+    if isinstance(engine, PlainEngine):
+        return [one.encode_array(data) for one in grids.encoders]
     n_rows, n_features = data.shape
     packed = [np.empty((n_rows, -(-one.n_bits_ // 8)), np.uint8) for one in grids.encoders]
     outside = [np.zeros(n_rows, np.bool_) for _ in grids.alike]

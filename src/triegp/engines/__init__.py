@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from triegp.engines.choice import choose, device_engine, device_quantiles, threads_of
 from triegp.engines.contract import Descent, DeviceEngine, Engine
 from triegp.engines.cpu import (
@@ -12,15 +15,14 @@ from triegp.engines.cpu import (
     keyed,
     low_rank,
     matern,
-    nearby,
     nearest,
     pairs,
-    paths,
     vecchia,
 )
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.mixing import mix_means, mix_moments
 from triegp.engines.cpu.packing import pack_positions, place_values
+from triegp.engines.cpu.plain import PlainEngine
 from triegp.engines.cpu.scores import mixture_cdf, mixture_crps
 from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import (
@@ -36,6 +38,9 @@ from triegp.engines.records import (
     Woodbury,
 )
 
+if TYPE_CHECKING:
+    from triegp.engines.cpu import nearby, paths
+
 __all__ = [
     "Adjoints",
     "Candidate",
@@ -48,6 +53,7 @@ __all__ = [
     "Linked",
     "Links",
     "Located",
+    "PlainEngine",
     "Sums",
     "Tree",
     "Woodbury",
@@ -75,3 +81,11 @@ __all__ = [
     "threads_of",
     "vecchia",
 ]
+
+
+if not TYPE_CHECKING:  # they load numba, which a mixture without compiled kernels does not need
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("nearby", "paths"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"triegp.engines.cpu.{name}")

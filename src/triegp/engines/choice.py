@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from numba import config
-
 from triegp.checks import one_of
 from triegp.engines.contract import DeviceEngine, Engine
 from triegp.engines.cpu import CpuEngine
@@ -138,6 +136,8 @@ def _in_words(error: Exception) -> str:
 
 def _simulated() -> bool:
     """Whether numba's CUDA kernels run in its simulator, on the host."""
+    from numba import config  # the CPU engine loads numba when it compiles
+
     return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 
 

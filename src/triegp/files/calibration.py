@@ -20,6 +20,7 @@ from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.scaling import N_STEPS
+from triegp.engines import Engine
 from triegp.files.contents import LARGEST_FACTOR, check_array
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import Pack, PartFormat
@@ -35,8 +36,11 @@ LARGEST_TRUST = 1e3  # of repeated observations
 STEEPEST = 1e30  # slope beyond the box, in standardised units per box width
 
 
-def calibrated(base: PartFormat) -> PartFormat:
-    """File format of a model of kind `base`, with or without a calibration."""
+def calibrated(base: PartFormat, engine: Engine | None = None) -> PartFormat:
+    """File format of a model of kind `base`, with or without a calibration.
+
+    engine: restores the mixtures of local noise; as in `unpack_ensemble`.
+    """
 
     def unpack(
         facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
@@ -54,7 +58,9 @@ def calibrated(base: PartFormat) -> PartFormat:
             if (inputs[1:] < inputs[:-1]).any():
                 raise ValueError(f"{prefix}.inputs must be sorted")
         found = tuple(
-            _unpack_stage(part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features, inputs)
+            _unpack_stage(
+                part, arrays, f"{prefix}.stage.{j}", fitted.n_rows, n_features, inputs, engine
+            )
             for j, part in enumerate(stages)
         )
         if inputs is not None and any(stage.repeats is None for stage in found):
@@ -140,6 +146,7 @@ def _unpack_stage(
     n_rows: int,
     n_features: int,
     inputs: npt.NDArray[np.uint64] | None,
+    engine: Engine | None,
 ) -> Stage:
     scale = positive_number("scale", facts["scale"])
     slope = float(facts["slope"])
@@ -150,7 +157,7 @@ def _unpack_stage(
         raise ValueError(f"{prefix}.logs must lie between -{LARGEST_LOG} and {LARGEST_LOG}")
     local = None
     if facts.get("local") is not None:
-        local = _unpack_local(facts["local"], arrays, f"{prefix}.local", n_features)
+        local = _unpack_local(facts["local"], arrays, f"{prefix}.local", n_features, engine)
     repeats = None
     if facts.get("repeats") is not None:
         n_inputs = 0 if inputs is None else inputs.size
@@ -237,7 +244,7 @@ def _unpack_tails(arrays: Arrays, name: str) -> Tails:
 
 
 def _unpack_local(
-    facts: dict[str, Any], arrays: Arrays, prefix: str, n_features: int
+    facts: dict[str, Any], arrays: Arrays, prefix: str, n_features: int, engine: Engine | None
 ) -> LocalNoise:
     by_var = bool(facts["by_var"])
     width = n_features + (2 if by_var else 1)
@@ -250,7 +257,7 @@ def _unpack_local(
     encoder.shift_ = None
     encoder.precision_ = check_precision(arrays[f"{prefix}.precision"], width)
     encoder.n_bits_ = int(encoder.precision_.sum())
-    ensemble = unpack_ensemble(facts, arrays, prefix, [encoder])
+    ensemble = unpack_ensemble(facts, arrays, prefix, [encoder], engine)
     if ensemble.n_targets != 1:
         raise ValueError(f"{prefix} must be a mixture for one target, got {ensemble.n_targets}")
     return LocalNoise(ensemble, encoder, by_var)

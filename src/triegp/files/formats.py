@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from triegp.engines import Engine
 from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import PartFormat
 
 
-def format_of(estimator: str) -> PartFormat:
-    """The format of BinaryTreeGPRegressor or TrieGPRegressor; loads the modules of that one."""
+def format_of(estimator: str, engine: Engine | None = None) -> PartFormat:
+    """The format of BinaryTreeGPRegressor or TrieGPRegressor; loads the modules of that one.
+
+    engine: restores mixtures; the default is the CPU engine, on all cores.
+    """
     if estimator == "BinaryTreeGPRegressor":
-        mixture = PartFormat("ensemble", pack_ensemble, unpack_ensemble, pack_ensemble_quickly)
-        return calibrated(mixture)
+        unpack = partial(unpack_ensemble, engine=engine)
+        mixture = PartFormat("ensemble", pack_ensemble, unpack, pack_ensemble_quickly)
+        return calibrated(mixture, engine)
     from triegp.files.additive import pack_forest, unpack_forest
 
     return calibrated(PartFormat("forest", pack_forest, unpack_forest))

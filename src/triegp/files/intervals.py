@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.encoding.codes import Codes
+from triegp.encoding.codes import Codes, pack_codes
 from triegp.encoding.scaling import n_cells
-from triegp.engines import Engine, pack_positions
+from triegp.engines import Engine, PlainEngine, pack_positions
 from triegp.files.contents import check_array, check_memory
 from triegp.files.planes import bits_for, pack_planes, unpack_planes
 from triegp.tree.posterior import Posterior
@@ -116,6 +116,9 @@ def unpack_rows(
         code, at = np.empty(places.shape, codes.dtype), np.empty(places.shape)
         for table, own, bits, out in zip(codes, cells, precision, packed, strict=True):
             np.take(table, places, out=code, mode="clip")
+            if isinstance(engine, PlainEngine):
+                out[rows] = pack_codes(code, bits).packed
+                continue
             np.multiply(code, 1.0 / own, out=at)  # a power of 2: exact
             pack_positions(at, True, unshifted, own, bits, out[rows])
 

@@ -70,12 +70,16 @@ def pack_ensemble_quickly(
 
 
 def unpack_ensemble(
-    header: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
+    header: dict[str, Any],
+    arrays: Arrays,
+    prefix: str,
+    encoders: Sequence[Quantiser],
+    engine: Engine | None = None,
 ) -> Ensemble:
     """Restore an ensemble of either layout; codes, keys and messages are computed again.
 
     Everything that the engines rely on is checked first, since a file may contain anything. Members
-    are restored in parallel.
+    are restored in parallel. engine: the default is the CPU engine, on all cores.
     """
     if "n_summed" in header:
         return unpack_cells(header, arrays, prefix, encoders)
@@ -91,7 +95,7 @@ def unpack_ensemble(
         for k, facts in enumerate(header["members"])
     ]
     check_memory(sum(_count_bytes(part, *targets.shape) for part in parts))
-    engine = CpuEngine()
+    engine = engine or CpuEngine()
     codes: list[Codes | None] = [None] * len(parts)
     if f"{prefix}.n_intervals" in arrays:
         precision = [part.encoder.precision_ for part in parts]

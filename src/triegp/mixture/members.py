@@ -14,7 +14,7 @@ from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import CpuEngine, Engine, mix_means, mix_moments
+from triegp.engines import CpuEngine, Engine, PlainEngine, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.draws import MemberDraws, evaluate_member
@@ -169,7 +169,7 @@ class Ensemble:
         decomposition, the squared error of an average is the mean squared error of the members
         less the spread of their means, here at least a third of it.
         """
-        if not self.on_host:
+        if not self.on_host or isinstance(self.engine, PlainEngine):
             return self._predict_there(points, column, var=var, latent=latent)
         posteriors, mixed = self.alone[column], self.calibrations[column]
         shape = (len(posteriors), points[0].n_rows)
@@ -200,7 +200,7 @@ class Ensemble:
     def _predict_there(
         self, points: list[Codes], column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
-        """`predict` in the memory of a device, one member after another."""
+        """`predict` by numpy, or in the memory of a device, one member after another."""
         posteriors = [member.posteriors[column] for member in self.members]
         parts = [
             predict(posterior, own, var=var, apart=self.apart, run=self.apart and latent)

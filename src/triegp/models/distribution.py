@@ -24,6 +24,7 @@ from triegp.engines import device_quantiles, mix_means, mix_moments
 
 Floats = npt.NDArray[np.float64]
 
+FEW_ROWS = 1 << 12  # up to so many, sums over components need no compiled kernel
 LOG_2PI = float(np.log(2.0 * np.pi))
 LEVEL_TOLERANCE = 1e-14  # relative, of the probability of a quantile
 WEIGHT_TOLERANCE = 1e-6  # of the sum of the weights
@@ -101,6 +102,9 @@ class PredictiveDistribution:
         if self._one_mean:
             return average(self.weights, self.variances)
         if self.weights.ndim == 1 and not on_device(self.means):
+            if self.n_rows <= FEW_ROWS:
+                gap = self.means - self.mean()
+                return average(self.weights, self.variances) + average(self.weights, gap * gap)
             parts = (self.weights, self.means, self.variances, np.zeros((self.weights.size, 1)))
             mean, within, spread = (np.empty(self.n_rows) for _ in range(3))
             given = (np.ascontiguousarray(part, np.float64) for part in parts)
@@ -243,6 +247,9 @@ def average(weights: Floats, values: Floats) -> Floats:
             total += weights[k] * values[k]
         return total
     if weights.ndim == 1:
+        if values.shape[1] <= FEW_ROWS:  # the same bits: a cumulative sum adds in order, too
+            each: Floats = np.cumsum(weights[:, None] * values, axis=0)
+            return each[-1]
         out = np.empty(values.shape[1])
         mix_means(weights, np.ascontiguousarray(values, np.float64), out, 0, out.size)
         return out

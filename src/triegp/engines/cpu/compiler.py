@@ -2,28 +2,79 @@
 
 Kernels run on our own thread pool (`threads`), not on numba's threading layer. Without fast-math
 the same input gives the same bits. If numba finds no folder for its cache, kernels are compiled
-again in every process.
+again in every process. numba is imported when the first kernel is called: a model that is served
+without compiled kernels does not need it.
 """
 
+from __future__ import annotations
+
 import os
+import threading
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property, update_wrapper
 from typing import Any
 
-import numba as nb
-from numba.core.compiler_lock import global_compiler_lock as compiling
+_making = threading.RLock()  # held while a dispatcher is made, and during a fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
+    )
 
-inline = nb.njit(nogil=True, error_model="numpy", inline="always")
+
+class Kernel:
+    """A function that is compiled when it is first called, or by a kernel that calls it.
+
+    Attributes
+    ----------
+    py_func : callable
+        The function itself.
+    targetoptions : dict
+        Options of numba. numba looks here for those of a function that it inlines.
+    """
+
+    def __init__(self, kernel: Callable[..., Any], **options: Any) -> None:
+        update_wrapper(self, kernel)
+        self.py_func = kernel
+        self.targetoptions = {"nogil": True, "error_model": "numpy", **options}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compile for the types of the arguments if that has not been done, and run."""
+        return self.dispatcher(*arguments)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of the function."""
+        with _making:
+            if "dispatcher" in self.__dict__:  # made by another thread in the meantime
+                return self.__dict__["dispatcher"]
+            made = self.__dict__["dispatcher"] = self._make()
+            return made
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba takes the function for if another kernel calls it."""
+        return self.dispatcher._numba_type_
+
+    def _make(self) -> Any:
+        njit = _numba().njit
+        if "inline" in self.targetoptions:  # part of the kernels that call it
+            return njit(**self.targetoptions)(self.py_func)
+        try:
+            return njit(cache=True, **self.targetoptions)(self.py_func)
+        except RuntimeError:  # no folder for the cache
+            _warn_no_cache()
+            return njit(**self.targetoptions)(self.py_func)
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
     """Compile a kernel on first use, and cache it if numba finds a folder that it can write to."""
-    try:
-        return nb.njit(nogil=True, cache=True, error_model="numpy")(kernel)
-    except RuntimeError:  # no folder for the cache
-        _warn_no_cache()
-        return nb.njit(nogil=True, error_model="numpy")(kernel)
+    return Kernel(kernel)
+
+
+def inline(kernel: Callable[..., Any]) -> Any:
+    """Compile a function as part of the kernels that call it."""
+    return Kernel(kernel, inline="always")
 
 
 @cache  # once
@@ -36,11 +87,20 @@ def _warn_no_cache() -> None:
     )
 
 
-# A fork waits until no thread compiles. Otherwise the child could never compile a kernel: its copy
-# of the compiler's lock would be held by a thread that the child does not have.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=compiling.acquire,
-        after_in_parent=compiling.release,
-        after_in_child=compiling.release,
-    )
+@cache
+def _numba() -> Any:
+    """The package numba.
+
+    From now on, a fork waits until no thread compiles. Otherwise the child could never compile a
+    kernel: its copy of the compiler's lock would be held by a thread that the child does not have.
+    """
+    import numba
+    from numba.core.compiler_lock import global_compiler_lock as compiling
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=compiling.acquire,
+            after_in_parent=compiling.release,
+            after_in_child=compiling.release,
+        )
+    return numba
