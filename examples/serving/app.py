@@ -7,7 +7,7 @@ Endpoints are plain functions, so FastAPI calls them in threads; they share one 
 """
 
 import os
-import warnings
+import threading
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -15,7 +15,7 @@ import numpy as np
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 
-import triegp
+from triegp import serving
 
 Row = list[float | None]  # None is a gap
 
@@ -42,11 +42,12 @@ models = {}
 
 @asynccontextmanager
 async def lifespan(app: FastAPI):
-    """Load the model, and ask it once so that the first caller need not wait."""
-    model = models["model"] = triegp.load(os.environ["TRIEGP_MODEL"])
-    with warnings.catch_warnings(action="ignore"):  # zeros may lie outside the training box
-        model.predict_distribution(np.zeros((1, model.n_features_in_)))
+    """Load the model, which answers at once, and compile its kernels meanwhile."""
+    model = models["model"] = serving.load(os.environ["TRIEGP_MODEL"])
+    compiling = threading.Thread(target=model.compile)
+    compiling.start()
     yield
+    compiling.join()
     models.clear()
 
 

@@ -248,8 +248,7 @@ def average(weights: Floats, values: Floats) -> Floats:
         return total
     if weights.ndim == 1:
         if values.shape[1] <= FEW_ROWS:  # the same bits: a cumulative sum adds in order, too
-            each: Floats = np.cumsum(weights[:, None] * values, axis=0)
-            return each[-1]
+            return np.asarray(np.cumsum(weights[:, None] * values, axis=0)[-1])
         out = np.empty(values.shape[1])
         mix_means(weights, np.ascontiguousarray(values, np.float64), out, 0, out.size)
         return out
