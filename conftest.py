@@ -9,11 +9,13 @@ unless TRIEGP_TEST_CARD=1 says that there is a card: then they run there, and so
 """
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import signal
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import hypothesis
@@ -51,6 +53,17 @@ if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
 if importlib.util.find_spec("gpytorch") is None:  # BoTorch has an environment of its own
     collect_ignore += ["src/triegp/botorch", "docs/botorch.md"]
 
+_mlflow = importlib.util.find_spec("mlflow")  # without a file, it is the folder in tests
+if _mlflow is None or _mlflow.origin is None:  # it has an environment of its own
+    collect_ignore += ["src/triegp/mlflow", "docs/mlflow.md"]
+else:
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    os.environ["MLFLOW_TRACKING_URI"] = (Path(tempfile.gettempdir()) / "triegp-mlflow").as_uri()
+    with warnings.catch_warnings():  # about type hints of its own, while it is imported
+        warnings.simplefilter("ignore")
+        importlib.import_module("mlflow.pyfunc")
+
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
 )
@@ -67,6 +80,10 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("cluster"):
                 item.add_marker(skip)
+    for item in items:
+        if item.path.name == "mlflow.md":  # MLflow's, while it writes an example
+            quiet = "ignore:Operation with range is deprecated"
+            item.add_marker(pytest.mark.filterwarnings(quiet))
     if not ON_CARD:
         skip = pytest.mark.skip(reason="needs a CUDA device: set TRIEGP_TEST_CARD=1")
         for item in items:

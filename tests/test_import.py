@@ -9,7 +9,7 @@ import triegp
 
 
 def test_import_loads_no_library():
-    heavy = ("numpy", "numba", "scipy", "sklearn", "matplotlib", "dask", "pandas")
+    heavy = ("numpy", "numba", "scipy", "sklearn", "matplotlib", "dask", "pandas", "mlflow")
     code = f"import sys, triegp; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

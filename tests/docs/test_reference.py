@@ -17,7 +17,8 @@ ROOMS = sorted(
     or path.name == "pieces.py"
     if path.stem not in ("__pycache__", "cli")  # the command has a page of its own
 )
-HERE = [room for room in ROOMS if room != "botorch" or importlib.util.find_spec("gpytorch")]
+NEEDS = {"botorch": "gpytorch", "mlflow": "mlflow.pyfunc"}  # environments of their own
+HERE = [room for room in ROOMS if room not in NEEDS or importlib.util.find_spec(NEEDS[room])]
 
 
 def entries(path):

@@ -316,6 +316,14 @@ class TreeGPRegressor(
         JSON and safetensors, never pickle. A `random_state` that is not an integer is stored as
         None. Raises TypeError if `target_transform` is a transformer of scikit-learn.
         """
+        self._check_savable()
+        header, arrays = pack_model(self._state(), self._format, training_data)
+        parameters = plain_parameters(self.get_params(deep=False))
+        named = {"estimator": type(self).__name__, "parameters": parameters}
+        write_file(path, named | header, arrays)
+
+    def _check_savable(self) -> None:
+        """Raise an error if `save` cannot write the model."""
         check_is_fitted(self)
         name = type(self).__name__
         if name not in ESTIMATORS or find_estimator(name) is not type(self):
@@ -328,10 +336,6 @@ class TreeGPRegressor(
                 "model files never hold pickles, so a target_transform of type "
                 f"{type(self.target_transform).__name__} cannot be saved: pickle the estimator"
             )
-        header, arrays = pack_model(self._state(), self._format, training_data)
-        parameters = plain_parameters(self.get_params(deep=False))
-        named = {"estimator": name, "parameters": parameters}
-        write_file(path, named | header, arrays)
 
     def report(
         self,
