@@ -51,6 +51,13 @@ if not ON_CARD and os.environ["NUMBA_ENABLE_CUDASIM"] == "1":
 if importlib.util.find_spec("gpytorch") is None:  # BoTorch has an environment of its own
     collect_ignore += ["src/triegp/botorch", "docs/botorch.md"]
 
+INTEGRATIONS = ("mapie", "skpro", "sktime", "skore", "optuna", "skopt")  # in one of their own, too
+collect_ignore += [
+    f"src/triegp/{name}" for name in ("skpro", "optuna") if importlib.util.find_spec(name) is None
+]
+if any(importlib.util.find_spec(name) is None for name in INTEGRATIONS):
+    collect_ignore += ["docs/integrations.md"]
+
 hypothesis.settings.register_profile(
     "triegp", deadline=None, derandomize=True, print_blob=True, max_examples=60
 )
@@ -67,6 +74,9 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("cluster"):
                 item.add_marker(skip)
+    for item in items:
+        if item.path.name == "integrations.md":  # sktime 1.2 announces a default of its own
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*``remember_data``:FutureWarning"))
     if not ON_CARD:
         skip = pytest.mark.skip(reason="needs a CUDA device: set TRIEGP_TEST_CARD=1")
         for item in items:

@@ -17,7 +17,8 @@ ROOMS = sorted(
     or path.name == "pieces.py"
     if path.stem not in ("__pycache__", "cli")  # the command has a page of its own
 )
-HERE = [room for room in ROOMS if room != "botorch" or importlib.util.find_spec("gpytorch")]
+NEEDS = {"botorch": "gpytorch", "skpro": "skpro", "optuna": "optuna"}  # packages of extras
+HERE = [room for room in ROOMS if importlib.util.find_spec(NEEDS.get(room, "triegp"))]
 
 
 def entries(path):
