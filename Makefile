@@ -7,8 +7,8 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test wheel-test fuzz check lint types arrows bounds \
-	bench docs docs-test clean
+.PHONY: demo examples test browser-test cluster-test botorch-test integrations-test wheel-test fuzz check lint \
+	types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -34,6 +34,11 @@ cluster-test: $(VENV)/.ready
 # BoTorch and torch are large: they have an environment of their own.
 botorch-test: .venv-botorch/.ready
 	.venv-botorch/bin/python -m pytest -q tests/botorch docs/botorch.md src/triegp/botorch
+
+# MAPIE, skpro, sktime, skore, Optuna and scikit-optimize: in an environment of their own, too.
+integrations-test: .venv-integrations/.ready
+	.venv-integrations/bin/python -m pytest -q tests/integrations docs/integrations.md src/triegp/skpro \
+		src/triegp/optuna
 
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready
@@ -88,6 +93,12 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 		--editable '.[botorch]' pytest hypothesis pandas
 	touch $@
 
+.venv-integrations/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[integrations]'
+	touch $@
+
 $(VENV)/.ready-docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
 	touch $@
@@ -104,5 +115,5 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-integrations .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated
