@@ -7,8 +7,8 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test wheel-test fuzz check lint types \
-	arrows bounds bench docs docs-test clean
+.PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test integrations-test wheel-test fuzz \
+	check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -38,6 +38,11 @@ botorch-test: .venv-botorch/.ready
 # MLflow brings many packages, and limits the versions of others: it has one, too.
 mlflow-test: .venv-mlflow/.ready
 	.venv-mlflow/bin/python -m pytest -q tests/mlflow docs/mlflow.md src/triegp/mlflow
+
+# MAPIE, skpro, sktime, skore, Optuna and scikit-optimize: in an environment of their own, too.
+integrations-test: .venv-integrations/.ready
+	.venv-integrations/bin/python -m pytest -q tests/integrations docs/integrations.md src/triegp/skpro \
+		src/triegp/optuna
 
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready
@@ -98,6 +103,12 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 		--editable '.[mlflow,dask]' pytest hypothesis
 	touch $@
 
+.venv-integrations/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[integrations]'
+	touch $@
+
 $(VENV)/.ready-docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
 	touch $@
@@ -114,5 +125,6 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-integrations .venv-wheel build dist demo
+	rm -rf .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated

@@ -51,7 +51,7 @@ MODULES = [name for name in engines.__all__ if inspect.ismodule(getattr(engines,
 autosummary_context = {
     "kernels": {f"triegp.engines.{name}": kernels(getattr(engines, name)) for name in MODULES}
 }
-autodoc_mock_imports = ["torch", "botorch", "gpytorch", "mlflow"]  # large, and extras
+autodoc_mock_imports = ["torch", "botorch", "gpytorch", "mlflow", "skpro", "optuna"]  # extras
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
 numpydoc_show_class_members = False

@@ -18,7 +18,7 @@ from botorch.sampling.normal import SobolQMCNormalSampler  # noqa: E402
 from tolerances import LOOSE  # noqa: E402
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor  # noqa: E402
 from triegp.botorch import TrieGPModel, suggest  # noqa: E402
-from triegp.botorch.pool import _log_improvement  # noqa: E402
+from triegp.models.improvement import log_improvement  # noqa: E402
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 5, "random_state": 0}
 
@@ -182,9 +182,9 @@ def test_log_improvement_against_botorch(mixture):
     rows = inner(40, seed=6)
     exact = LogExpectedImprovement(TrieGPModel(mixture), best_f=4.0)(rows[:, None])
     mean, std = mixture.predict(rows.numpy(), return_std=True, latent=True)
-    np.testing.assert_allclose(_log_improvement(mean, std, 4.0), exact, rtol=1e-6)
+    np.testing.assert_allclose(log_improvement(mean, std, 4.0), exact, rtol=1e-6)
     u = np.array([-1e6, -30.0, -1.0, 0.0, 5.0])
-    found = _log_improvement(u, np.ones(5), 0.0)
+    found = log_improvement(u, np.ones(5), 0.0)
     assert np.isfinite(found).all()
     assert (np.diff(found) > 0).all()
 

@@ -17,8 +17,13 @@ ROOMS = sorted(
     or path.name == "pieces.py"
     if path.stem not in ("__pycache__", "cli")  # the command has a page of its own
 )
-NEEDS = {"botorch": "gpytorch", "mlflow": "mlflow.pyfunc"}  # environments of their own
-HERE = [room for room in ROOMS if room not in NEEDS or importlib.util.find_spec(NEEDS[room])]
+NEEDS = {  # packages of extras
+    "botorch": "gpytorch",
+    "mlflow": "mlflow.pyfunc",
+    "skpro": "skpro",
+    "optuna": "optuna",
+}
+HERE = [room for room in ROOMS if importlib.util.find_spec(NEEDS.get(room, "triegp"))]
 
 
 def entries(path):

@@ -10,10 +10,10 @@ import torch
 from botorch.acquisition.logei import qLogExpectedImprovement
 from botorch.optim import optimize_acqf_discrete
 from botorch.sampling.normal import SobolQMCNormalSampler
-from scipy.special import erfcx, ndtr
 
 from triegp.botorch.model import TrieGPModel
 from triegp.checks import one_of, random_generator, whole_number
+from triegp.models.improvement import log_improvement
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -21,8 +21,6 @@ Ints = npt.NDArray[np.int64]
 METHODS = ("thompson", "qlogei", "mean")
 FUNCTIONS_AT_ONCE = 64
 N_SAMPLES = 128  # of qLogEI
-ROOT_2PI = float(np.sqrt(2.0 * np.pi))
-SERIES = 1e4  # deviations below the best value from which 1 / u^2 is exact
 
 
 def suggest(
@@ -104,7 +102,7 @@ def _improve(
     """Greedy log expected improvement of the batch, among the best candidates alone."""
     mean, std = (np.asarray(x).reshape(-1) for x in model.predict(rows, True, latent=True))
     best = float(mean.max()) if best_f is None else float(best_f)
-    alone = _log_improvement(mean, std, best)
+    alone = log_improvement(mean, std, best)
     some = np.argsort(-alone, kind="stable")[:n_screened]
     choices = torch.as_tensor(np.asarray(rows[some], np.float64))
     sampler = SobolQMCNormalSampler(torch.Size([N_SAMPLES]), seed=int(rng.integers(2**31)))
@@ -118,16 +116,3 @@ def _improve(
         same = np.flatnonzero((choices.numpy() == row).all(axis=1))
         chosen.append(next(int(some[k]) for k in same if int(some[k]) not in chosen))
     return np.array(chosen, np.int64)
-
-
-def _log_improvement(mean: Floats, std: Floats, best: float) -> Floats:
-    """Log expected improvement of single rows, (m,): log std + log(phi(u) + u Phi(u))."""
-    deviation = np.maximum(std, 1e-300)
-    u = (mean - best) / deviation
-    near = np.maximum(u, -1.0)
-    found = np.log(np.exp(-0.5 * near * near) / ROOT_2PI + near * ndtr(near))
-    far = -np.minimum(u, -1.0)  # there phi(u) and u Phi(u) cancel
-    left = 1.0 - np.sqrt(0.5 * np.pi) * far * erfcx(far / np.sqrt(2.0))
-    left = np.where(far < SERIES, left, far**-2.0)
-    below = -0.5 * far * far - np.log(ROOT_2PI) + np.log(np.maximum(left, 1e-300))
-    return np.asarray(np.where(u > -1.0, found, below) + np.log(deviation))
