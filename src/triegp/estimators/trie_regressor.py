@@ -319,7 +319,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def log_marginal_likelihood_error_(self) -> Any:
         """Standard error of `log_marginal_likelihood_`; 0 if it is exact."""
-        errors = [part.evidence.error for part in self.forests_]
+        errors = [own.error for part in self.forests_ for own in part.evidence]
         return errors[0] if self.one_dimensional_ else np.array(errors)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -394,7 +394,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)
-        return [self._shares(part, 0) for part in self.forests_]
+        return [self._shares(base_of(t.fitted), t.column) for t in self._targets()]
 
     def _shares(self, fitted: FittedForest, column: int) -> Importances:
-        return forest_importances(fitted.model)
+        return forest_importances(fitted.model, column)
