@@ -26,7 +26,7 @@ from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters, features_of, rescale, row_noise
 from triegp.engines import Engine
-from triegp.models.curve import TARGET, TrainingCurve, make_curve, make_line
+from triegp.models.curve import ALL_TARGETS, TARGET, TrainingCurve, make_curve, make_line
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 
@@ -256,7 +256,8 @@ def train_stage(
         watch.interrupt()
     stopped = walk.n_steps < n_steps and not diverged
     seen_by_look = [make_line(zip(looked_at, looks, strict=False))] if held.size else None
-    curve = make_curve([make_line(points)], [TARGET], seen_by_look)
+    name = TARGET if data.rows.n_targets == 1 else ALL_TARGETS
+    curve = make_curve([make_line(points)], [name], seen_by_look)
     return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve)
 
 
