@@ -100,8 +100,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         Whether each column of y trains its own model, or all share one set of orders, weights,
         lengthscales and scales, and one noise relative to the variance of y, learned from all
         columns together. Only the calibration is that of each column. Fitting k columns then takes
-        about the time of one, and so do their deviations. With `known_noise`, columns that share a
-        model are also standardised by one scale, their root mean square deviation.
+        little more time than one, and so do their deviations. It suits columns that depend on the
+        features in similar ways; for others it is worse (`docs/forest.md`). With `known_noise`,
+        columns that share a model are also standardised by one scale, their root mean square
+        deviation; `partial_fit` takes `known_noise` only if `fit` had some.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
         rows at the same features practically never differ, neither weights nor repeated rows are
