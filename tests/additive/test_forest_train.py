@@ -103,7 +103,7 @@ def test_residuals_of_many_rows_are_those_of_fewer(monkeypatch):
     weight = np.append(np.zeros(4), np.ones(296))
     rows = Rows(problem.rows.y[:, None], None, weight, problem.X)
     every = train(problem, rows)
-    monkeypatch.setattr(train_module, "calibration_rows", lambda left: 150)
+    monkeypatch.setattr(train_module, "calibration_rows", lambda left, n_targets: 150)
     some = train(problem, rows)
     np.testing.assert_array_equal(every.fitted.model.alpha, some.fitted.model.alpha)
     (all_left,), (left,) = every.residuals, some.residuals

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 torch = pytest.importorskip("torch", reason="needs the extra botorch: make botorch-test")
 pytest.importorskip("botorch.models", reason="needs the extra botorch: make botorch-test")
@@ -53,6 +54,13 @@ def forest():
     return TrieGPRegressor(n_trees=4, max_iter=3, random_state=0).fit(*make_data())
 
 
+@pytest.fixture(scope="module")
+def shared():
+    X, y = make_data()
+    model = TrieGPRegressor(n_trees=4, max_iter=3, random_state=0, multi_target="shared")
+    return model.fit(X, two_targets(X, y))
+
+
 @pytest.mark.parametrize("name", ["mixture", "forest"])
 @pytest.mark.parametrize("noise", [False, True])
 def test_posterior_is_that_of_the_estimator(name, noise, request):
@@ -74,8 +82,9 @@ def test_posterior_is_that_of_the_estimator(name, noise, request):
             np.testing.assert_allclose(own, cov, **LOOSE)
 
 
-def test_outputs_dtype_and_noise(both):
-    model = TrieGPModel(both)
+@pytest.mark.parametrize("name", ["both", "shared"])
+def test_outputs_dtype_and_noise(name, request):
+    model = TrieGPModel(request.getfixturevalue(name))
     X = inner(5, 2)
     found = model.posterior(X)
     assert found.mean.shape == found.variance.shape == (5, 2, 2)
@@ -116,7 +125,7 @@ def test_gradients_are_refused(mixture):
         TrieGPModel(mixture).posterior(inner(2, 1).requires_grad_())
 
 
-@pytest.mark.parametrize("name", ["mixture", "both"])
+@pytest.mark.parametrize("name", ["mixture", "both", "shared"])
 def test_conditioning_is_partial_fit(name, request):
     estimator = request.getfixturevalue(name)
     X, new = inner(4), inner(3, 2, seed=5)
@@ -125,7 +134,7 @@ def test_conditioning_is_partial_fit(name, request):
     found = TrieGPModel(estimator).condition_on_observations(X, Y)
     data, columns = make_data()[0], make_data()[1]
     targets = columns if name == "mixture" else two_targets(data, columns)
-    other = BinaryTreeGPRegressor(**QUICK, refit=False).fit(data, targets)
+    other = clone(estimator).set_params(refit=False).fit(data, targets)
     other.partial_fit(X.numpy(), Y.numpy()[:, 0] if name == "mixture" else Y.numpy())
     expected = TrieGPModel(other).posterior(new)
     np.testing.assert_array_equal(found.posterior(new).mean, expected.mean)

@@ -202,7 +202,7 @@ def test_a_forest_gives_the_residuals_of_left_out_rows():
     y = np.repeat(np.sin(5 * X[:, 0]), count) + 0.3 * rng.standard_normal(count.sum())
     options = {"n_trees": 4, "max_iter": 2, "calibrated": False, "random_state": 0}
     model = TrieGPRegressor(**options).fit(np.repeat(X, count, axis=0), y).forests_[0].model
-    residuals = residuals_of(model, np.zeros(40, bool))
+    (residuals,) = residuals_of(model, np.zeros(40, bool))
     dense = multiply(model.forest, np.eye(40))
     mean, var = oracle.leave_one_out(dense, model.rows.variance, model.rows.y)
     np.testing.assert_allclose(residuals.mean, mean, rtol=TAIL_OF_SOLVES, atol=TAIL_OF_SOLVES)

@@ -4,6 +4,8 @@ Without a card, kernels run in numba's simulator on few rows, and its arrays rai
 are mixed with numpy's, as CuPy's do. On a card (TRIEGP_TEST_CARD=1) they are CuPy's.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -286,6 +288,23 @@ def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
     mean, var = (work(cuda, problem.new) for work in (mean_at, variance_at))
     same(mean, mean_at(cpu, problem.new), FITS)
     same(var, variance_at(cpu, problem.new), FITS)
+
+
+@with_and_without
+def test_targets_that_share_a_model_are_solved_on_the_card(smooth, monkeypatch):
+    monkeypatch.setattr(model, "RANK", RANK)
+    monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
+    monkeypatch.setattr(conditioning, "smooth_sizes", lambda n, share: (n, 0))
+    problem = problem_of(smooth=smooth)
+    y = np.stack([problem.rows.y, np.square(problem.rows.y) - 1.0], axis=1)
+    problem = replace(problem, rows=replace(problem.rows, y=y))
+    given = (problem.data, problem.parameters, Settings(), 0, CPU)
+    cpu, cuda = (condition_forest(*given, solver) for solver in (None, CudaEngine()))
+    assert type(cuda.alpha) is np.ndarray
+    assert cuda.alpha.shape == y.shape
+    same(cuda.alpha, cpu.alpha, FITS)
+    same(mean_at(cuda, problem.new), mean_at(cpu, problem.new), FITS)
+    assert cuda.noise == pytest.approx(cpu.noise, rel=FITS["rtol"])
 
 
 def test_the_factor_by_a_solve_on_the_card(monkeypatch):

@@ -66,3 +66,6 @@ def test_targets_that_share_members():
     model = clone(MODELS["mixture"]).set_params(multi_target="shared")
     text = described(model.fit(X, np.stack([Y, 1e3 * Y], axis=1)))
     assert re.match(r"40 rows, 2 targets, .* 2 members, noise \S+, \S+ of the variance$", text)
+    model = clone(MODELS["forest"]).set_params(multi_target="shared")
+    text = described(model.fit(X, np.stack([Y, 1e3 * Y], axis=1)))
+    assert re.match(r"40 rows, 2 targets, \d+ trees?, noise \S+, \S+ of the variance$", text)

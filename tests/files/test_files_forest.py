@@ -19,6 +19,10 @@ def parts():
     model = TrieGPRegressor(n_trees=3, max_iter=3, smooth=True, random_state=0)
     model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(60))
     assert model.forests_[0].model.coordinates.ranked.size
+    return packed(model)
+
+
+def packed(model):
     named = {"estimator": type(model).__name__, "parameters": model.get_params()}
     header, arrays = pack_model(model._state(), model._format, False)
     return named | header, arrays
@@ -224,3 +228,43 @@ def test_models_with_distant_added_targets_are_read(tmp_path):
     model = TrieGPRegressor(n_trees=3, max_iter=3, random_state=0).fit(X, X[:, 0])
     model.partial_fit(X[:1], [1e140]).save(tmp_path / "m")
     np.testing.assert_array_equal(triegp.load(tmp_path / "m").predict(X), model.predict(X))
+
+
+# Several targets in one forest
+SHARED_EDITS = {
+    "alpha of one target": ("alpha", lambda a: a[:, 0]),
+    "alpha of more targets": ("alpha", lambda a: np.hstack([a, a])),
+    "targets of one": ("y", lambda a: a[:, :1]),
+    "targets of more": ("y", lambda a: np.hstack([a, a])),
+    "targets in one line": ("y", lambda a: a[:, 0]),
+    "targets not finite": ("y", at((0, 1), np.nan)),
+    "targets too large": ("y", at((0, 1), 1e200)),
+    "no targets": ("y", lambda a: a[:, :0]),
+    "targets in three dimensions": ("y", lambda a: a[None]),
+    "scatter of one target": ("scatter", lambda a: a[:1]),
+    "scatter below 0": ("scatter", at((1, 0), -1.0)),
+    "noise of each target": ("noise", lambda a: np.stack([a, a], axis=1)),
+    "one alpha that overflows": ("alpha", at((3, 1), 1.7e308)),
+}
+
+
+@pytest.fixture(scope="module")
+def shared_parts():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.random((30, 2)), 2, axis=0)
+    Y = np.sin(5 * X) + 0.1 * rng.standard_normal((60, 2))
+    model = TrieGPRegressor(n_trees=2, max_iter=2, random_state=0, multi_target="shared")
+    return packed(model.fit(X, Y))
+
+
+def test_the_parts_of_several_targets_make_a_model(shared_parts, tmp_path):
+    found = triegp.load(write_parts(tmp_path / "m", *shared_parts))
+    assert found.predict([[0.5, 0.5]]).shape == (1, 2)
+
+
+@pytest.mark.parametrize("edit", SHARED_EDITS.values(), ids=SHARED_EDITS)
+def test_arrays_of_several_targets_that_do_not_fit(shared_parts, tmp_path, edit):
+    header, arrays = shared_parts
+    name, change = f"forest.0.{edit[0]}", edit[1]
+    edited = arrays | {name: np.ascontiguousarray(change(arrays[name].copy()))}
+    refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")

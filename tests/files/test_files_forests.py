@@ -9,6 +9,7 @@ from model_files import (
     KNOWN,
     NEW,
     WEIGHT,
+    Y2,
     X,
     Y,
     answers,
@@ -96,6 +97,11 @@ MODELS = {
     "another kernel": lambda: small(smooth=True, kernel="matern52").fit(X[20:], Y[20:]),
     "known noise": lambda: small(smooth=True).fit(X, Y, None, KNOWN),
     "two targets": lambda: small(smooth=True).fit(X[20:], np.stack([Y, Y**2], axis=1)[20:]),
+    "shared targets": lambda: small(multi_target="shared").fit(X[20:], Y2[20:]),
+    "shared targets, trees alone": lambda: small(multi_target="shared", smooth=False).fit(
+        X[20:], Y2[20:], WEIGHT[20:], KNOWN[20:]
+    ),
+    "shared targets, scatter": lambda: small(multi_target="shared").fit(X, Y2),
     "constant features": lambda: small(smooth=True).fit(0 * X[20:], Y[20:]),
     "few inducing rows": fit_approximated,
     "inserted rows": fit_inserted,

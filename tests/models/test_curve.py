@@ -84,6 +84,8 @@ def test_several_targets():
     assert shared.names[0] == "member 0"
     check(both := forest().fit(X, Y2).training_curve_)
     assert both.names == ("target 0", "target 1")
+    check(together := forest(multi_target="shared").fit(X, Y2).training_curve_)
+    assert together.names == ("all targets",)
 
 
 def test_a_sum_of_trees_records_its_steps_and_its_held_out_rows():

@@ -173,6 +173,14 @@ def test_tree_of_one_of_several_targets():
         np.testing.assert_allclose(display.mean[:8], 5 - y[display.row[:8]])
         weights = WeightsDisplay.from_estimator(model, target=1).weight
         assert weights.shape[0] == len(model.ensembles_[-1].members)
+        forest = quick_forest(multi_target=sharing).fit(X, np.column_stack([y, 5 - y]))
+        display = WeightsDisplay.from_estimator(forest, target=1)
+        orders = [order.prior_variance for order in forest.forests_[-1].model.orders]
+        np.testing.assert_allclose(display.tree_weight, orders / np.sum(orders))
+        with pytest.raises(ValueError, match="target must be between 0 and 1, got 2"):
+            WeightsDisplay.from_estimator(forest, target=2)
+        names = TrainingCurveDisplay.from_estimator(forest).names
+        assert len(names) == len(forest.forests_)
 
 
 def test_training_curves_are_those_of_the_model(both):

@@ -171,6 +171,14 @@ def test_several_targets_have_a_section_each(tmp_path):
     assert found.counts["h2"] == 6
 
 
+def test_targets_that_share_a_sum_of_trees_have_a_section_each(tmp_path):
+    X, y = make_numbers(150)
+    model = TrieGPRegressor(n_trees=4, max_iter=2, random_state=0, multi_target="shared")
+    model.fit(X, np.c_[y, -y])
+    found = check(model.report(tmp_path / "r.html", X[:50], np.c_[y, -y][:50], targets=["a", "b"]))
+    assert {"target0", "target1"} <= set(found.ids)
+
+
 def test_many_targets_stay_small_and_say_what_is_left_out(tmp_path):
     X, y = make_numbers(120)
     model = fit_quietly(X, np.repeat(y[:, None], 11, axis=1), multi_target="shared")

@@ -8,7 +8,7 @@ preconditioner. Training gets the time that the solve and the calibration leave.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,8 +28,8 @@ FAST_PRODUCT = 0.015  # the same in products of large matrices
 READ_VALUE = 0.17  # units of reading a value of a tall matrix
 SEARCH, PAIR, COLUMN = 4_000, 2.0, 0.8  # of a search, a kernel value of neighbours, and of a column
 STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
-COLUMNS = 3  # right-hand sides: the targets and probes
-CALIBRATION_SECONDS = 1e-4  # per row: its share of a block of nearby rows, and local noise
+PROBES = 2  # right-hand sides of a solve, in addition to the targets
+CALIBRATION_SECONDS = 1e-4  # per row and target: its share of a nearby block, and local noise
 SOME_ROWS, MANY_ROWS = 20_000, 100_000  # that calibration learns from, if there are so many
 LEAST_ROWS = 250  # fewest rows of a smaller solve
 START_PARTS = (4, 8, 16, 32)  # a smaller solve has n divided by one of these rows
@@ -48,12 +48,15 @@ class Work:
         Whether there is a smooth part by inducing rows and neighbours.
     unit : float
         Seconds per row and column of a product with one tree.
+    n_targets : int
+        Number of targets that share the forest.
     """
 
     n_rows: int
     n_trees: int
     linear: bool
     unit: float
+    n_targets: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,17 @@ def plan_forest(left: float, work: Work, calibrated: bool) -> Plan:
     The later stages get the time they need, but at most 50 % for the solve and 20 % for the
     calibration. Training gets the rest.
     """
-    rows = min(work.n_rows, calibration_rows(TAIL_SHARE * left))
-    tails = rows * CALIBRATION_SECONDS if calibrated else 0.0
+    rows = min(work.n_rows, calibration_rows(TAIL_SHARE * left, work.n_targets))
+    tails = rows * work.n_targets * CALIBRATION_SECONDS if calibrated else 0.0
     return Plan(
         min(solve_seconds(work, 1.0), SOLVE_SHARE * left),
         min(tails, TAIL_SHARE * left),
     )
 
 
-def calibration_rows(left: float) -> int:
+def calibration_rows(left: float, n_targets: int = 1) -> int:
     """Rows that calibration learns from in so many seconds: 20,000 to 100,000."""
-    return int(np.clip(left / CALIBRATION_SECONDS, SOME_ROWS, MANY_ROWS))
+    return int(np.clip(left / (n_targets * CALIBRATION_SECONDS), SOME_ROWS, MANY_ROWS))
 
 
 def solve_seconds(work: Work, share: float) -> float:
@@ -113,7 +116,7 @@ def solve_seconds(work: Work, share: float) -> float:
         make += PAIR * n_trees * 0.5 * near * near + COLUMN * n_trees * columns
         make += PRODUCT * 0.5 * q * near * near + FAST_PRODUCT * q * q
         step = n_trees + READ_VALUE * 2 * (m_i + q + m_v + near)
-    return n * work.unit * (make + COLUMNS * steps * step)
+    return n * work.unit * (make + (work.n_targets + PROBES) * steps * step)
 
 
 def fitting_share(left: float, work: Work) -> float:
@@ -131,7 +134,7 @@ def start_rows(left: float, work: Work) -> int:
     options = [n // parts for parts in START_PARTS if n // parts >= LEAST_ROWS]
 
     def seconds(rows: int) -> float:
-        return solve_seconds(Work(rows, work.n_trees, work.linear, work.unit), START_SHARE)
+        return solve_seconds(replace(work, n_rows=rows), START_SHARE)
 
     return next(
         (rows for rows in options if seconds(rows) <= left / 3), options[-1] if options else 0

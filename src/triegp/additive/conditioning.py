@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, build_forest, multiply
-from triegp.additive.model import TOLERANCE, ForestModel, precondition, tolerance_for
+from triegp.additive.model import (
+    TOLERANCE,
+    ForestModel,
+    column_of,
+    precondition,
+    tolerance_for,
+)
 from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
@@ -105,6 +111,8 @@ def condition_forest(
 ) -> ForestModel:
     """Condition trees and smooth part on all rows, at the scale of highest likelihood.
 
+    Several targets take one solve with as many right-hand sides.
+
     Parameters
     ----------
     data : EncodedRows
@@ -143,7 +151,7 @@ def condition_forest(
     if solver is not None:
         solution = replace(solution, x=solver.fetch(solution.x))
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
-        factor = (float(rows.y @ solution.x) + noisy.within) / rows.count
+        factor = _best_factor(noisy, solution.x)
     known: Known | None = None
     estimated = rows.n_rows > EXACT_ROWS and not means
     if estimated:  # before the scale changes: the preconditioner still fits
@@ -191,18 +199,21 @@ def condition_forest(
 
 def residuals_of(
     model: ForestModel, fresh: npt.NDArray[np.bool_], rows: Ints | None = None
-) -> Residuals:
-    """Predictions of rows without themselves.
+) -> tuple[Residuals, ...]:
+    """Predictions of rows without themselves, for each target.
 
     fresh: bool (n,), rows held out of training. Rows that the parameters were trained on have
     smaller residuals than new rows, even if they are left out. rows: some of the n, by default all.
     """
     every = np.arange(model.rows.n_rows) if rows is None else rows
-    mean, var = leave_out(model, every)
+    mean, var = leave_out(model, rows)
     own = model.rows.select(every)
     noise = np.broadcast_to(own.total_noise, var.shape)
-    number = np.flatnonzero(model.present)[every]
-    return Residuals(number, mean, var + noise, own.y, own.weight, fresh[every])
+    number, total = np.flatnonzero(model.present)[every], var + noise
+    return tuple(
+        Residuals(number, column_of(mean, c), total, column_of(own.y, c), own.weight, fresh[every])
+        for c in range(model.n_targets)
+    )
 
 
 def make_smooth(
@@ -249,7 +260,7 @@ def _solve_fewer(
     engine: Engine,
     limits: Limits,
 ) -> tuple[Floats, float]:
-    """Solution on some rows, 0 at the others, (n,), and the scale of highest likelihood there."""
+    """Solution on some rows, 0 at the others, and the scale of highest likelihood there."""
     n = noisy.n_rows
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(n, size=min(limits.start_rows, n), replace=False))
@@ -260,10 +271,16 @@ def _solve_fewer(
     watch = limits.watch.within(limits.watch.left() / 2)
     part = Limits(watch, START_SHARE)
     found = solve_targets(forest, own, seed, limits=part)[1]
-    start: Floats = np.zeros(n)
+    start: Floats = np.zeros_like(noisy.y)
     start[some] = found.x
     good = found.residual.max() <= SCALE_RESIDUAL
-    return start, float(own.y @ start[some]) / own.count if good else 1.0
+    return start, _best_factor(own, found.x) if good else 1.0
+
+
+def _best_factor(rows: Rows, alpha: Floats) -> float:
+    """Factor of all variances that maximises the likelihood of all targets; rows: with noise."""
+    square = float(np.vdot(rows.y, alpha)) + rows.within
+    return square / (rows.count * rows.n_targets)
 
 
 def solve_targets(
@@ -273,17 +290,18 @@ def solve_targets(
     start: Floats | None = None,
     limits: Limits | None = None,
 ) -> tuple[Preconditioner | None, Solution]:
-    """The preconditioner, if there is one, and the solution."""
+    """The preconditioner, if there is one, and the solution, of the shape of the targets."""
     limits = limits or Limits(Stopwatch())
-    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
     made = None
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
         made = precondition(forest, variance, seed, limits.watch, tell, limits.share)
     tolerance = tolerance_for(rows)
     if start is not None:  # what it leaves may lie at a few rows alone
-        left = rows.y - multiply(forest, start[:, None], variance)[:, 0]
-        relative = float(np.linalg.norm(left)) / max(float(np.linalg.norm(rows.y)), 1e-300)
+        left = rows.y - multiply(forest, start, variance)
+        size = np.maximum(np.linalg.norm(rows.y, axis=0), 1e-300)
+        relative = float(np.min(np.linalg.norm(left, axis=0) / size))
         tolerance = min(tolerance, max(TOLERANCE, START_GAIN * relative))
     found = solve_forest(
         forest,

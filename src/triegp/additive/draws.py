@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.model import ForestModel, solve_rows
+from triegp.additive.model import ForestModel, column_of, solve_rows, sum_paths
 from triegp.additive.points import Points, keys_of
 from triegp.additive.variance import (
     COLUMNS,
@@ -63,8 +63,11 @@ class ForestDraws:
         return ForestDraws(self.seeds[some], self.weights[:, some], smooth)
 
 
-def prepare_forest(model: ForestModel, seeds: Words) -> ForestDraws:
-    """Draw functions with these seeds, (k,). One solve each, 16 at a time; O(n (T D + S)) each."""
+def prepare_forest(model: ForestModel, seeds: Words, column: int = 0) -> ForestDraws:
+    """Draw functions with these seeds, (k,). One solve each, 16 at a time; O(n (T D + S)) each.
+
+    column: index of the target.
+    """
     forest, n = model.forest, model.forest.n_rows
     total: Floats = np.zeros((n, seeds.size))
 
@@ -83,7 +86,7 @@ def prepare_forest(model: ForestModel, seeds: Words) -> ForestDraws:
     for first in range(0, seeds.size, COLUMNS):
         some = slice(first, first + COLUMNS)
         found = np.asarray(solve_rows(model, total[:, some].copy(), tolerance).x)
-        weights[:, some] = model.alpha[:, None] - found
+        weights[:, some] = column_of(model.alpha, column)[:, None] - found
     if model.smooth is not None:
         smooth = model.smooth.finish_draws(smooth, weights)
     return ForestDraws(seeds, weights, smooth)
@@ -159,10 +162,4 @@ def _path_sums(
 ) -> tuple[Floats, Floats]:
     """Sums of the weights below every id of a tree, and along the path to it, (2n, k) each."""
     trie, levels = model.forest.tries[t], model.forest.levels[t]
-    sorted_weights = trie.sort(drawn.weights)
-    shape = (2 * trie.n_rows, sorted_weights.shape[1])
-    below, path = np.empty(shape), np.empty(shape)
-    for d in range(shape[1]):
-        column = np.ascontiguousarray(sorted_weights[:, d])
-        below[:, d], path[:, d] = alone.path_sums(trie.links, levels, column)
-    return below, path
+    return sum_paths(alone, trie, levels, trie.sort(drawn.weights))

@@ -103,18 +103,39 @@ def forest_evidence(
     variance = check_noise(noise, forest.n_rows)
     n_probes = whole_number("n_probes", n_probes, 2)
     n_steps = whole_number("n_steps", n_steps)
-    if forest.n_rows <= exact_rows:
+    made = None
+    if forest.n_rows > exact_rows:
+        made = preconditioner or make_preconditioner(forest, variance, rank, rng)
+    probes = (rng, n_probes, n_steps, tolerance)
+    return evidence_of_targets(forest, variance, targets[:, None], made, *probes)[0]
+
+
+def evidence_of_targets(
+    forest: Forest,
+    variance: Floats,
+    targets: Floats,
+    made: Preconditioner | None,
+    rng: np.random.Generator,
+    n_probes: int = 16,
+    n_steps: int = 100,
+    tolerance: float = 1e-6,
+) -> tuple[Evidence, ...]:
+    """Log marginal likelihood of each target (n, k); they share the log determinant and its error.
+
+    made: the preconditioner of an estimate; None for exact values. Otherwise as `forest_evidence`.
+    """
+    if made is None:
         return exact_evidence(forest, variance, targets)
-    made = preconditioner or make_preconditioner(forest, variance, rank, rng)
     found, n_short = estimate_evidence(
         forest, variance, targets, made, rng, n_probes, n_steps, tolerance
     )
     if n_short:
+        n_solves = n_probes + targets.shape[1]
         warnings.warn(
-            f"{n_short} of {n_probes + 1} solves for the likelihood ended above the tolerance of "
+            f"{n_short} of {n_solves} solves for the likelihood ended above the tolerance of "
             f"{tolerance:.2g}; its true error may exceed the reported standard error",
             NotConverged,
-            stacklevel=2,
+            stacklevel=3,
         )
     return found
 
@@ -128,8 +149,8 @@ def estimate_evidence(
     n_probes: int,
     n_steps: int,
     tolerance: float,
-) -> tuple[Evidence, int]:
-    """The estimate, and the number of solves above the tolerance; issues no warning."""
+) -> tuple[tuple[Evidence, ...], int]:
+    """Estimates for targets (n, k), and the number of solves above the tolerance; no warning."""
     targets = forest.engine.hold(targets)
     found = solve_held(
         forest,
@@ -142,21 +163,25 @@ def estimate_evidence(
     traces, n_short = _log_traces(forest, variance, made, n_probes, n_steps, tolerance, rng)
     log_det = made.log_det + float(traces.mean())
     error = 0.5 * float(traces.std(ddof=1)) / np.sqrt(n_probes)
-    square = float(targets @ found.x)
-    n_short += 0 if found.converged else 1
-    return _evidence(log_det, square, forest.n_rows, float(error), False), n_short
+    n_short += int((found.residual > tolerance).sum())
+    columns = range(targets.shape[1])
+    squares = [float(targets[:, c].copy() @ found.x[:, c].copy()) for c in columns]
+    given = (forest.n_rows, float(error), False)
+    return tuple(_evidence(log_det, square, *given) for square in squares), n_short
 
 
-def exact_evidence(forest: Forest, variance: Floats, y: Floats) -> Evidence:
-    """Exact log marginal likelihood, by a dense Cholesky factor. O(n^2 T + n^3)."""
+def exact_evidence(forest: Forest, variance: Floats, targets: Floats) -> tuple[Evidence, ...]:
+    """Exact log marginal likelihood of targets (n, k), by a dense factor. O(n^2 (T + k) + n^3)."""
     engine = forest.engine
     dense = multiply(forest, engine.hold(np.eye(forest.n_rows)))
     diagonal = engine.hold(np.arange(forest.n_rows))
     dense[diagonal, diagonal] += engine.hold(variance)
     lower = engine.cholesky(dense)
-    white = engine.solve_lower(lower, engine.hold(y))
+    white = engine.solve_lower(lower, engine.hold(targets))
     log_det = 2.0 * float(np.log(np.diag(lower)).sum())
-    return _evidence(log_det, float(white @ white), forest.n_rows, 0.0, True)
+    columns = (white[:, c].copy() for c in range(targets.shape[1]))
+    squares = [float(column @ column) for column in columns]
+    return tuple(_evidence(log_det, square, forest.n_rows, 0.0, True) for square in squares)
 
 
 def _evidence(log_det: float, square: float, n: int, error: float, exact: bool) -> Evidence:

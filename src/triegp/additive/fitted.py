@@ -12,14 +12,16 @@ from triegp.additive.conditioning import check_extremes, residuals_of
 from triegp.additive.draws import ForestDraws, evaluate_forest, prepare_forest
 from triegp.additive.evidence import EXACT_ROWS, Evidence
 from triegp.additive.insertion import insert_into_forest
-from triegp.additive.model import ForestModel, run_variances
+from triegp.additive.model import ForestModel, column_of, run_variances
 from triegp.additive.points import Points, forest_mean, read_points
+from triegp.additive.start import joint_rows
 from triegp.additive.variance import (
     Apart,
     draw_forest,
     forest_covariance,
     forest_variance,
     leave_out,
+    no_points,
     stand_apart,
 )
 from triegp.engines import one_blas_thread
@@ -39,14 +41,17 @@ DRAW_ROWS = 64  # rows at which functions are evaluated together, if algebra is 
 
 @dataclass(frozen=True, eq=False)
 class FittedForest:
-    """A trained forest for one target; implements `Fitted`.
+    """A trained forest for one target, or for several that share it; implements `Fitted`.
+
+    Targets that share a forest have the same variances, which are computed once for all of them, as
+    is whatever else does not depend on the targets.
 
     Attributes
     ----------
     model : ForestModel
         The forest and its rows.
     nll_per_row : tuple of float
-        Nll per row, recorded during training.
+        Nll per row and target, recorded during training.
     n_steps : int
         Training steps taken.
     diverged : bool
@@ -73,8 +78,8 @@ class FittedForest:
 
     @property
     def n_targets(self) -> int:
-        """Number of targets, always 1."""
-        return 1
+        """Number of targets."""
+        return self.model.n_targets
 
     @property
     def n_rows(self) -> int:
@@ -88,7 +93,7 @@ class FittedForest:
 
     @property
     def n_observations(self) -> float:
-        """Number of observations in the likelihood."""
+        """Number of observations in the likelihood of one target."""
         return self.model.rows.count
 
     @property
@@ -109,13 +114,11 @@ class FittedForest:
         self, points: Points, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
         """Predictive distribution at m new rows; variances are 0 if `var` is False."""
-        apart = self._apart(points, var=var)
-        mean = forest_mean(self.model, points)
-        mean[apart.points] = apart.mean
+        mean = self._mean(points, column, var=var)
         if not var:
             return PredictiveDistribution(np.ones(1), mean[None], np.zeros((1, mean.size)))
-        with one_blas_thread():
-            own = forest_variance(self.model, points, self.variance)
+        own = points.once(f"{self.variance} variance", lambda: self._variance(points)).copy()
+        apart = self._apart(points, var=True)
         own[apart.points] = apart.var
         noise = 0.0 if latent else self.model.new_noise
         return PredictiveDistribution(np.ones(1), mean[None], own[None] + noise)
@@ -124,11 +127,11 @@ class FittedForest:
         self, points: Points, column: int, *, latent: bool
     ) -> tuple[Floats, Floats]:
         """Mean (m,) and covariance (m, m) of the distribution of `sample`; one solve per row."""
-        with one_blas_thread():
-            cov = forest_covariance(self.model, points)
-        apart = self._apart(points, var=True)
-        mean = forest_mean(self.model, points)
-        mean[apart.points] = apart.mean
+        if self.n_targets == 1:
+            cov = self._covariance(points)
+        else:
+            cov = points.once("covariance", lambda: self._covariance(points)).copy()
+        mean, apart = self._mean(points, column, var=True), self._apart(points, var=True)
         cov[apart.points, apart.points] += apart.extra
         if not latent:
             cov[np.diag_indices_from(cov)] += self.model.new_noise
@@ -146,12 +149,12 @@ class FittedForest:
     ) -> Floats:
         """Joint samples, (m, n_samples)."""
         with one_blas_thread():
-            draws = draw_forest(self.model, points, n_samples, rng)
+            draws = draw_forest(self.model, points, n_samples, rng, column)
         apart = self._apart(points, var=True)
         if apart.points.size:
-            here = forest_mean(self.model, points)[apart.points]
-            more = np.sqrt(apart.extra)[:, None] * rng.standard_normal((here.size, n_samples))
-            draws[apart.points] += (apart.mean - here)[:, None] + more
+            shift = self._shift(points, column, apart)
+            more = np.sqrt(apart.extra)[:, None] * rng.standard_normal((shift.size, n_samples))
+            draws[apart.points] += shift[:, None] + more
         if not latent:
             draws += np.sqrt(self.model.new_noise) * rng.standard_normal(draws.shape)
         return draws
@@ -168,7 +171,7 @@ class FittedForest:
     def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> ForestDraws:
         """Functions with these seeds, (k,): one solve each."""
         with one_blas_thread():
-            return prepare_forest(self.model, seeds)
+            return prepare_forest(self.model, seeds, column)
 
     def evaluate_draws(
         self, points: Points, column: int, draws: ForestDraws, names: npt.NDArray[np.uint64]
@@ -179,9 +182,9 @@ class FittedForest:
         apart = self._apart(points, var=True)
         if apart.points.size:
             some = apart.points
-            here = forest_mean(self.model, points)[some]
+            shift = self._shift(points, column, apart)
             fresh = normals_of(draws.seeds, Stream.RUN, names[some])
-            found[some] += (apart.mean - here)[:, None] + np.sqrt(apart.extra)[:, None] * fresh
+            found[some] += shift[:, None] + np.sqrt(apart.extra)[:, None] * fresh
         return found
 
     def leave_one_out(
@@ -190,7 +193,8 @@ class FittedForest:
         """Prediction of each training target given all other rows; NaN for rows of weight 0."""
         model, present = self.model, self.model.present
         mean, var, noise, runs = np.full((4, present.size), np.nan)
-        mean[present], var[present] = leave_out(model)
+        every, var[present] = leave_out(model)
+        mean[present] = column_of(every, column)
         noise[present] = model.rows.total_noise
         if observations is not None:
             runs[present] = run_variances(model) if self.apart else 0.0
@@ -209,13 +213,40 @@ class FittedForest:
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows."""
         with one_blas_thread():
-            return residuals_of(self.model, np.zeros(self.model.rows.n_rows, bool))
+            return residuals_of(self.model, np.zeros(self.model.rows.n_rows, bool))[column]
+
+    def _means(self, points: Points) -> Floats:
+        """Mean of f at the points, (m,) or (m, k), runs of training rows included."""
+        return points.once("mean", lambda: forest_mean(self.model, points))
+
+    def _mean(self, points: Points, column: int, *, var: bool) -> Floats:
+        """Mean of f at the points, (m,); var: as for `_apart`."""
+        apart = self._apart(points, var=var)
+        mean = column_of(self._means(points), column).copy()
+        mean[apart.points] = column_of(apart.mean, column)
+        return mean
+
+    def _shift(self, points: Points, column: int, apart: Apart) -> Floats:
+        """What a new run adds to the mean of the points that coincide with a training row, (r,)."""
+        return np.asarray(column_of(apart.mean - self._means(points)[apart.points], column))
+
+    def _variance(self, points: Points) -> Floats:
+        with one_blas_thread():
+            return forest_variance(self.model, points, self.variance)
+
+    def _covariance(self, points: Points) -> Floats:
+        with one_blas_thread():
+            return forest_covariance(self.model, points)
 
     def _apart(self, points: Points, *, var: bool) -> Apart:
-        """Points that coincide with a training row."""
+        """Points that coincide with a training row; var: whether their variances are needed."""
         if not self.apart:
-            nothing = np.zeros(0)
-            return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
+            return no_points(self.model)
+        if "apart" in points.known:  # with variances
+            var = True
+        return points.once("apart" if var else "apart mean", lambda: self._stand(points, var=var))
+
+    def _stand(self, points: Points, *, var: bool) -> Apart:
         with one_blas_thread():
             return stand_apart(self.model, points, var=var)
 
@@ -231,7 +262,7 @@ class FittedForest:
         """Training targets (n,), NaN for rows of weight 0, and weights (n,), None if all are 1."""
         present, rows = self.model.present, self.model.rows
         y = np.full(present.size, np.nan)
-        y[present] = rows.y
+        y[present] = column_of(rows.y, column)
         if rows.weight is None and present.all():
             return y, None
         weight = np.zeros(present.size)
@@ -239,20 +270,22 @@ class FittedForest:
         return y, weight
 
     @property
-    def evidence(self) -> Evidence:
-        """Log marginal likelihood, with the standard error of its estimate."""
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Log marginal likelihood of each target, with the standard error of its estimate."""
         return self.model.evidence
 
     def log_evidence(self, column: int) -> float:
         """Log marginal likelihood of the training targets."""
-        return self.evidence.log_likelihood - self.model.rows.constant
+        rows = self.model.rows
+        own = rows if rows.y.ndim == 1 else rows.target(column)
+        return self.evidence[column].log_likelihood - own.constant
 
     def check(self, rows: Rows) -> None:
         """Raise ValueError if these rows cannot be added."""
         check_range(rows)
-        check_extremes(rows.target(0))
+        check_extremes(joint_rows(rows))
 
     def insert(self, rows: Rows) -> Self:
         """The forest conditioned on more rows; see `insert_into_forest`."""
         with one_blas_thread():
-            return replace(self, model=insert_into_forest(self.model, rows.target(0)))
+            return replace(self, model=insert_into_forest(self.model, joint_rows(rows)))

@@ -3,6 +3,9 @@
 With A = K + noise, a = A^-1 y and P = (A^-1 - a a') / 2, the derivative of the nll by a parameter
 is sum_ij P_ij dK_ij. For a tree this needs the sums of P over pairs of rows by the depth at which
 they part. The chain rule from weights to phi is the same as for a single tree.
+
+Several targets share A, so that their nll together takes one factorisation. P is then the sum of
+those of the targets.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ class Matrix(NamedTuple):
 def exact_gradient(
     data: EncodedRows, parameters: Parameters, engine: Engine
 ) -> tuple[float, Gradient]:
-    """Nll of the targets and its gradient, exact. O(n^2 (T + p) + n^3).
+    """Nll of the targets and its gradient, exact. O(n^2 (T + p + k) + n^3) for k targets.
 
     Raises numpy's LinAlgError if the matrix is not positive definite to rounding.
 
@@ -80,14 +83,15 @@ def exact_gradient(
     """
     orders = parameters.orders()
     dense, forest, noisy, pairs = make_matrix(data, parameters, engine)
-    n, y = noisy.n_rows, noisy.y
+    n, k, y = noisy.n_rows, noisy.n_targets, noisy.y
     lower = _factor(dense)
     log_det = 2.0 * float(np.log(np.diag(lower)).sum())
     alpha = scipy.linalg.cho_solve((lower, True), y, check_finite=False)
     inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the matrix has no inverse")
-    nll = 0.5 * (log_det + float(y @ alpha) + n * float(np.log(2.0 * np.pi))) + noisy.constant
+    square = float(np.vdot(y, alpha))
+    nll = 0.5 * (k * log_det + square + n * k * float(np.log(2.0 * np.pi))) + noisy.constant
     by_entry = dense_engine.nll_entries(inverse, alpha, threads_of(engine))
     by_noise = float(noisy.noise_gradient(np.diag(by_entry)).sum())
     phi, log_scale = [], np.empty(len(orders))
@@ -111,12 +115,14 @@ def held_nll(
     """Nll of the last n_held targets given the others, and their squares, for the best scale.
 
     Returns the log determinant part and the square part of twice the nll: with all variances times
-    s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account.
+    s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account. Several
+    targets are added up: n_held is then the number of their values.
     """
     dense, _, noisy, _ = make_matrix(data, parameters, engine)
     lower = _factor(dense)
     white = scipy.linalg.solve_triangular(lower, noisy.y, lower=True)[-n_held:]
-    return 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum()), float(white @ white)
+    log_det = 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum())
+    return noisy.n_targets * log_det, float(np.vdot(white, white))
 
 
 def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Matrix:

@@ -35,12 +35,12 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     A few rows correct the solution only where they are felt (`_correct`). Otherwise, and once there
     are many of them, the solve begins again from alpha.
     """
-    counts = np.ones(rows.y.size, bool) if rows.weight is None else rows.weight > 0
+    counts = np.ones(rows.n_rows, bool) if rows.weight is None else rows.weight > 0
     new = rows.select(np.flatnonzero(counts))
     present = np.append(model.present, counts)
-    if not new.y.size:
+    if not new.n_rows:
         return replace(model, present=present)
-    n, k = model.rows.n_rows, new.y.size
+    n, k = model.rows.n_rows, new.n_rows
     noisy = replace(row_noise(new, model.orders, model.noise), X=None)
     pending = model.n_pending + k
     if n > EXACT_ROWS and k <= FEW_NEW and pending <= PENDING_SHARE * n:
@@ -57,7 +57,7 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
         model = with_factor(model, Known(np.arange(n), model.exact_diagonal, False))
     points = read_points(model, new.features)
     model = _grow(model, new.features, noisy, points)
-    start = np.append(model.alpha, np.zeros(k))
+    start = np.concatenate([model.alpha, np.zeros_like(new.y)])
     made, solution = solve_targets(model.forest, model.rows, model.seed, start)
     return replace(
         model,
@@ -107,7 +107,7 @@ def _grow_tries(model: ForestModel, X: Array, points: Points) -> list[tuple[Trie
 
 
 def _correct(model: ForestModel, points: Points, row: Rows) -> tuple[Floats, Nearby]:
-    """Alpha (n + 1,) after one more row, corrected at the rows near it; and these rows in cells.
+    """Alpha (n + 1, ...) after one more row, corrected at rows near it; and these rows in cells.
 
     With A_NN of the near rows N, k their covariance with the new row and r its residual, the
     correction is that of these rows alone: r / s at the new row, s = k0 + noise - k' A_NN^-1 k, and
@@ -116,8 +116,7 @@ def _correct(model: ForestModel, points: Points, row: Rows) -> tuple[Floats, Nea
     keys, inputs = new_keys(model, points), model.scale_inputs(points.inputs)
     members, weights, var = nearby_weights(model.nearby, inputs, keys)
     own = float(np.broadcast_to(row.variance, (1,))[0])
-    residual = float(row.y[0] - forest_mean(model, points)[0])
-    last = residual / (var + own)
-    alpha = np.append(model.alpha, last)
-    alpha[members] -= last * weights
+    last = (row.y - forest_mean(model, points)) / (var + own)
+    alpha = np.concatenate([model.alpha, last])
+    alpha[members] -= np.multiply.outer(weights, last[0])
     return alpha, insert_nearby(model.nearby, inputs, keys, np.array([own]))

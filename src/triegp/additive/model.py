@@ -10,9 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from triegp.additive.evidence import EXACT_ROWS, Evidence, forest_evidence
+from triegp.additive.evidence import EXACT_ROWS, Evidence, evidence_of_targets
 from triegp.additive.forest import Forest, multiply
-from triegp.additive.nearby import Nearby, insert_nearby, make_nearby, stack_keys
+from triegp.additive.nearby import (
+    Nearby,
+    insert_nearby,
+    left_out_variance,
+    make_nearby,
+    stack_keys,
+)
 from triegp.additive.neighbours import precondition_neighbours
 from triegp.additive.preconditioner import Preconditioner, make_preconditioner
 from triegp.additive.solve import Solution, Tell, solve_forest
@@ -26,6 +32,7 @@ from triegp.smooth.interface import HostSmooth
 from triegp.smooth.linear import Linear
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
+from triegp.tree.trie import Trie
 
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
@@ -43,6 +50,8 @@ NOISE_SHARE = 0.02  # of the deviation of the noise: error of the mean that a so
 class ForestModel:
     """A forest conditioned on its training rows.
 
+    Several targets may share it: only targets and alpha differ, which then are (n, k).
+
     Attributes
     ----------
     encoders : tuple of Quantiser
@@ -56,13 +65,13 @@ class ForestModel:
     keys : tuple of uint64 (n, w)
         Sorted keys of each trie.
     rows : Rows
-        Targets, noise (n,) and weights of the rows whose weight is not 0.
+        Targets (n,) or (n, k), noise (n,) and weights of the rows whose weight is not 0.
     present : bool (n_all,)
         Whether each of all rows is one of these n, that is, has a weight other than 0.
-    alpha : float64 (n,)
+    alpha : float64 (n,) or (n, k)
         (K + noise)^-1 y.
     residual : float
-        Relative residual of alpha after the last solve on all rows.
+        Relative residual of alpha after the last solve on all rows, the largest of all targets.
     coordinates : Coordinates
         How features become inputs of the smooth part.
     inputs : float64 (n, p)
@@ -115,6 +124,11 @@ class ForestModel:
         """Number of rows, those of weight 0 included."""
         return int(self.present.size)
 
+    @property
+    def n_targets(self) -> int:
+        """Number of targets that share the model."""
+        return self.rows.n_targets
+
     @cached_property
     def new_noise(self) -> float:
         """Variance of a new observation given f: noise and nuggets."""
@@ -123,7 +137,7 @@ class ForestModel:
     @property
     def variance(self) -> Floats:
         """Variance of each row's target given f, (n,)."""
-        return np.broadcast_to(self.rows.variance, self.rows.y.shape)
+        return np.broadcast_to(self.rows.variance, (self.rows.n_rows,))
 
     @cached_property
     def preconditioner(self) -> Preconditioner:
@@ -134,11 +148,14 @@ class ForestModel:
 
     @cached_property
     def path_sums(self) -> list[tuple[Floats, Floats]]:
-        """For each tree: sum of alpha below each id, and the mean accumulated on the path to it."""
+        """For each tree: sum of alpha below each id, and the mean accumulated on the path to it.
+
+        (2n,) or (2n, k) each, as alpha.
+        """
 
         def walk(alone: Engine, t: int) -> tuple[Floats, Floats]:
             trie = self.forest.tries[t]
-            return alone.path_sums(trie.links, self.forest.levels[t], trie.sort(self.alpha))
+            return sum_paths(alone, trie, self.forest.levels[t], trie.sort(self.alpha))
 
         return self.forest.engine.each(walk, range(len(self.orders)))
 
@@ -153,10 +170,17 @@ class ForestModel:
         return paths.key_bits([trie.bits for trie in self.forest.tries])
 
     @cached_property
-    def reader(self) -> paths.Trees:
-        """All trees with their sums of alpha, for the mean at few new rows."""
+    def readers(self) -> tuple[paths.Trees, ...]:
+        """All trees with their sums of alpha, for the mean at few new rows; one per target."""
         links = [trie.links for trie in self.forest.tries]
-        return paths.hold_trees(links, self.keys, self.forest.levels, self.path_sums)
+        found = []
+        for c in range(self.n_targets):
+            sums = [
+                (below.reshape(len(below), -1)[:, c], path.reshape(len(path), -1)[:, c])
+                for below, path in self.path_sums
+            ]
+            found.append(paths.hold_trees(links, self.keys, self.forest.levels, sums))
+        return tuple(found)
 
     @cached_property
     def prepared(self) -> Any:
@@ -192,14 +216,18 @@ class ForestModel:
         return insert_nearby(near, *later, n_threads=self.n_threads)
 
     @cached_property
-    def evidence(self) -> Evidence:
-        """Log marginal likelihood, with the standard error of its estimate."""
+    def left_out_bound(self) -> Floats:
+        """Variance of f at each training row from nearby rows but itself, (n,), without factor."""
+        return left_out_variance(self.nearby, n_threads=self.n_threads)
+
+    @cached_property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """Log marginal likelihood of each target, with the standard error of its estimate."""
         rng = np.random.default_rng(self.seed)
         made = self.preconditioner if self.forest.n_rows > EXACT_ROWS else None
+        targets = self.rows.y.reshape(self.rows.n_rows, -1)
         with one_blas_thread():
-            return forest_evidence(
-                self.forest, self.variance, self.rows.y, rng, preconditioner=made
-            )
+            return evidence_of_targets(self.forest, self.variance, targets, made, rng)
 
     @cached_property
     def root(self) -> Floats:
@@ -300,6 +328,26 @@ def solve_rows(
         watch=watch,
         tell=tell,
     )
+
+
+def column_of(values: Floats, column: int) -> Floats:
+    """Values of one target, (n,), given those of all targets, (n, k), or of the only one, (n,)."""
+    return values if values.ndim == 1 else values[:, column]
+
+
+def sum_paths(alone: Engine, trie: Trie, levels: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Sums of weights (n,) or (n, k) below every id of a tree, and along the path to it.
+
+    (2n,) or (2n, k) each. weights: in the order of the keys.
+    """
+    if weights.ndim == 1:
+        return alone.path_sums(trie.links, levels, weights)
+    shape = (2 * trie.n_rows, weights.shape[1])
+    below, path = np.empty(shape), np.empty(shape)
+    for c in range(shape[1]):
+        column = np.ascontiguousarray(weights[:, c])
+        below[:, c], path[:, c] = alone.path_sums(trie.links, levels, column)
+    return below, path
 
 
 def run_variances(model: ForestModel) -> Floats:

@@ -12,8 +12,9 @@ variance of f is below that of y: far from all rows, an observation has at least
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Array = npt.NDArray[Any]
+Found = TypeVar("Found")
 
 FEW_NEW = 64  # new rows that one thread reads, in all trees at once
 
@@ -63,6 +65,8 @@ class Points:
         The same rows in key order, one entry per tree; None if each use sorts them again.
     stacked : uint64 (k, w, T) or None
         Keys of the rows inside in all trees, if there are at most 64.
+    known : dict
+        What a model has predicted at these rows so far, by name; see `Points.once`.
     """
 
     n_rows: int
@@ -74,6 +78,18 @@ class Points:
     smooth: Any
     keys: list[SortedKeys] | None = None
     stacked: Words | None = None
+    known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, name: str, compute: Callable[[], Found]) -> Found:
+        """The result of `compute`, which is called once for each name.
+
+        Targets that share a model share their variances, and their means take one pass. Points
+        belong to the model that read them, so that nothing else changes the result.
+        """
+        if name not in self.known:
+            self.known[name] = compute()
+        found: Found = self.known[name]
+        return found
 
 
 def read_points(model: ForestModel, X: Array, *, sort: bool = False) -> Points:
@@ -114,22 +130,25 @@ def _read_inputs(model: ForestModel, X: Array) -> tuple[Floats, Floats, Floats]:
 
 
 def forest_mean(model: ForestModel, points: Points) -> Floats:
-    """Posterior mean of f at new rows, (m,); 0 for rows that are unrelated to the data.
+    """Posterior mean of f at new rows, (m,), or (m, k) if there are several targets.
 
-    O(m (T log n + m_i^2 + m_i m_v^2)), with m_i inducing rows and m_v neighbours.
+    0 for rows that are unrelated to the data. O(m (T (log n + k) + m_i^2 + m_i m_v^2)), with m_i
+    inducing rows and m_v neighbours.
     """
-    mean = np.zeros(points.n_rows)
+    mean = np.zeros((points.n_rows, *model.alpha.shape[1:]))
     if points.inner.size:
-        mean[points.inner] = points.fade * _mean_inside(model, points)
+        mean[points.inner] = (points.fade * _mean_inside(model, points).T).T
         if model.smooth is not None:
             mean[points.inner] += model.smooth.mean(points.smooth, model.prepared)
     return mean
 
 
 def _mean_inside(model: ForestModel, points: Points) -> Floats:
-    """Posterior mean of the sum of the trees at the rows inside, (k,)."""
+    """Posterior mean of the sum of the trees at the rows inside, (m,) or (m, k)."""
+    shape = (points.inner.size, *model.alpha.shape[1:])
     if points.stacked is not None:
-        return paths.path_means(model.reader, points.stacked)
+        found = [paths.path_means(reader, points.stacked) for reader in model.readers]
+        return np.stack(found, axis=-1).reshape(shape)
 
     def read(alone: Engine, t: int) -> Floats:
         trie, levels = model.forest.tries[t], model.forest.levels[t]
@@ -137,11 +156,11 @@ def _mean_inside(model: ForestModel, points: Points) -> Floats:
         at = alone.locate(trie.links, model.keys[t], query.keys, query.row_idx)
         below, path = model.path_sums[t]
         left_out = levels[at.leaves_at] - levels[trie.links.depth[at.node]]
-        out = np.empty(query.row_idx.size)
-        out[at.row_idx] = path[at.node] - left_out * below[at.node]
+        out = np.empty(shape)
+        out[at.row_idx] = path[at.node] - (left_out * below[at.node].T).T
         return out
 
-    total: Floats = np.zeros(points.inner.size)
+    total: Floats = np.zeros(shape)
     for part in _engine_for(model, points.inner.size).each(read, _trees(model)):
         total += part
     return total

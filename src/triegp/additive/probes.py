@@ -40,7 +40,7 @@ def solve_probe(
     conjugate gradients find last. So the tolerance is relative to the noise.
     """
     rng = np.random.default_rng([seed, 1])
-    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
     n_probes = max(1, min(MOST_PROBES, PROBE_VALUES // rows.n_rows))
     z = draw_prior(forest, n_probes, rng)
     z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
@@ -70,7 +70,7 @@ def solve_units(
     chosen = np.sort(rng.choice(n, n_units, replace=False))
     unit = np.zeros((n, chosen.size))
     unit[chosen, np.arange(chosen.size)] = 1.0
-    variance: Any = np.broadcast_to(rows.variance, rows.y.shape)
+    variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
     found = _solve_more(lent, variance, unit, made, UNIT_TOLERANCE, watch)
     if found is None:
         return None

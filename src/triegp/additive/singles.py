@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from triegp.additive.conditioning import Limits, condition_forest
 from triegp.additive.fitted import FittedForest
+from triegp.additive.model import column_of
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters
 from triegp.encoding.quantiser import Quantiser
@@ -65,7 +66,7 @@ class Orders:
 def train_singles(
     encoders: Sequence[Quantiser], rows: Rows, run: Run, engine: Engine, name: str = "initial"
 ) -> Trained:
-    """Train 16 single trees on rows of one target, in at most a third of the time left.
+    """Train 16 single trees, in at most a third of the time left; all targets share their orders.
 
     name: of the stage, for the progress.
     """
@@ -76,7 +77,7 @@ def train_singles(
 
     device = "cpu" if engine.on_host else "cuda"
     own = replace(run, watch=watch, progress=tell, engine=device, left_out=[])
-    alone = replace(rows, y=rows.y[:, None])
+    alone = replace(rows, y=rows.y.reshape(rows.n_rows, -1))
     return train_ensemble(encoders, alone, single_settings(), own)
 
 
@@ -155,7 +156,11 @@ def better_orders(
 
 
 def squared_error(fitted: Fitted, rows: Rows) -> float:
-    """Mean squared error of a model's means at rows of one target, by their weights."""
+    """Mean squared error of a model's means, by the weights of the rows, summed over targets."""
     points = fitted.read(rows.features, var=False)
-    mean = fitted.predict(points, 0, var=False, latent=True).mean()
-    return float(np.average(np.square(rows.y - mean), weights=rows.weight))
+    total = 0.0
+    for c in range(fitted.n_targets):
+        mean = fitted.predict(points, c, var=False, latent=True).mean()
+        error = column_of(rows.y, c) - mean
+        total += float(np.average(np.square(error), weights=rows.weight))
+    return total

@@ -73,7 +73,8 @@ class EncodedRows:
     codes : list of Codes
         Codes of the rows, one entry per tree.
     rows : Rows
-        Targets, weights and known noise of one target; no weight is 0.
+        Targets, y (n,), or (n, k) if several share all parameters; weights and known noise (n,).
+        No weight is 0.
     inputs : float64 (n, p)
         Inputs of the smooth part.
     coordinates : Coordinates
@@ -93,6 +94,31 @@ class EncodedRows:
         return EncodedRows(self.encoders, codes, rows, self.inputs[some], self.coordinates)
 
 
+def joint_rows(rows: Rows) -> Rows:
+    """Rows of a forest: one target is y (n,); several, which share all parameters, are y (n, k).
+
+    Raises ValueError unless the known noise is the same for all targets.
+    """
+    if rows.n_targets == 1:
+        return rows.target(0)
+    known = rows.known_noise
+    if known is not None and known.ndim == 2:
+        bad = np.flatnonzero((known != known[:, :1]).any(axis=1))
+        if bad.size:
+            i = int(bad[0])
+            raise ValueError(
+                "known_noise of targets that share a model must be the same relative to their "
+                f"scales, got {known[i].tolist()} at row {i}: the model must be fitted with "
+                'known_noise, or with multi_target="own"'
+            )
+        known = known[:, 0]
+    y, scatter = (
+        None if part is None else np.ascontiguousarray(part) for part in (rows.y, rows.scatter)
+    )
+    assert y is not None
+    return replace(rows, y=y, known_noise=known, scatter=scatter)
+
+
 def rescale(parameters: Parameters, factor: float) -> Parameters:
     """Multiply all variances, kernel and noise, by a factor."""
     log = float(np.log(factor))
@@ -105,7 +131,7 @@ def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
     """Rows whose noise (n,) is the sum of the forest's noise, its nuggets and the known noise."""
     total = noise + sum(order.nugget_variance for order in orders)
     known = 0.0 if rows.known_noise is None else rows.known_noise
-    each = np.broadcast_to(total + known, rows.y.shape).astype(np.float64)
+    each = np.broadcast_to(total + known, (rows.n_rows,)).astype(np.float64)
     return replace(rows, known_noise=None, noise=each)
 
 

@@ -39,6 +39,7 @@ from triegp.additive.start import (
     EncodedRows,
     Parameters,
     draw_grids,
+    joint_rows,
     start_even,
     start_random,
     start_smooth,
@@ -65,6 +66,7 @@ FEW_ROWS = 1_000  # below, no rows are held out: calibration learns from all row
 TREE_ROWS = 1 << 23  # largest number of rows times trees, but at least 16 trees
 FEWEST_TREES = 16
 CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
+CARD_TARGET_BYTES = 64  # GPU memory per row and target after the first: vectors of a solve
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
@@ -75,14 +77,17 @@ LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 def train_forest(
     encoders: Sequence[Quantiser], rows: Rows, settings: Settings, run: Run
 ) -> Trained:
-    """Train trees and a smooth part for one target and condition them on all rows.
+    """Train trees and a smooth part and condition them on all rows.
+
+    All targets of the rows share orders, weights, smooth part, scales and noise, in standardised
+    units: those of the highest sum of their likelihoods.
 
     Parameters
     ----------
     encoders : sequence of Quantiser
         Fitted, without shift; assigned to the trees in turn.
     rows : Rows
-        Standardised targets, y (n, 1), with their features.
+        Standardised targets, y (n, k), with their features. Known noise must be the same for all.
     settings : Settings
         How to train.
     run : Run
@@ -90,18 +95,19 @@ def train_forest(
 
     Notes
     -----
-    Training takes parts of the rows, in a time that hardly depends on their number. One solve on
-    all rows follows, by products of O(n T). The fitted model lies in the host's memory.
+    Training takes parts of the rows, in a time that hardly depends on their number, nor on that of
+    the targets. One solve on all rows follows, by products of O(n T k). The fitted model lies in
+    the host's memory.
     """
-    rows = rows.target(0)
+    rows = joint_rows(rows)
     refuse_zero_weights(rows)
     check_range(rows)
     check_extremes(rows)
     settings = replace(settings, n_trees=n_trees_for(settings.n_trees, rows.n_rows))
     work = rows.n_rows * settings.n_trees * SOLVED_COLUMNS
-    room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows)
+    room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows, rows.n_targets)
     if settings.init == "trained" or _asks_singles(settings, rows.n_rows):
-        room = max(room, card_bytes(encoders, single_settings(), rows.n_rows, 1))
+        room = max(room, card_bytes(encoders, single_settings(), rows.n_rows, rows.n_targets))
     engine = choose(run.engine, work, run.n_threads, room)
     with one_blas_thread():
         return _train(encoders, rows, settings, run, engine)
@@ -112,11 +118,14 @@ def n_trees_for(n_trees: int, n_rows: int) -> int:
     return min(n_trees, max(FEWEST_TREES, TREE_ROWS // max(n_rows, 1)))
 
 
-def forest_card_bytes(encoders: Sequence[Quantiser], n_trees: int, n_rows: int) -> int:
+def forest_card_bytes(
+    encoders: Sequence[Quantiser], n_trees: int, n_rows: int, n_targets: int = 1
+) -> int:
     """Estimate of the GPU memory for a solve, in bytes: the trees, and making a preconditioner."""
     shifted = [-(-(encoder.n_bits_ + encoder.n_working) // 8) for encoder in encoders]
     trees = sum(shifted[t % len(shifted)] + CARD_TREE_BYTES for t in range(n_trees))
-    return n_rows * (trees + CARD_ROW_BYTES + 2 * 8 * (rank_for(n_rows) + BLOCK_ROWS))
+    more = CARD_TARGET_BYTES * (n_targets - 1)
+    return n_rows * (trees + more + CARD_ROW_BYTES + 2 * 8 * (rank_for(n_rows) + BLOCK_ROWS))
 
 
 def _train(
@@ -143,7 +152,8 @@ def _train(
     n_held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
     seen, held = mixed[: mixed.size - n_held], mixed[mixed.size - n_held :]
     linear = parameters.smooth is not None and engine.on_host
-    work, plan = Work(rows.n_rows, settings.n_trees, linear, 0.0), Plan(0.0, 0.0)
+    work = Work(rows.n_rows, settings.n_trees, linear, 0.0, rows.n_targets)
+    plan = Plan(0.0, 0.0)
     if run.watch.limited:
         work = replace(work, unit=measure_unit(data, parameters, engine, run.watch))
         plan = plan_forest(run.watch.left(), work, settings.calibrated)
@@ -196,8 +206,7 @@ def _train(
         residuals = _leave_out(model, held, run)
     run.progress("fits", 1, 1)
     fitted = FittedForest(model, stage.nll_per_row, stage.n_steps, stage.diverged)
-    left = None if residuals is None else (residuals,)
-    return Trained(fitted, stage.stopped, n_evaluations, left, stage.curve)
+    return Trained(fitted, stage.stopped, n_evaluations, residuals, stage.curve)
 
 
 def _asks_singles(settings: Settings, n_rows: int) -> bool:
@@ -277,8 +286,8 @@ def _drop_smooth(
     return found if gain > LEAST_GAIN else replace(found, smooth=None)
 
 
-def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
-    """Residuals for the calibration; None if there is no time for them, or a bad solution.
+def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...] | None:
+    """Residuals of each target for the calibration; None without time, or for a bad solution.
 
     If there are more than 100,000 rows, or less time, they are those of the rows of some blocks and
     of the held-out rows.
@@ -287,7 +296,7 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> Residuals | None:
     if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
         run.leave_out(NO_CALIBRATION)
         return None
-    n, most = model.rows.n_rows, calibration_rows(run.watch.left())
+    n, most = model.rows.n_rows, calibration_rows(run.watch.left(), model.n_targets)
     fresh = np.zeros(n, bool)
     fresh[held] = True
     rows = None if n <= most else some_blocks(model, most, held)

@@ -24,7 +24,7 @@ import scipy
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
-from triegp.additive.model import ForestModel, run_variances, solve_rows
+from triegp.additive.model import ForestModel, column_of, run_variances, solve_rows
 from triegp.additive.nearby import (
     learn_factor,
     left_out_variance,
@@ -132,16 +132,17 @@ def forest_covariance(model: ForestModel, points: Points) -> Floats:
 
 
 def draw_forest(
-    model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator
+    model: ForestModel, points: Points, n_samples: int, rng: np.random.Generator, column: int = 0
 ) -> Floats:
-    """Joint posterior samples of f at new rows, (m, n_samples).
+    """Joint posterior samples of f at new rows, (m, n_samples); column: index of the target.
 
     One solve per sample, with products of O((n + m) T).
     """
     out = np.sqrt(unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
     if points.inner.size:
         out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
-    return np.asarray(forest_mean(model, points)[:, None] + out)
+    mean = column_of(points.once("mean", lambda: forest_mean(model, points)), column)
+    return np.asarray(mean[:, None] + out)
 
 
 def sample_tolerance(model: ForestModel) -> float:
@@ -162,6 +163,8 @@ def left_out(model: ForestModel, rows: Ints | None = None) -> Floats:
     if model.forest.n_rows <= EXACT_ROWS:
         every = 1.0 / model.exact_diagonal - model.variance
         found = every if rows is None else every[rows]
+    elif rows is None:
+        found = model.factor * model.left_out_bound
     else:
         found = model.factor * left_out_variance(model.nearby, rows, n_threads=model.n_threads)
     return np.clip(found, 0.0, model.forest.prior_variance)
@@ -170,11 +173,12 @@ def left_out(model: ForestModel, rows: Ints | None = None) -> Floats:
 def leave_out(model: ForestModel, rows: Ints | None = None) -> tuple[Floats, Floats]:
     """Mean and variance of f at each training row given all other rows, (n,) each, or some rows.
 
-    Rows of weight 0 are not included. A row is left out with all of its copies.
+    Rows of weight 0 are not included. A row is left out with all of its copies. Several targets
+    have means (n, k).
     """
     every = np.arange(model.forest.n_rows) if rows is None else rows
     var = left_out(model, rows)
-    mean = model.rows.y[every] - model.alpha[every] * (var + model.variance[every])
+    mean = model.rows.y[every] - (model.alpha[every].T * (var + model.variance[every])).T
     return mean, var
 
 
@@ -185,8 +189,10 @@ class Apart(NamedTuple):
     ----------
     points : int64 (r,)
         Indices of these points.
-    mean, var : float64 (r,)
-        Mean and variance of f, with a new run.
+    mean : float64 (r,) or (r, k)
+        Mean of f, with a new run.
+    var : float64 (r,)
+        Variance of f, with a new run.
     extra : float64 (r,)
         Excess of `var` over the posterior variance of f with the run of the training row.
     """
@@ -208,11 +214,10 @@ def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
     near = np.flatnonzero((rows >= 0) & (points.fade == 1.0))
     row = rows[near]
     if not row.size:
-        nothing = np.zeros(0)
-        return Apart(np.zeros(0, np.int64), nothing, nothing, nothing)
+        return no_points(model)
     own, runs = model.variance[row], run_variances(model)[row]
     noise = own + runs
-    mean = model.rows.y[row] - noise * model.alpha[row]
+    mean = model.rows.y[row] - (noise * model.alpha[row].T).T
     if not var:
         nothing = np.zeros(row.size)
         return Apart(points.inner[near], mean, nothing, nothing)
@@ -220,6 +225,12 @@ def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
     total = np.maximum(noise - noise * noise * inverse, 0.0) + runs
     extra = np.maximum(total - (own - own * own * inverse), 0.0)
     return Apart(points.inner[near], mean, total, extra)
+
+
+def no_points(model: ForestModel) -> Apart:
+    """No point coincides with a training row."""
+    nothing = np.zeros(0)
+    return Apart(np.zeros(0, np.int64), np.zeros((0, *model.alpha.shape[1:])), nothing, nothing)
 
 
 def unrelated_variance(model: ForestModel) -> float:

@@ -4,7 +4,9 @@ Every step draws a part of about 500 rows: some clusters of neighbours, which te
 short distances at the density of all rows, and random rows, which tell what happens over long ones.
 The marginal likelihood of a part and its gradient are exact. Step sizes fall to a twentieth, so
 that the noise of the gradient averages out. A prior (`triegp.additive.prior`) keeps together what
-fewer than 5,000 rows do not tell apart, and up to 640 rows single phi are not learned.
+fewer than 5,000 rows do not tell apart, and up to 640 rows single phi are not learned. If several
+targets share the parameters, their likelihoods are added up, and the prior counts once for each:
+targets of the same rows are rarely independent.
 
 From 1,000 rows on, some rows are held out. The parameters that predict them best, given training
 rows near them, are kept. With fewer rows, the most likely parameters are kept: of all rows, or of
@@ -24,7 +26,7 @@ from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters, features_of, rescale, row_noise
 from triegp.engines import Engine
-from triegp.models.curve import TARGET, TrainingCurve, make_curve, make_line
+from triegp.models.curve import ALL_TARGETS, TARGET, TrainingCurve, make_curve, make_line
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 
@@ -51,8 +53,8 @@ class Stage:
     parameters : Parameters
         Those that predicted held-out rows best; the most likely ones if no row is held out.
     nll_per_row : tuple of float
-        Nll per held-out row, recorded during training; with the prior and per row of the part that
-        is looked at if no row is held out.
+        Nll per held-out row and target, recorded during training; with the prior and per row of
+        the part that is looked at if no row is held out.
     n_steps : int
         Steps taken.
     stopped : bool
@@ -123,23 +125,24 @@ class Walk:
             return
         _, square = held_nll(part, self.parameters, part.rows.n_rows, self._engine)
         noisy = row_noise(part.rows, self.parameters.orders(), self.parameters.noise)
-        factor = (square + noisy.within) / noisy.count
+        factor = (square + noisy.within) / (noisy.count * noisy.n_targets)
         if np.isfinite(factor) and factor > SCALE_RANGE:
             self.parameters = rescale(self.parameters, factor)
 
     def step(self, share: float) -> float:
-        """Take one step and return the nll per row before it; share: of the step size."""
+        """Take one step; return the nll per row and target before it; share: of the step size."""
         part = self._data.select(self._draw())
         nll, gradient = exact_gradient(part, self.parameters, self._engine)
         if self._seen.size < PRIOR_ROWS:
             share_of_rows = part.rows.n_rows / self._seen.size
-            gradient = self._prior.add(gradient, self.parameters, share_of_rows)
+            weight = share_of_rows * part.rows.n_targets
+            gradient = self._prior.add(gradient, self.parameters, weight)
         self.parameters = self._optimiser.step(self.parameters, gradient, share)
         self.n_steps += 1
-        return nll / part.rows.count
+        return nll / (part.rows.count * part.rows.n_targets)
 
     def look(self) -> float:
-        """Nll per held-out row, given training rows near it; the same rows in every call.
+        """Nll per held-out row and target, given training rows near it; always of the same rows.
 
         If no row is held out: nll per row of a part and of the prior together.
         """
@@ -148,17 +151,19 @@ class Walk:
         total, count = 0.0, 0
         for part, n_held in self._looks:
             log_det, square = held_nll(part, self.parameters, n_held, self._engine)
-            total += 0.5 * (log_det + square + n_held * float(np.log(2.0 * np.pi)))
-            count += n_held
+            n_values = n_held * part.rows.n_targets
+            total += 0.5 * (log_det + square + n_values * float(np.log(2.0 * np.pi)))
+            count += n_values
         return total / count
 
     def _part_nll(self, part: EncodedRows) -> float:
-        parameters, n = self.parameters, part.rows.n_rows
+        parameters, n, n_targets = self.parameters, part.rows.n_rows, part.rows.n_targets
         log_det, square = held_nll(part, parameters, n, self._engine)
         noisy = row_noise(part.rows, parameters.orders(), parameters.noise)
-        nll = 0.5 * (log_det + square + n * float(np.log(2.0 * np.pi))) + noisy.constant
-        nll += n / self._seen.size * self._prior.nll(parameters)
-        return float(nll) / part.rows.count
+        nll = 0.5 * (log_det + square + n * n_targets * float(np.log(2.0 * np.pi)))
+        nll += noisy.constant
+        nll += n_targets * (n / self._seen.size) * self._prior.nll(parameters)
+        return float(nll) / (part.rows.count * n_targets)
 
     def _near(self, points: Floats, count: int) -> Ints:
         """Rows of the pool nearest to each of the points (k, p), together. O(pool p k)."""
@@ -251,7 +256,8 @@ def train_stage(
         watch.interrupt()
     stopped = walk.n_steps < n_steps and not diverged
     seen_by_look = [make_line(zip(looked_at, looks, strict=False))] if held.size else None
-    curve = make_curve([make_line(points)], [TARGET], seen_by_look)
+    name = TARGET if data.rows.n_targets == 1 else ALL_TARGETS
+    curve = make_curve([make_line(points)], [name], seen_by_look)
     return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve)
 
 
@@ -283,7 +289,7 @@ def smooth_gain(
     except np.linalg.LinAlgError:
         return float("inf")
     noisy = row_noise(part.rows, parameters.orders(), parameters.noise)
-    count, within = noisy.count, noisy.within
+    count, within = noisy.count * noisy.n_targets, noisy.within
     saved = less - log_det - square - within
     if part.rows.known_noise is None:
         return 0.5 * (saved / count + float(np.log((larger + within) / count)) + 1.0)

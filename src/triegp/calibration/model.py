@@ -58,12 +58,14 @@ class CalibratedPoints(NamedTuple):
     """New rows as the model reads them, their features, and which training inputs they repeat.
 
     X: on a device, or on the host, where the calibration is then computed. place: int64 (m,), on
-    the host, place of each row among the sorted training inputs, -1 for new inputs.
+    the host, place of each row among the sorted training inputs, -1 for new inputs. near: the
+    nearest rows of the box to those outside, once they have been read; targets share them.
     """
 
     X: Array
     base: Any
     place: npt.NDArray[np.int64]
+    near: list[CalibratedPoints]
 
     @property
     def repeated(self) -> npt.NDArray[np.bool_]:
@@ -149,7 +151,7 @@ class CalibratedModel:
             X = to_host(X)
         if self.inputs is not None:
             place = find_inputs(self.inputs, X)
-        return CalibratedPoints(X, base, place)
+        return CalibratedPoints(X, base, place, [])
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
@@ -439,7 +441,10 @@ class CalibratedModel:
         if self.border is None or beyond is None:
             return self._factor_inside(points, column, mean, total)
         rows = beyond.rows
-        near = self.read(np.clip(points.X[rows], self.border.low, self.border.high), var=True)
+        if not points.near:
+            inside = np.clip(points.X[rows], self.border.low, self.border.high)
+            points.near.append(self.read(inside, var=True))
+        near = points.near[0]
         raw = self._raw(near, column, var=True, latent=False)
         inner, mean = raw.var(), mean.copy()
         mean[rows] = self._mean(near, column, raw.mean())

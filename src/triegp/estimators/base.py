@@ -168,6 +168,10 @@ class TreeGPRegressor(
         whole: all rows, if `rows` are some of them; only subclasses that fit by pieces get one.
         """
 
+    def _location_and_scale(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Mean and scale by which targets are standardised, (n_targets,) each."""
+        return location_and_scale(rows.y, rows.weight)
+
     def _pieces(self, X: Any, y: Any, sample_weight: Any, known_noise: Any) -> Pieces | None:
         """The rows in pieces, if there are more than the model can hold; otherwise None."""
         return None
@@ -542,7 +546,7 @@ class TreeGPRegressor(
             lambda t: choose_by_mixtures(self, passed, columns, t, source, skipped),
         )
         rows = transform_rows(passed, transforms)
-        mean, scale = location_and_scale(rows.y, rows.weight)
+        mean, scale = self._location_and_scale(rows)
         kept = copy_rows(passed) if self.keep_rows else None
         counted = rows.weight
         if counted is not None and self.weights == "precision":  # one observation each
@@ -560,7 +564,7 @@ class TreeGPRegressor(
         for encoder in encoders if names is not None else ():
             encoder.feature_names_in_ = np.array(names, dtype=object)
         if distinct.scatter is None:  # otherwise it is in the units of all rows
-            mean, scale = location_and_scale(distinct.y, distinct.weight)
+            mean, scale = self._location_and_scale(distinct)
         observations = folded.observations((rows.y - mean) / scale)
         distinct = standardise(distinct, mean, scale)
         trained, ended_by, left_out = self._train_targets(

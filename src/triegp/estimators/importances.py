@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.forest import forest_level_products
-from triegp.additive.model import ForestModel
+from triegp.additive.model import ForestModel, column_of
 from triegp.additive.start import depths_of, features_of
 from triegp.devices import to_host
 from triegp.encoding.layout import Layout
@@ -104,13 +104,18 @@ def importances(ensemble: Ensemble, target: int) -> Importances:
     return Importances(prior.sum(axis=1), explained.sum(axis=1), prior, explained, nothing, nothing)
 
 
-def forest_importances(model: ForestModel) -> Importances:
-    """Importances of trees and smooth part. O(n T), and a product with the smooth part."""
-    f = model.rows.y - model.variance * model.alpha  # K alpha, the posterior mean
+def forest_importances(model: ForestModel, target: int = 0) -> Importances:
+    """Importances of trees and smooth part for one target.
+
+    Shares of the prior variance are those of all targets of the model. O(n T), and a product with
+    the smooth part.
+    """
+    y, alpha = (np.ascontiguousarray(column_of(p, target)) for p in (model.rows.y, model.alpha))
+    f = y - model.variance * alpha  # K alpha, the posterior mean
     weight = model.rows.weight
     count = np.ones_like(f) if weight is None else weight
     centred = count * (f - np.average(f, weights=count))
-    by_level = forest_level_products(model.forest, centred, model.alpha)
+    by_level = forest_level_products(model.forest, centred, alpha)
     width = max(int(encoder.precision_.max()) for encoder in model.encoders)
     prior, explained = np.zeros((2, model.encoders[0].n_working, width))
     for encoder, order, products in zip(model.encoders, model.orders, by_level, strict=True):
@@ -122,7 +127,7 @@ def forest_importances(model: ForestModel) -> Importances:
     if model.smooth is not None:
         own = _smooth_shares(model)
         smooth_prior = model.smooth.kernel.scale * own
-        part = model.smooth.multiply(model.alpha[:, None])[:, 0]
+        part = model.smooth.multiply(alpha[:, None])[:, 0]
         smooth_explained = float(centred @ part) * own
     prior, smooth_prior = _share(prior, smooth_prior)
     explained, smooth_explained = _share(explained, smooth_explained)

@@ -131,6 +131,14 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
     return mean, np.where(constant, np.maximum(size / np.sqrt(total + 2.0), scale), scale)
 
 
+def common_scale(targets: Floats, scale: Floats) -> Floats:
+    """One scale for all targets, (k,): the root mean square of those of targets that vary."""
+    varying = np.ptp(targets, axis=0) > 0
+    used = scale[varying] if varying.any() else scale
+    largest = used.max()  # squares of huge scales must not overflow
+    return np.full_like(scale, largest * np.sqrt(np.mean(np.square(used / largest))))
+
+
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:
     """Targets (n, k) and known noise (n, k) in standardised units; mean, scale: float64 (k,).
 

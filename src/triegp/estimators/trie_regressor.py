@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,12 +21,15 @@ from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
 from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
+from triegp.estimators.inputs import common_scale
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.formats import format_of
 from triegp.mixture.whole import Whole
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
+
+Floats = npt.NDArray[np.float64]
 
 FEWEST_TREES = 4  # of the smaller models that few rows are cross-fitted with
 
@@ -90,6 +94,14 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         explains, and passes that of y; if the model is not calibrated, as "clip". "clip": the
         prediction at the nearest row of the box. "unrelated": mean and deviation of y. "error": a
         ValueError. With "widen", the first prediction of many or far rows outside warns.
+    multi_target : {"own", "shared"}, default="own"
+        Whether each column of y trains its own model, or all share one set of orders, weights,
+        lengthscales and scales, and one noise relative to the variance of y, learned from all
+        columns together. Only the calibration is that of each column. Fitting k columns then takes
+        little more time than one, and so do their deviations. It suits columns that depend on the
+        features in similar ways; for others it is worse (`docs/forest.md`). With `known_noise`,
+        columns that share a model are also standardised by one scale, their root mean square
+        deviation; `partial_fit` takes `known_noise` only if `fit` had some.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
         rows at the same features practically never differ, neither weights nor repeated rows are
@@ -141,7 +153,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     Attributes
     ----------
     forests_ : tuple of FittedForest
-        One per target.
+        One per target, or one for all.
     rows_ : Rows or None
         The training rows as they were passed; None if they are not kept.
     n_rows_, n_copies_ : int
@@ -233,7 +245,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     Leave-one-out is exact up to 2,000 rows. Beyond, its variances are from nearby rows, too.
     latent=True predicts the functions g + f_1 + ... + f_T, without noise: its deviation is the
-    posterior one, at most that of an observation. Each target has its own model.
+    posterior one, at most that of an observation. Each target has its own model, unless
+    multi_target="shared".
 
     Outside the training box, with outside="widen", the smooth part goes on as its lengthscales say.
     The trees fade with the correlation of the smooth part between the row and the nearest row of
@@ -261,6 +274,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         local_noise: bool = True,
         categorical_features: Any = "from_dtype",
         outside: str = "widen",
+        multi_target: str = "own",
         weights: str = "frequency",
         target_transform: Any = "identity",
         time_budget: float | None = None,
@@ -285,6 +299,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.local_noise = local_noise
         self.categorical_features = categorical_features
         self.outside = outside
+        self.multi_target = multi_target
         self.weights = weights
         self.target_transform = target_transform
         self.time_budget = time_budget
@@ -298,7 +313,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     @property
     def forests_(self) -> tuple[FittedForest, ...]:
-        """One per target; waiting rows are inserted first."""
+        """One per target, or one for all; waiting rows are inserted first."""
         found = (self._as_asked(part) for part in self._inserted().fitted)
         return tuple(cast(FittedForest, base_of(part)) for part in found)
 
@@ -317,7 +332,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def log_marginal_likelihood_error_(self) -> Any:
         """Standard error of `log_marginal_likelihood_`; 0 if it is exact."""
-        errors = [part.evidence.error for part in self.forests_]
+        errors = [own.error for part in self.forests_ for own in part.evidence]
         return errors[0] if self.one_dimensional_ else np.array(errors)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -362,6 +377,12 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
             outside=self.outside,
         )
 
+    def _location_and_scale(self, rows: Rows) -> tuple[Floats, Floats]:
+        mean, scale = super()._location_and_scale(rows)
+        if self.multi_target == "shared" and rows.known_noise is not None and scale.size > 1:
+            scale = common_scale(rows.y, scale)  # so that the known noise is the same for all
+        return mean, scale
+
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if not settings.calibrated:
             return []
@@ -392,7 +413,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     def _importances(self) -> list[Importances]:
         check_is_fitted(self)
-        return [self._shares(part, 0) for part in self.forests_]
+        return [self._shares(base_of(t.fitted), t.column) for t in self._targets()]
 
     def _shares(self, fitted: FittedForest, column: int) -> Importances:
-        return forest_importances(fitted.model)
+        return forest_importances(fitted.model, column)

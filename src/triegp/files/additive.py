@@ -50,7 +50,7 @@ def pack_forest(
     for name, part in (
         ("row_weight", model.rows.weight),
         ("copies", model.rows.copies),
-        ("scatter", None if model.rows.scatter is None else model.rows.scatter[None]),
+        ("scatter", None if model.rows.scatter is None else np.atleast_2d(model.rows.scatter.T)),
     ):
         if part is not None:
             arrays[name] = part
@@ -89,10 +89,17 @@ def unpack_forest(
     facts: dict[str, Any], arrays: Arrays, prefix: str, encoders: Sequence[Quantiser]
 ) -> FittedForest:
     """Restore a forest from header and arrays; all that the engines rely on is checked first."""
-    y = check_array(arrays, f"{prefix}.y", np.float64, (None,))
-    n = y.size
+    shared = arrays[f"{prefix}.y"].ndim == 2  # several targets
+    y = check_array(arrays, f"{prefix}.y", np.float64, (None, None) if shared else (None,))
+    n, n_targets = y.shape if shared else (y.size, 1)
+    if shared and n_targets < 2:
+        raise ValueError(f"{prefix}.y must have one dimension if there is one target")
     noise = check_array(arrays, f"{prefix}.noise", np.float64, (n,))
-    counts = check_counts(arrays, prefix, (1, n))[0]
+    each = check_counts(arrays, prefix, (n_targets, n))
+    counts = each[0]
+    if shared and counts.scatter is not None:
+        scatter = np.stack([np.asarray(one.scatter) for one in each], axis=1)
+        counts = counts._replace(scatter=scatter)
     for name, values in (("noise", noise), ("row_weight", counts.weight)):
         if values is not None and not ((values > 1.0 / LARGEST) & (values < LARGEST)).all():
             raise ValueError(f"{prefix}.{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}")
@@ -129,7 +136,7 @@ def unpack_forest(
         keys=tuple(keys),
         rows=Rows(y, noise=noise, **counts._asdict()),
         present=present,
-        alpha=check_array(arrays, f"{prefix}.alpha", np.float64, (n,)),
+        alpha=check_array(arrays, f"{prefix}.alpha", np.float64, y.shape),
         residual=float(facts["residual"]),
         coordinates=coordinates,
         inputs=inputs,
@@ -171,9 +178,9 @@ def _check_reach(model: ForestModel, scale: float) -> None:
     if not prior < LARGEST:
         raise ValueError(f"variances must be less than {LARGEST:g}")
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = (np.delete(path, path.size // 2) for _, path in model.path_sums)  # no node 0
+        sums = (np.delete(path, len(path) // 2, axis=0) for _, path in model.path_sums)  # no node 0
         reach = np.sqrt(prior) + sum(np.abs(part).max() for part in sums)
-        reach += prior * np.abs(model.alpha).sum()
+        reach += prior * np.abs(model.alpha).sum(axis=0).max()
         overflows = not np.isfinite(reach * scale)
     if not np.isfinite(reach) or (overflows and reach > ORDINARY):
         raise ValueError(f"predictions must not exceed float64, got {reach:.3g} deviations of y")

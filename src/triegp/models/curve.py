@@ -14,6 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 MOST_POINTS = 200  # of a line; of more, as many are kept, the first and the last among them
 TARGET = "target 0"  # name of the only line of a model for one target
+ALL_TARGETS = "all targets"  # name of the only line of a sum of trees that several targets share
 
 
 class Line(NamedTuple):
@@ -48,7 +49,8 @@ class TrainingCurve:
 
     Notes
     -----
-    `TrieGPRegressor` has one line per target. Every step is about other rows, some 500, so the line
+    `TrieGPRegressor` has one line per target, or one for all targets that share a model: the mean
+    of their nll. Every step is about other rows, some 500, so the line
     is not smooth; up to 640 rows it is about all of them. From 1,000 rows on some are held out. The
     parameters with the lowest held-out nll are those of the model.
 

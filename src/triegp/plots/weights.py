@@ -176,8 +176,9 @@ def trees_of(model: Any, target: int | None) -> tuple[Sequence[tuple[Quantiser, 
         own, column = (ensembles[0], k) if len(ensembles) == 1 else (ensembles[k], 0)
         share = own.calibrations[column].weight
         return [(member.encoder, member.order) for member in own.members], np.asarray(share)
-    forests = model.forests_
-    forest = forests[choose_target(target, len(forests))].model
+    forests, n_targets = model.forests_, model.target_mean_.size
+    k = choose_target(target, n_targets) if target is not None or len(forests) > 1 else 0
+    forest = forests[0 if len(forests) == 1 else k].model
     variance = np.array([order.prior_variance for order in forest.orders])
     share = (
         variance / variance.sum()

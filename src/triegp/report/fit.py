@@ -165,7 +165,7 @@ def changed_parameters(model: Any) -> tuple[tuple[str, str], ...]:
 def _bases(model: Any, n_targets: int) -> list[tuple[int, bool, float]]:
     """Number of trees, whether there is a smooth part, and noise, for each target."""
     if hasattr(model, "forests_"):
-        models = [part.model for part in model.forests_]
+        models = [part.model for part in model.forests_ for _ in range(part.n_targets)]
         return [(len(one.orders), one.smooth is not None, float(one.new_noise)) for one in models]
     found = []
     for part in model.ensembles_:

@@ -95,12 +95,12 @@ class Dense:
         return np.asarray(inputs / self.kernel.lengthscale)
 
     def prepare(self, alpha: Floats) -> Floats:
-        """A vector (n,), prepared for `mean`: itself."""
+        """Vectors (n,) or (n, k), prepared for `mean`: themselves."""
         return alpha
 
     def mean(self, points: Floats, prepared: Floats) -> Floats:
-        """K(new rows, rows) alpha, (m,). O(n p) per new row."""
-        out = np.empty(points.shape[0])
+        """K(new rows, rows) alpha, (m,) or (m, k). O(n (p + k)) per new row."""
+        out = np.empty((points.shape[0], *prepared.shape[1:]))
         for some in _slices(points.shape[0], self.n_rows):
             out[some] = kernel_matrix(self.kernel, points[some], self.scaled) @ prepared
         return out

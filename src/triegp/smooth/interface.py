@@ -48,10 +48,10 @@ class HostSmooth(Smooth, Protocol):
         """New rows, prepared for the following methods."""
 
     def prepare(self, alpha: Floats) -> Any:
-        """A vector (n,), prepared for `mean`."""
+        """Vectors (n,) or (n, k), prepared for `mean`."""
 
     def mean(self, points: Any, prepared: Any) -> Floats:
-        """K(new rows, rows) alpha, (m,)."""
+        """K(new rows, rows) alpha, (m,) or (m, k)."""
 
     def cross(self, points: Any) -> Floats:
         """Covariance of the rows with new rows, (n, m)."""

@@ -76,11 +76,11 @@ class Linear:
         return new_rows.read(self.induced, inputs)
 
     def prepare(self, alpha: Floats) -> Prepared:
-        """A vector (n,), prepared for `mean`."""
+        """Vectors (n,) or (n, k), prepared for `mean`."""
         return new_rows.prepare(self.induced, alpha)
 
     def mean(self, points: InducedPoints, prepared: Prepared) -> Floats:
-        """K(new rows, rows) alpha, (m,)."""
+        """K(new rows, rows) alpha, (m,) or (m, k)."""
         return self._times(new_rows.mean(points, prepared))
 
     def cross(self, points: InducedPoints) -> Floats:

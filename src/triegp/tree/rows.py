@@ -78,7 +78,7 @@ class Rows:
 
     @property
     def count(self) -> float:
-        """Number of observations: the sum of the copies, or of the weights; n without either."""
+        """Number of observations of each target: the sum of the copies, or of the weights, or n."""
         each = self.weight if self.copies is None else self.copies
         return float(self.n_rows if each is None else each.sum())
 
@@ -122,7 +122,7 @@ class Rows:
         k observations of noise variance v / c_i each, with sum of weights c and weighted mean y,
         enter the trie as one message (y, v / c). The constant is the difference to the nll of the
         k observations: ((k - 1) log(2 pi v) + log c + scatter / v) / 2. If k is not c, the term
-        -sum log(c_i) / 2, which no parameter changes, is left out.
+        -sum log(c_i) / 2, which no parameter changes, is left out. Several targets are added up.
         """
         if self.weight is None:
             return 0.0
@@ -131,12 +131,16 @@ class Rows:
         k = c if self.copies is None else self.copies[counts]
         own = float(noise[0]) if noise.size == 1 else noise[counts]
         terms = (k - 1.0) * (math.log(2.0 * math.pi) + np.log(own)) + np.log(c)
+        terms = self.n_targets * terms
         if self.scatter is not None:
-            terms = terms + self.scatter[counts] / own
+            terms = terms + _add_targets(self.scatter)[counts] / own
         return 0.5 * float(terms.sum())
 
     def noise_gradient(self, by_variance: Floats) -> Floats:
-        """Convert d nll / d message variance, (n,), to d nll / d noise of each row, (n,)."""
+        """Convert d nll / d message variance, (n,), to d nll / d noise of each row, (n,).
+
+        The nll is that of all targets.
+        """
         if self.weight is None:
             return by_variance
         c = self.weight
@@ -150,9 +154,9 @@ class Rows:
         assert self.weight is not None
         noise = _one_or_all(self.total_noise)
         k = self.weight if self.copies is None else self.copies
-        offset = (k - 1.0) / (2.0 * noise)
+        offset = self.n_targets * (k - 1.0) / (2.0 * noise)
         if self.scatter is not None:
-            offset = offset - self.scatter / (2.0 * noise * noise)
+            offset = offset - _add_targets(self.scatter) / (2.0 * noise * noise)
         return offset
 
     @property
@@ -160,7 +164,7 @@ class Rows:
         """Sum of scatter / noise over the rows: the squares that the messages leave out."""
         if self.scatter is None:
             return 0.0
-        return float((self.scatter / _one_or_all(self.total_noise)).sum())
+        return float((_add_targets(self.scatter) / _one_or_all(self.total_noise)).sum())
 
     def for_training(self) -> Rows:
         """The rows that parameters are learned from: without weights that only pull the mean."""
@@ -367,6 +371,11 @@ def _check_weight_range(variance: Floats, weight: Floats, smallest: float, large
             f"sample_weight must leave noise / weight in [{smallest:g}, {largest:g}], got weight "
             f"{weight[i]} at row {i}, where the noise is {variance[i if variance.size > 1 else 0]}"
         )
+
+
+def _add_targets(scatter: Floats) -> Floats:
+    """Scatter (n,) or (n, k), summed over the targets, (n,)."""
+    return scatter if scatter.ndim == 1 else scatter.sum(axis=1)
 
 
 def _one_or_all(noise: Floats) -> Floats | float:

@@ -114,22 +114,32 @@ def add_by_depth(row_idx, lcp, entries, by_level):
 
 @jit
 def fill_entries(lower, alpha, first, last, out):
-    """Rows first to last of (A^-1 - a a') / 2, and their mirror images; lower: of A^-1."""
+    """Rows first to last of (k A^-1 - sum_c a_c a_c') / 2, and their mirror images; lower: of A^-1.
+
+    alpha: float64 (n, k), its columns are the a_c.
+    """
+    k = alpha.shape[1]
     for i in range(first, last):
         for j in range(i + 1):
-            value = 0.5 * (lower[i, j] - alpha[i] * alpha[j])
+            square = alpha[i, 0] * alpha[j, 0]
+            for c in range(1, k):
+                square += alpha[i, c] * alpha[j, c]
+            value = 0.5 * (k * lower[i, j] - square)
             out[i, j] = value
             out[j, i] = value
 
 
 def nll_entries(lower: Floats, alpha: Floats, n_threads: int) -> Floats:
-    """Derivatives of the nll by entries of A, (A^-1 - a a') / 2, (n, n); lower: of A^-1."""
-    n = alpha.size
+    """Derivatives of the nll by entries of A, (A^-1 - a a') / 2, (n, n); lower: of A^-1.
+
+    alpha: (n,), or (n, k) for the nll of k targets together.
+    """
+    n = alpha.shape[0]
     out: Floats = np.empty((n, n))
-    lower = np.asarray(lower)
+    lower, columns = np.asarray(lower), np.ascontiguousarray(alpha.reshape(n, -1))
 
     def fill(first: int) -> None:
-        fill_entries(lower, alpha, first, min(first + COLUMNS, n), out)
+        fill_entries(lower, columns, first, min(first + COLUMNS, n), out)
 
     run_each(fill, range(0, n, COLUMNS), n_threads)
     return out
