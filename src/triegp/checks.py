@@ -104,7 +104,8 @@ def float_array(name: str, value: Any, hold: Hold | None = None) -> Floats:
             raise TypeError
         if from_device:
             return array.astype(np.float64, order="C", copy=False)
-        array = np.asarray(array, dtype=np.float64, order="C")
+        with np.errstate(over="ignore"):  # a long double may become inf, which callers refuse
+            array = np.asarray(array, dtype=np.float64, order="C")
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be an array of real numbers, got {value!r:.80}") from None
     return array if hold is None else hold(array)

@@ -93,7 +93,7 @@ def test_numbers_beyond_float64_are_named():
         ([[1, "a"], ["b", "c"]], TypeError, "got 1 and then 'b' in column 0 at row 1"),
         (np.array([[1, {}]], dtype=object), TypeError, "got {} in column 1 at row 0: .*argument"),
         ([[1, 2j]], ValueError, "Complex data not supported"),
-        ([[1, 2], [3]], ValueError, "inhomogeneous"),
+        ([[1, 2], [3]], ValueError, "X must have rows of equal length, got 2 values in row 0"),
         (np.zeros((0, 3)), ValueError, "0 sample.*minimum of 1 is required by BitEncoder"),
         (np.zeros((3, 0)), ValueError, "0 feature.*minimum of 1 is required by BitEncoder"),
         (np.zeros(3), ValueError, "Expected 2D array, got 1D array"),

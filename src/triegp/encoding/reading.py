@@ -20,7 +20,7 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
     Error messages name the given estimator.
     """
     refuse_masked("X", X)
-    plain = np.asarray(X) if isinstance(X, list | tuple) else X
+    plain = rows_of_lists("X", X)
     if type(plain) is np.ndarray and plain.dtype.kind in "fiub" and plain.ndim == 2 and plain.size:
         return plain
     from sklearn.utils import check_array  # rows of numbers do not need scikit-learn
@@ -38,6 +38,23 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
     if data.dtype.kind not in "fiub":
         raise ValueError(f"X must hold real numbers, got dtype {data.dtype}")
     return np.asarray(data)
+
+
+def rows_of_lists(name: str, values: Any) -> Any:
+    """Lists as an array, everything else as it is; raises ValueError if rows differ in length."""
+    if not isinstance(values, list | tuple):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError:
+        sizes = [len(row) if isinstance(row, list | tuple) else 1 for row in values]
+        odd = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+        if odd is None:
+            raise
+        raise ValueError(
+            f"{name} must have rows of equal length, got {sizes[0]} values in row 0 and "
+            f"{sizes[odd]} in row {odd}"
+        ) from None
 
 
 def row_blocks(n_rows: int, n_features: int, n_entries: int = BLOCK_ENTRIES) -> Sequence[slice]:

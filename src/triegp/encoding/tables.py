@@ -249,9 +249,9 @@ def _read_column(
         return _read_times(column, kind, where), ()
     if _is_plain(dtype):
         return column.cast(nw.Float64).to_numpy().astype(np.float64), ()
-    if dtype == nw.Unknown:
-        return np.asarray(column.to_numpy(), np.float64), ()
-    raise ValueError(f"X must hold numbers in {where}, as in training, got {dtype}")
+    if dtype == nw.Unknown and (values := column.to_numpy()).dtype.kind in "fiub":
+        return np.asarray(values, np.float64), ()
+    raise ValueError(f"X must hold numbers in {where}, got {dtype}")
 
 
 def _read_times(column: nw.Series[Any], kind: str, where: str) -> Floats:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy
 
 from triegp.checks import float_array, non_negative_vector, real_number, refuse_masked
+from triegp.encoding.reading import rows_of_lists
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ def check_targets(y: Any) -> Floats:
     if scipy.sparse.issparse(y):
         raise ValueError(f"y must be a dense array, got a sparse {type(y).__name__}")
     refuse_masked("y", y)
-    array = np.asarray(y)
+    array = np.asarray(rows_of_lists("y", y))
     if array.dtype.kind == "O":
         array = _plain_numbers(array)
     if array.ndim not in (1, 2) or array.shape[0] == 0 or (array.ndim == 2 and array.shape[1] < 1):
