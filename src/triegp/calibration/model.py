@@ -30,6 +30,7 @@ from triegp.calibration.tails import (
 from triegp.calibration.trend import add_trend, line_at
 from triegp.devices import like, on_device, to_host
 from triegp.engines import Engine
+from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.growing import GrowingEnsemble, grow_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
@@ -580,6 +581,38 @@ def grow_model(fitted: Fitted, rows: Rows) -> Fitted | None:
         return base
     grown = replace(fitted, base=base)
     return grown if grown.inputs is None else grown._add_late(rows)
+
+
+def reweigh_model(
+    fitted: Fitted,
+    rows: Rows,
+    source: npt.NDArray[np.int64],
+    observations: Observations | None,
+    host: Engine,
+) -> Fitted:
+    """The model given m rows instead of its own, with the same parameters and calibration.
+
+    rows: with features; source: as for `reweigh_ensemble`. observations: those of the m rows, None
+    if each is one. O(n) per member.
+    """
+    base = base_of(fitted)
+    if not isinstance(base, Ensemble):
+        raise TypeError(f"only a mixture of trees can forget rows, got {type(base).__name__}")
+    base = reweigh_ensemble(base, rows, source, host)
+    if not isinstance(fitted, CalibratedModel):
+        return base
+    stages = []
+    for stage in fitted.stages:
+        trend = stage.trend
+        if trend is not None:
+            trend = replace(trend, left=trend.left[source])
+        stages.append(replace(stage, logs=stage.logs[source], trend=trend))
+    found = replace(fitted, base=base, stages=tuple(stages))
+    if found.inputs is None:
+        return found
+    assert observations is not None  # there are repeated inputs
+    seen = (find_observed(observations, j, source.size) for j in range(found.n_targets))
+    return found._with_inputs(*sort_inputs(hash_inputs(rows.features), tuple(seen)))
 
 
 def base_of(fitted: Fitted) -> Any:

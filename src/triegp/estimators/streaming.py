@@ -144,8 +144,8 @@ def new_plan(rows: Rows, n_model: int) -> Plan:
         lowest=low.astype(np.float64),
         highest=high.astype(np.float64),
         level=level,
-        varied_at_fit=_varies(used, level),
-        varied=_varies(used, level),
+        varied_at_fit=varies(used, level),
+        varied=varies(used, level),
     )
 
 
@@ -167,7 +167,7 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
             plan,
             lowest=np.minimum(plan.lowest, X[counts].min(axis=0)),
             highest=np.maximum(plan.highest, X[counts].max(axis=0)),
-            varied=plan.varied | _varies(used, plan.level),
+            varied=plan.varied | varies(used, plan.level),
         )
     n_aside = int(outside.sum())
     n_rows = plan.n_rows + batch.n_rows
@@ -245,7 +245,7 @@ def look_ahead(stream: Stream, n_new: int) -> Stream | None:
         rows, outside = _read_batch(stream, _last_rows(stream.waiting, n_waiting - stream.n_ahead))
         inner = rows.select(~outside)
         if inner.n_rows:
-            pairs = zip(ahead, _groups(ahead), strict=True)
+            pairs = zip(ahead, groups_of(ahead), strict=True)
             grown = [grow_model(part, inner.targets(group)) for part, group in pairs]
             ahead = tuple(part for part in grown if part is not None)
             if len(ahead) < len(grown):
@@ -308,7 +308,7 @@ def check_batch(
             f"X of added rows must lie inside the box, row {int(np.argmax(outside))} does not"
         )
     rows = standardise(batch, mean, scale)
-    for part, group in zip(fitted, _groups(fitted), strict=True):
+    for part, group in zip(fitted, groups_of(fitted), strict=True):
         part.check(rows.targets(group))
 
 
@@ -318,13 +318,13 @@ def _insert(stream: Stream, batch: Rows) -> Stream:
     rows, outside = _read_batch(stream, batch)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
     if observations is None and outside.any():
-        observations = _observe_rows(stream.fitted)
+        observations = observe_rows(stream.fitted)
     if observations is not None:
         observations = _append(observations, rows, outside, n_before)
     fitted = stream.fitted
     if not outside.all():
         inner = rows.select(~outside)
-        pairs = zip(fitted, _groups(fitted), strict=True)
+        pairs = zip(fitted, groups_of(fitted), strict=True)
         fitted = tuple(part.insert(inner.targets(group)) for part, group in pairs)
     return replace(stream, fitted=fitted, kept=kept, observations=observations)
 
@@ -356,7 +356,7 @@ def _last_rows(batches: Sequence[Rows], n_rows: int) -> Rows:
     return parts[0] if len(parts) == 1 else join_rows(parts[::-1])
 
 
-def _observe_rows(fitted: Sequence[Fitted]) -> Observations:
+def observe_rows(fitted: Sequence[Fitted]) -> Observations:
     """The rows of the models as observations, each of its own row."""
     columns = [part.observed(j) for part in fitted for j in range(part.n_targets)]
     y = np.stack([column for column, _ in columns], axis=1)
@@ -423,14 +423,14 @@ def _recalibrate(
     return part.recalibrate(n_model, added, again)
 
 
-def _varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
+def varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
     """Whether each target takes values other than `level`, (k,)."""
     size = np.maximum(np.abs(rows.y).max(axis=0), np.abs(level))
     apart = np.abs(0.5 * rows.y - 0.5 * level).max(axis=0)  # halves cannot overflow
     return np.asarray(apart > 0.5 * CONSTANT * size)
 
 
-def _groups(fitted: Sequence[Fitted]) -> list[list[int]]:
+def groups_of(fitted: Sequence[Fitted]) -> list[list[int]]:
     """Targets of each model: one target per model, or all targets in one model."""
     if len(fitted) == 1:
         return [list(range(fitted[0].n_targets))]
