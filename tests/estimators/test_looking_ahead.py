@@ -232,6 +232,18 @@ def test_rows_are_inserted_when_many_are_predicted(model):
     assert not one._stream.waiting
 
 
+@pytest.mark.parametrize("bad", [np.array(3.0), 3.0, [0.5] * 3, [[0.5] * 2], [[np.inf] * 3]])
+def test_new_rows_are_refused_as_without_waiting_rows(model, bad):
+    X, y = draw(3, seed=1)
+    one = copy.deepcopy(model).partial_fit(X, y)
+    said = []
+    for each in (one, model):
+        with pytest.raises(ValueError, match=r"2D|2-d|dimension|features|finite") as told:
+            each.predict(bad)
+        said.append(str(told.value))
+    assert said[0] == said[1]
+
+
 def test_joint_questions_insert_rows(model):
     X, y = draw(8, seed=1)
     for ask in (

@@ -415,8 +415,8 @@ class Predictor(FittedEstimator):
 def _count_rows(X: Any) -> int:
     """Number of new rows; X is not checked yet."""
     shape = getattr(X, "shape", None)
-    if shape:
-        return int(shape[0])
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
     return len(X) if hasattr(X, "__len__") else 1
 
 
