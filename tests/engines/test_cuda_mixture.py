@@ -191,6 +191,15 @@ def test_rows_added_later(monkeypatch):
     assert not base_of(cuda._stream.fitted[0]).on_host
 
 
+def test_rows_that_are_forgotten():
+    X, y = problem()
+    host, card = both(X, y, refit=False)
+    for model in (host, card):
+        model.partial_fit(X[:3] + 1e-3, y[:3]).forget(keep_last=N_ROWS // 2, factor=0.5)
+    assert not card._stream.fitted[0].on_host
+    agree(card.predict(new_rows(), return_std=True), host.predict(new_rows(), return_std=True))
+
+
 def test_saved_and_pickled_models_lie_on_the_host(models, tmp_path):
     _, cuda = models
     new = new_rows()[2:]

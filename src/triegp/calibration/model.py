@@ -30,11 +30,13 @@ from triegp.calibration.tails import (
 from triegp.calibration.trend import add_trend, line_at
 from triegp.devices import like, on_device, to_host
 from triegp.engines import Engine
+from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
 from triegp.models.distribution import PredictiveDistribution, fetch_distribution
 from triegp.models.interface import Fitted, Residuals, repeated_residuals
 from triegp.models.repeats import (
+    NO_OTHERS,
     Hashes,
     Observations,
     Others,
@@ -58,8 +60,9 @@ class CalibratedPoints(NamedTuple):
     """New rows as the model reads them, their features, and which training inputs they repeat.
 
     X: on a device, or on the host, where the calibration is then computed. place: int64 (m,), on
-    the host, place of each row among the sorted training inputs, -1 for new inputs. near: the
-    nearest rows of the box to those outside, once they have been read; targets share them.
+    the host, place of each row among the sorted training inputs, which late ones follow; -1 for new
+    inputs. near: the nearest rows of the box to those outside, once they have been read; targets
+    share them.
     """
 
     X: Array
@@ -71,6 +74,16 @@ class CalibratedPoints(NamedTuple):
     def repeated(self) -> npt.NDArray[np.bool_]:
         """Whether each row repeats a training input, (m,)."""
         return self.place >= 0
+
+
+class LateInputs(NamedTuple):
+    """Some training inputs, with all observations there.
+
+    hashes: uint64 (k,), sorted. seen: the observations at these inputs, one record per target.
+    """
+
+    hashes: Hashes
+    seen: tuple[Others, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +116,15 @@ class CalibratedModel:
     inputs : uint64 (n,) or None
         Sorted hashes of the distinct training inputs, if repeated inputs have a calibration of
         their own.
+    late : LateInputs or None
+        Training inputs that were added or observed again since; only of a model that grows.
     """
 
     base: Fitted
     stages: tuple[Stage, ...]
     border: Border | None = None
     inputs: npt.NDArray[np.uint64] | None = None
+    late: LateInputs | None = None
 
     @property
     def n_targets(self) -> int:
@@ -151,6 +167,9 @@ class CalibratedModel:
             X = to_host(X)
         if self.inputs is not None:
             place = find_inputs(self.inputs, X)
+            if self.late is not None:
+                late = find_inputs(self.late.hashes, X)
+                place = np.where(late >= 0, self.inputs.size + late, place)
         return CalibratedPoints(X, base, place, [])
 
     def predict(
@@ -381,6 +400,42 @@ class CalibratedModel:
         hashes = np.append(inputs, hash_inputs(rows.features[used]))
         return self._with_inputs(*sort_inputs(hashes, tuple(seen)))
 
+    def _add_late(self, rows: Rows) -> Self:
+        """The model with the inputs of more rows among the late ones. O(k) for k late inputs."""
+        assert self.inputs is not None
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        used = np.flatnonzero(weight > 0)
+        if not used.size:
+            return self
+        late = self.late or LateInputs(self.inputs[:0], (NO_OTHERS,) * len(self.stages))
+        hashes = hash_inputs(rows.features[used])
+        before = np.setdiff1d(hashes, late.hashes)  # inputs that become late ones now
+        place = np.searchsorted(self.inputs, before)
+        known = self.inputs[np.minimum(place, self.inputs.size - 1)] == before
+        before, place = before[known], place[known]
+        ones, zeros = np.ones(used.size), np.zeros(used.size)
+        seen = []
+        for column, (own, stage) in enumerate(zip(late.seen, self.stages, strict=True)):
+            assert stage.repeats is not None
+            more = Others(rows.y[used, column], weight[used], ones, zeros)
+            own = append_others(own, stage.repeats.seen.select(place))
+            seen.append(append_others(own, more))
+        together = np.concatenate([late.hashes, before, hashes])
+        return replace(self, late=LateInputs(*sort_inputs(together, tuple(seen))))
+
+    def _seen_at(self, place: npt.NDArray[np.int64], column: int) -> Others:
+        """The observations at training inputs, late ones included, by their place."""
+        repeats = self.stages[column].repeats
+        assert repeats is not None
+        if self.late is None or not place.size:
+            return repeats.seen.select(place)
+        early = place < repeats.seen.mean.size
+        found = append_others(
+            repeats.seen.select(place[early]),
+            self.late.seen[column].select(place[~early] - repeats.seen.mean.size),
+        )
+        return found.select(np.argsort(np.argsort(~early, kind="stable")))
+
     def _raw(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
     ) -> PredictiveDistribution:
@@ -463,7 +518,7 @@ class CalibratedModel:
         factor = _factors(stage, logs)
         if stage.repeats is not None:
             again = np.flatnonzero(points.repeated)
-            others = stage.repeats.seen.select(points.place[again])
+            others = self._seen_at(points.place[again], column)
             own = (logs[again], mean[again], total[again])
             factor[again] = repeat_factors(stage.repeats, *own, others)
         return factor
@@ -515,6 +570,58 @@ def place_model(fitted: Fitted, engine: Engine) -> Fitted:
         for stage in fitted.stages
     )
     return replace(fitted, base=base, stages=stages)
+
+
+def grow_model(fitted: Fitted, rows: Rows) -> Fitted | None:
+    """The model given more rows, for predictions at new rows; None if it can only insert them.
+
+    Only a mixture grows. O(K k D) for k rows and K members. Leave-one-out of the result lacks the
+    local noise of these rows.
+    """
+    from triegp.mixture.growing import GrowingEnsemble, grow_ensemble  # needs numba
+
+    base = base_of(fitted)
+    if isinstance(base, Ensemble):
+        base = grow_ensemble(base)
+    if not isinstance(base, GrowingEnsemble):
+        return None
+    base = base.insert(rows)
+    if not isinstance(fitted, CalibratedModel):
+        return base
+    grown = replace(fitted, base=base)
+    return grown if grown.inputs is None else grown._add_late(rows)
+
+
+def reweigh_model(
+    fitted: Fitted,
+    rows: Rows,
+    source: npt.NDArray[np.int64],
+    observations: Observations | None,
+    host: Engine,
+) -> Fitted:
+    """The model given m rows instead of its own, with the same parameters and calibration.
+
+    rows: with features; source: as for `reweigh_ensemble`. observations: those of the m rows, None
+    if each is one. O(n) per member.
+    """
+    base = base_of(fitted)
+    if not isinstance(base, Ensemble):
+        raise TypeError(f"only a mixture of trees can forget rows, got {type(base).__name__}")
+    base = reweigh_ensemble(base, rows, source, host)
+    if not isinstance(fitted, CalibratedModel):
+        return base
+    stages = []
+    for stage in fitted.stages:
+        trend = stage.trend
+        if trend is not None:
+            trend = replace(trend, left=trend.left[source])
+        stages.append(replace(stage, logs=stage.logs[source], trend=trend))
+    found = replace(fitted, base=base, stages=tuple(stages))
+    if found.inputs is None:
+        return found
+    assert observations is not None  # there are repeated inputs
+    seen = (find_observed(observations, j, source.size) for j in range(found.n_targets))
+    return found._with_inputs(*sort_inputs(hash_inputs(rows.features), tuple(seen)))
 
 
 def base_of(fitted: Fitted) -> Any:

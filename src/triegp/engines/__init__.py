@@ -39,7 +39,7 @@ from triegp.engines.records import (
 )
 
 if TYPE_CHECKING:
-    from triegp.engines.cpu import nearby, paths
+    from triegp.engines.cpu import nearby, overlay, paths
 
 __all__ = [
     "Adjoints",
@@ -74,6 +74,7 @@ __all__ = [
     "nearby",
     "nearest",
     "one_blas_thread",
+    "overlay",
     "pack_positions",
     "pairs",
     "paths",
@@ -86,6 +87,6 @@ __all__ = [
 if not TYPE_CHECKING:  # they load numba, which a mixture without compiled kernels does not need
 
     def __getattr__(name: str) -> Any:
-        if name not in ("nearby", "paths"):
+        if name not in ("nearby", "overlay", "paths"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return import_module(f"triegp.engines.cpu.{name}")

@@ -240,12 +240,16 @@ class TreeGPRegressor(
 
         Notes
         -----
-        The rows are checked at once, in O(k) for k rows. They are inserted before the next
-        prediction, together with all other waiting rows, in O(n + k log k) per tree.
-        `TrieGPRegressor` then also solves, starting from the previous solution. A fit that is due
-        is done at that time too. It uses exactly the rows that had been added when it became due,
-        and the random numbers of the first fit, so that predictions do not depend on when they are
-        asked for.
+        The rows are checked at once, in O(k) for k rows. The next prediction knows them. A mixture
+        updates one path per row and tree for that, in O(D) for trees of depth D; once more rows
+        wait than a 64th of those it holds, they are inserted together, in O(n + k log k) per tree.
+        All methods other than predictions at new rows insert them first, and so do predictions of a
+        mixture of fewer than 500 rows, with cells, with float32 messages or on a device.
+        `TrieGPRegressor` inserts them before the next prediction, and then also solves, starting
+        from the previous solution. A fit that is due is done before the next prediction, too. It
+        uses exactly the rows that had been added when it became due, and the random numbers of the
+        first fit. So predictions do not depend on when they are asked for, but for rounding errors
+        of rows with the same key.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)

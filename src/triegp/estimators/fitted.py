@@ -19,7 +19,7 @@ from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.estimators import units
-from triegp.estimators.streaming import Stream, insert_waiting
+from triegp.estimators.streaming import Stream, insert_waiting, look_ahead
 from triegp.estimators.transforms import describe_transforms
 from triegp.estimators.units import Target
 from triegp.models.distribution import PredictiveDistribution
@@ -202,6 +202,21 @@ class FittedEstimator:
                 self._stream = replace(self._stream, fitted=fitted)
                 self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
+
+    def _looking_ahead(self, n_new: int) -> Stream:
+        """The stream whose models predict n_new rows, given all rows that were added.
+
+        Waiting rows are inserted only if that is cheaper. Models of the result are for predictions
+        at new rows.
+        """
+        self._check_fitted()
+        if not self._stream.waiting or self._engine_for(self._stream.fitted) is not None:
+            return self._placed()
+        with self._lock:
+            ahead = look_ahead(self._stream, n_new) if self._stream.waiting else None
+            if ahead is not None:
+                self._stream = ahead
+        return self._placed() if ahead is None else replace(ahead, fitted=ahead.ahead)
 
     def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
         """The engine whose memory the models have to move to; None if they stay where they are."""

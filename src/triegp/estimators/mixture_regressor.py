@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
-from triegp.checks import whole_number
+from triegp.checks import positive_number, whole_number
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import count_of
+from triegp.estimators.forgetting import forget_rows
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
@@ -284,6 +285,68 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
+
+    def forget(self, *, keep_last: int | None = None, factor: float = 1.0) -> Self:
+        """Forget old rows: keep the last ones only, or let the weights of all rows fade.
+
+        The posterior becomes that of the fitted orders, weights and noise given the rows that are
+        left, with their weights. Box, percentiles, target scale, mixture weights and calibration
+        stay as fitted, until the model is fitted anew: to the rows that are left, with these
+        weights. With `refit="auto"` that is due when their number is twice that of the rows of the
+        last fit that are still there.
+
+        Parameters
+        ----------
+        keep_last : int, optional
+            Number of rows to keep, the last ones that were passed; all by default.
+        factor : float, default=1.0
+            In (0, 1]; multiplies the weights of all rows, those passed with `sample_weight`
+            included. Called once a day with 0.9, a row of k days ago has weight 0.9^k. Rows whose
+            weight falls below 1e-12 are dropped.
+
+        Returns
+        -------
+        self
+            With fewer rows, or with other weights.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from triegp import BinaryTreeGPRegressor
+        >>> X = np.linspace(0, 1, 200)[:, None]
+        >>> y = np.repeat([0.0, 1.0], 100) + 0.01 * np.sin(1e4 * X[:, 0])
+        >>> model = BinaryTreeGPRegressor(n_members=2, random_state=0).fit(X, y)
+        >>> model.forget(keep_last=150).n_rows_
+        150
+
+        Notes
+        -----
+        O(n) per tree. Rows that wait are inserted first. Raises ValueError if the training rows are
+        not kept (`keep_rows`), if the model holds sums of its rows (`max_cells`), or if no row that
+        it uses is left.
+        """
+        check_is_fitted(self)
+        if keep_last is not None:
+            keep_last = whole_number("keep_last", keep_last)
+        share = positive_number("factor", factor)
+        if share > 1.0:
+            raise ValueError(f"factor must lie in (0, 1], got {factor}")
+        while True:
+            stream = self._inserted()
+            if base_of(stream.fitted[0]).held is not None:
+                raise ValueError("a model that holds sums of its rows (max_cells) cannot forget")
+            if stream.kept is None:
+                raise ValueError(
+                    "forget needs the training rows, which this model does not hold: fit with "
+                    "keep_rows=True, and save with training_data=True"
+                )
+            with self._lock:
+                if self._stream.waiting:  # another thread has added rows
+                    continue
+                precision = self.weights == "precision"
+                self._stream = forget_rows(self._stream, keep_last, share, precision=precision)
+                self.__dict__.pop("_summary", None)
+            return self
 
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:

@@ -87,7 +87,7 @@ class Predictor(FittedEstimator):
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True")
-        data, targets = self._read_new_rows(X)
+        data, targets = self._read_new_rows(X, joint=return_cov)
         if return_cov and any(target.transform is not None for target in targets):
             raise ValueError(
                 "return_cov requires target_transform='identity', got transformed targets: draw "
@@ -196,7 +196,7 @@ class Predictor(FittedEstimator):
         solves once per row of X, as for the covariance matrix. Raises ValueError if a target is
         transformed, or if a value is unseen.
         """
-        data, targets = self._read_new_rows(X)
+        data, targets = self._read_new_rows(X, joint=True)
         if any(target.transform is not None for target in targets):
             raise ValueError(
                 "covariances require target_transform='identity', got transformed targets: draw "
@@ -252,7 +252,7 @@ class Predictor(FittedEstimator):
             Each sample is one function, evaluated at all rows. Noise and components of the tails
             are drawn independently for each row.
         """
-        data, targets = self._read_new_rows(X)
+        data, targets = self._read_new_rows(X, joint=True)
         n_samples = whole_number("n_samples", n_samples)
         rng = random_generator(random_state)
         out = units.sample(targets, data, n_samples, rng, latent=latent)
@@ -364,12 +364,13 @@ class Predictor(FittedEstimator):
             )
         return targets
 
-    def _read_new_rows(self, X: Any) -> tuple[NewRows, list[Target]]:
+    def _read_new_rows(self, X: Any, *, joint: bool = False) -> tuple[NewRows, list[Target]]:
         """New rows to predict, and the targets that predict them, of the same stream.
 
-        Warns, once per fitted model, if many or far rows lie outside.
+        joint: whether more than the distribution at each row is asked for. Warns, once per fitted
+        model, if many or far rows lie outside.
         """
-        stream = self._placed()
+        stream = self._placed() if joint else self._looking_ahead(_count_rows(X))
         data = self._hold_features(X, stream)
         if data is None:
             data, _ = self._read_features(X, stream)
@@ -412,6 +413,14 @@ class Predictor(FittedEstimator):
             return None
         data = data.astype(np.float64, copy=False)
         return data if np.isfinite(data).all() else None
+
+
+def _count_rows(X: Any) -> int:
+    """Number of new rows; X is not checked yet."""
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    return len(X) if hasattr(X, "__len__") else 1
 
 
 def _beyond_the_box(fitted: Sequence[Fitted]) -> str:

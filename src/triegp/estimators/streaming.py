@@ -1,8 +1,10 @@
-"""Rows added by `partial_fit`: checked at once, inserted before the next prediction.
+"""Rows added by `partial_fit`: checked at once, seen by the next prediction, inserted later.
 
 Inserting rows merges sorted keys and sweeps over every trie, which is O(n) for any number of rows.
 So batches wait, and all waiting batches are inserted together. `partial_fit` then costs O(k) for k
-rows, and the next prediction costs O(n) more.
+rows. Predictions at a few new rows use models that look ahead: they know the waiting rows, too, by
+an update of O(D) per row and tree (`look_ahead`). Everything else inserts the waiting rows first,
+and so do predictions once many rows wait.
 
 Whether a model is fitted anew is decided when rows are added, by `Plan`, which only counts rows and
 knows their box. The work is done before the next prediction, on exactly the rows that had been
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration.model import CalibratedModel
+from triegp.calibration.model import CalibratedModel, grow_model
 from triegp.devices import to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout, read_working, refuse_unseen
@@ -39,6 +41,10 @@ GROWTH = 2.0  # rows relative to the last fit at which a model is fitted anew
 MOST_ASIDE = 0.1  # share of all rows that may lie outside the box before a model is fitted anew
 CALIBRATION_GROWTH = 1.25  # rows relative to the last calibration at which a model is calibrated
 FEWEST_FRESH = 50  # rows added since the fit, for a new calibration
+FEWEST_AHEAD = 500  # rows of a model that looks ahead; with fewer, inserting is as quick
+AHEAD = 64  # waiting rows that a model looks ahead to, at least
+AHEAD_SHARE = 1 / 64  # the same, of its rows
+ASKED_SHARE = 1 / 16  # rows predicted that way, of its rows: inserting them is then cheaper
 CONSTANT = 1e-9  # relative differences of y up to this are none
 
 
@@ -75,6 +81,11 @@ class Stream:
         Batches that are checked but not inserted yet, as they were passed.
     transforms : tuple of (Transform or None)
         Transform of each target, None for the identity; empty if no target is transformed.
+    ahead : tuple of Fitted
+        The models given the first `n_ahead` of the waiting rows, too, for predictions at new rows;
+        empty if there are none.
+    n_ahead, n_asked : int
+        Waiting rows that these models know, and new rows that were predicted since rows wait.
     """
 
     fitted: tuple[Fitted, ...]
@@ -89,6 +100,9 @@ class Stream:
     observations: Observations | None = None
     waiting: tuple[Rows, ...] = ()
     transforms: Transforms = ()
+    ahead: tuple[Fitted, ...] = ()
+    n_ahead: int = 0
+    n_asked: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -148,8 +162,8 @@ def new_plan(rows: Rows, n_model: int) -> Plan:
         lowest=low.astype(np.float64),
         highest=high.astype(np.float64),
         level=level,
-        varied_at_fit=_varies(used, level),
-        varied=_varies(used, level),
+        varied_at_fit=varies(used, level),
+        varied=varies(used, level),
     )
 
 
@@ -171,7 +185,7 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
             plan,
             lowest=np.minimum(plan.lowest, X[counts].min(axis=0)),
             highest=np.maximum(plan.highest, X[counts].max(axis=0)),
-            varied=plan.varied | _varies(used, plan.level),
+            varied=plan.varied | varies(used, plan.level),
         )
     n_aside = int(outside.sum())
     n_rows = plan.n_rows + batch.n_rows
@@ -213,7 +227,7 @@ def insert_waiting(stream: Stream) -> Stream:
         return stream
     batch = join_rows(stream.waiting)
     first = stream.plan.calibrate_at - stream.n_rows
-    stream = replace(stream, waiting=())
+    stream = replace(stream, waiting=(), ahead=(), n_ahead=0, n_asked=0)
     if first > 0:
         stream = _insert(stream, batch.select(np.arange(first)))
         added, again = _added_features(stream), _added_repeats(stream)
@@ -225,6 +239,36 @@ def insert_waiting(stream: Stream) -> Stream:
     if batch.n_rows:
         stream = _insert(stream, batch)
     return replace(stream, plan=replace(stream.plan, calibrate_at=0))
+
+
+def look_ahead(stream: Stream, n_new: int) -> Stream | None:
+    """The stream with models that know all waiting rows, to predict n_new rows. O(k D) per tree.
+
+    None if the waiting rows are to be inserted: if a fit or a calibration is due, if many rows wait
+    or are predicted, or if the models cannot look ahead.
+    """
+    plan, n_model = stream.plan, stream.fitted[0].n_rows
+    n_waiting = sum(batch.n_rows for batch in stream.waiting)
+    n_asked = stream.n_asked + n_new
+    if (
+        plan.fit_at
+        or plan.calibrate_at
+        or n_model < FEWEST_AHEAD
+        or n_waiting > max(AHEAD, AHEAD_SHARE * n_model)
+        or n_asked > max(AHEAD, ASKED_SHARE * n_model)
+    ):
+        return None
+    ahead = stream.ahead or stream.fitted
+    if n_waiting > stream.n_ahead:
+        rows, outside = _read_batch(stream, _last_rows(stream.waiting, n_waiting - stream.n_ahead))
+        inner = rows.select(~outside)
+        if inner.n_rows:
+            pairs = zip(ahead, groups_of(ahead), strict=True)
+            grown = [grow_model(part, inner.targets(group)) for part, group in pairs]
+            ahead = tuple(part for part in grown if part is not None)
+            if len(ahead) < len(grown):
+                return None
+    return replace(stream, ahead=ahead, n_ahead=n_waiting, n_asked=n_asked)
 
 
 def stream_warnings(queued: Queued, *, refits: bool) -> list[tuple[str, str]]:
@@ -282,34 +326,55 @@ def check_batch(
             f"X of added rows must lie inside the box, row {int(np.argmax(outside))} does not"
         )
     rows = standardise(batch, mean, scale)
-    for part, group in zip(fitted, _groups(fitted), strict=True):
+    for part, group in zip(fitted, groups_of(fitted), strict=True):
         part.check(rows.targets(group))
 
 
 def _insert(stream: Stream, batch: Rows) -> Stream:
     """Insert rows; those outside the box are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
-    working, unseen = read_working(stream.layout, batch.features)
-    outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
-    rows = transform_rows(replace(batch, X=working), stream.transforms)
-    rows = standardise(rows, stream.mean, stream.scale)
+    rows, outside = _read_batch(stream, batch)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
-    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        rows = replace(rows, weight=weight / observations.unit)
     if observations is None and outside.any():
-        observations = _observe_rows(stream.fitted)
+        observations = observe_rows(stream.fitted)
     if observations is not None:
         observations = _append(observations, rows, outside, n_before)
     fitted = stream.fitted
     if not outside.all():
         inner = rows.select(~outside)
-        pairs = zip(fitted, _groups(fitted), strict=True)
+        pairs = zip(fitted, groups_of(fitted), strict=True)
         fitted = tuple(part.insert(inner.targets(group)) for part, group in pairs)
     return replace(stream, fitted=fitted, kept=kept, observations=observations)
 
 
-def _observe_rows(fitted: Sequence[Fitted]) -> Observations:
+def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Rows as the models read them, in standardised units, and whether each is set aside."""
+    working, unseen = read_working(stream.layout, batch.features)
+    outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
+    rows = transform_rows(replace(batch, X=working), stream.transforms)
+    rows = standardise(rows, stream.mean, stream.scale)
+    observations = stream.observations
+    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        rows = replace(rows, weight=weight / observations.unit)
+    return rows, outside
+
+
+def _last_rows(batches: Sequence[Rows], n_rows: int) -> Rows:
+    """The last rows of several batches, as one."""
+    parts: list[Rows] = []
+    for batch in reversed(batches):
+        if n_rows <= 0:
+            break
+        some = batch
+        if batch.n_rows > n_rows:
+            some = batch.select(np.arange(batch.n_rows - n_rows, batch.n_rows))
+        parts.append(some)
+        n_rows -= batch.n_rows
+    return parts[0] if len(parts) == 1 else join_rows(parts[::-1])
+
+
+def observe_rows(fitted: Sequence[Fitted]) -> Observations:
     """The rows of the models as observations, each of its own row."""
     columns = [part.observed(j) for part in fitted for j in range(part.n_targets)]
     y = np.stack([column for column, _ in columns], axis=1)
@@ -376,14 +441,14 @@ def _recalibrate(
     return part.recalibrate(n_model, added, again)
 
 
-def _varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
+def varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:
     """Whether each target takes values other than `level`, (k,)."""
     size = np.maximum(np.abs(rows.y).max(axis=0), np.abs(level))
     apart = np.abs(0.5 * rows.y - 0.5 * level).max(axis=0)  # halves cannot overflow
     return np.asarray(apart > 0.5 * CONSTANT * size)
 
 
-def _groups(fitted: Sequence[Fitted]) -> list[list[int]]:
+def groups_of(fitted: Sequence[Fitted]) -> list[list[int]]:
     """Targets of each model: one target per model, or all targets in one model."""
     if len(fitted) == 1:
         return [list(range(fitted[0].n_targets))]

@@ -171,9 +171,9 @@ class Ensemble:
         """
         if not self.on_host or isinstance(self.engine, PlainEngine):
             return self._predict_there(points, column, var=var, latent=latent)
-        posteriors, mixed = self.alone[column], self.calibrations[column]
+        posteriors = self.alone[column]
         shape = (len(posteriors), points[0].n_rows)
-        with_run = var and latent and self.averaged and mixed.plain and self.apart
+        with_run = self.without_run(column, var=var, latent=latent)
         mean, total = np.empty(shape), np.zeros(shape)
 
         def ask(_: Engine, k: int) -> None:
@@ -186,10 +186,27 @@ class Ensemble:
 
         engine = self.engine if shape[1] >= FEWEST_APIECE else CpuEngine(n_threads=1)
         engine.each(ask, range(len(posteriors)))
+        return self.mix_members(column, mean, total, var=var, latent=latent)
+
+    def without_run(self, column: int, *, var: bool, latent: bool) -> bool:
+        """Whether the variances that are mixed are those of f without its run."""
+        plain = self.averaged and self.calibrations[column].plain
+        return var and latent and plain and self.apart
+
+    def mix_members(
+        self, column: int, mean: Floats, total: Floats, *, var: bool, latent: bool
+    ) -> PredictiveDistribution:
+        """The distribution of `predict`, given what each member predicts, (K, m), on the host.
+
+        total: variances of f, without its run if `without_run`; 0 without `var`.
+        """
+        mixed, n_new = self.calibrations[column], mean.shape[1]
+        engine = self.engine if n_new >= FEWEST_APIECE else CpuEngine(n_threads=1)
         if not var and mixed.plain:
-            centre = np.empty(shape[1])
+            centre = np.empty(n_new)
             mix_means(mixed.weight, mean, centre, 0, centre.size)
             return PredictiveDistribution(np.ones(1), centre[None], np.zeros((1, centre.size)))
+        posteriors = [member.posteriors[column] for member in self.members]
         noise = np.array([[0.0 if latent else posterior.new_noise] for posterior in posteriors])
         if not (self.averaged and mixed.plain):
             return temper(mixed, mean, total + noise if var else total, latent=latent)

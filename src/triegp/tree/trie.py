@@ -241,6 +241,33 @@ def insert_keys(trie: Trie, keys: Words, new: SortedKeys) -> tuple[Trie, Words]:
     return link_rows(trie.bits, merged_rows, out_lcp, engine), merged_keys
 
 
+def select_rows(trie: Trie, keys: Words, rows: Ints) -> tuple[Trie, Words]:
+    """The trie and keys of some rows of a trie on the host, which are numbered from 0 on. O(n).
+
+    The trie equals that of `build_trie` on these rows.
+
+    Parameters
+    ----------
+    trie : Trie
+        Trie of n rows.
+    keys : uint64 (n, ceil(D / 64))
+        Keys of its rows, as `trie_keys` returns them.
+    rows : int64 (m,)
+        Numbers of the rows, at least one, rising.
+    """
+    if rows.size == trie.n_rows:
+        return trie, keys
+    number = np.full(trie.n_rows, -1, np.int32)
+    number[rows] = np.arange(rows.size, dtype=np.int32)
+    place = np.flatnonzero(number[trie.row_idx] >= 0)  # in key order
+    # The lcp of two rows is the smallest lcp of neighbours between them.
+    first = np.append(0, place[:-1] + 1)
+    lcp = np.minimum.reduceat(trie.links.lcp[: place[-1] + 1], first)
+    lcp[0] = -1
+    row_idx = number[trie.row_idx[place]]
+    return link_rows(trie.bits, row_idx, lcp, trie.engine), keys[place]
+
+
 def with_engine(trie: Trie, engine: Engine) -> Trie:
     """Return the same trie with another engine of the same kind."""
     return replace(trie, engine=engine)
