@@ -8,7 +8,7 @@ SECONDS ?= 300
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test integrations-test wheel-test fuzz \
-	check lint types arrows bounds bench docs docs-test clean
+	audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -43,6 +43,11 @@ mlflow-test: .venv-mlflow/.ready
 integrations-test: .venv-integrations/.ready
 	.venv-integrations/bin/python -m pytest -q tests/integrations docs/integrations.md src/triegp/skpro \
 		src/triegp/optuna
+
+# Known vulnerabilities of what the tests install; says which packages it could not look up.
+audit: $(VENV)/.ready .venv-audit/.ready
+	$(BIN)/python tools/audit.py .venv-audit/bin/python \
+		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready
@@ -109,6 +114,11 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 		--editable '.[integrations]'
 	touch $@
 
+.venv-audit/.ready:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	touch $@
+
 $(VENV)/.ready-docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,browser]'
 	touch $@
@@ -125,6 +135,6 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-integrations .venv-wheel build dist demo
+	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-integrations .venv-wheel .venv-audit build dist demo
 	rm -rf .pytest_cache .mypy_cache .ruff_cache
 	rm -rf docs/_build docs/auto_examples docs/api/generated
