@@ -19,7 +19,7 @@ from botorch.models.transforms import Normalize
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from triegp import BinaryTreeGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.botorch import suggest
 from triegp.models.improvement import log_improvement
 
@@ -86,6 +86,10 @@ def main(n=100_000, m=1_000_000, q=20, seed=0):
     for method in ("thompson", "qlogei", "mean"):
         chosen, wall, cpu = clock(lambda method=method: suggest(model, candidates, q, method))
         show(f"trees, {method}", truth[chosen], wall, cpu)
+    model, wall, cpu = clock(lambda: TrieGPRegressor(engine="cpu", random_state=seed).fit(X, y))
+    print(f"trees and smooth part, fit: {wall:.1f} s, {cpu:.1f} s of CPU", flush=True)
+    chosen, wall, cpu = clock(lambda: suggest(model, candidates, q, "mean"))
+    show("trees and smooth part, mean", truth[chosen], wall, cpu)
     some = rng.choice(n, min(GP_ROWS, n), replace=False)
     process, wall, cpu = clock(lambda: gaussian_process(X[some], y[some]))
     print(f"exact process, fit of {some.size:,}: {wall:.1f} s, {cpu:.1f} s of CPU", flush=True)
