@@ -12,6 +12,7 @@ import numpy as np
 
 import oracle
 from oracle_reference import Reference
+from tolerances import HUNDRED_ROUNDINGS
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine, PlainEngine
 from triegp.engines.cuda import CudaEngine
@@ -41,7 +42,6 @@ ENGINES = {
     "plain": PlainEngine(n_threads=1),
     "cuda, simulated": CudaEngine(),
 }
-CASE_LIMIT = 2e-14  # about a hundred roundings; 2e-15 was seen
 TINY = 1e-300
 
 
@@ -229,9 +229,9 @@ def check_case(case):
     errors |= check_operators(case, trie, reference)
     against = "decimal" if case.exact else "float64"
     for quantity, error in errors.items():
-        yield quantity, against, error, CASE_LIMIT
+        yield quantity, against, error, HUNDRED_ROUNDINGS
     for quantity, error in check_products(case, trie, reference):
-        yield quantity, "float64", error, CASE_LIMIT
+        yield quantity, "float64", error, HUNDRED_ROUNDINGS
 
 
 def check_likelihood(case, trie, reference):

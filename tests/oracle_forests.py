@@ -15,7 +15,8 @@ import numpy as np
 import scipy.linalg
 
 import oracle
-from oracle_cases import CASE_LIMIT, ENGINES, draw_keys, draw_targets, log_uniform, relative
+from oracle_cases import ENGINES, draw_keys, draw_targets, log_uniform, relative
+from tolerances import HUNDRED_ROUNDINGS, JITTERED, JITTERED_STEPS, SOLVED_TO_1E_10
 from triegp.additive import (
     Forest,
     forest_evidence,
@@ -34,7 +35,6 @@ from triegp.smooth.linear import Linear
 from triegp.tree import BitOrder, build_trie
 
 TOLERANCE = 1e-10  # of solves
-SOLVE_LIMIT = 1e-9  # residual and, per unit of the condition number, solution
 
 
 @dataclass(frozen=True)
@@ -124,19 +124,19 @@ def check_forest(case):
     z = draw_targets(rng, n, log_uniform(rng, -100, 100))
     x, z = (np.stack([v, v[::-1]], axis=1) for v in (x, z))
     error = relative(forest_product(forest, x), K @ x, np.abs(K) @ np.abs(x))
-    yield "forest product", "float64", error / case.loss, CASE_LIMIT
+    yield "forest product", "float64", error / case.loss, HUNDRED_ROUNDINGS
     worst = 0.0
     for found, lcp in zip(forest_level_products(forest, x, z), case.lcps, strict=True):
         depth = int(rng.integers(found.size))
         one = (lcp >= depth).astype(float)
         size = (np.abs(x) * (one @ np.abs(z))).sum()
         worst = max(worst, relative(found[[depth]], (x * (one @ z)).sum(), size))
-    yield "forest level products", "float64", worst, CASE_LIMIT
+    yield "forest level products", "float64", worst, HUNDRED_ROUNDINGS
     if forest.smooth is None:
         engine, entries = forest.engine, rng.standard_normal((n, n))
         entries = entries + entries.T
         found = engine.fetch(engine.kernel_matrix(forest.trees))
-        yield "forest kernel matrix", "float64", relative(found, K, K), CASE_LIMIT
+        yield "forest kernel matrix", "float64", relative(found, K, K), HUNDRED_ROUNDINGS
         traces = engine.level_traces(forest.trees, engine.hold(entries))
         worst = 0.0
         for found, lcp in zip(traces, case.lcps, strict=True):
@@ -144,7 +144,7 @@ def check_forest(case):
             one = lcp >= depth
             value, size = entries[one].sum(), np.abs(entries[one]).sum()
             worst = max(worst, relative(engine.fetch(found)[[depth]], value, size))
-        yield "forest level traces", "float64", worst, CASE_LIMIT
+        yield "forest level traces", "float64", worst, HUNDRED_ROUNDINGS
     covariance = K + np.diag(case.noise)
     condition = np.linalg.cond(covariance)
     b = draw_targets(rng, n, log_uniform(rng, -20, 20))
@@ -156,14 +156,14 @@ def check_forest(case):
     )
     size = np.linalg.norm(b) or 1.0
     residual = np.linalg.norm(b - covariance @ found.x) / size
-    yield "forest solve: residual", "float64", float(residual), SOLVE_LIMIT
+    yield "forest solve: residual", "float64", float(residual), SOLVED_TO_1E_10
     expected = np.linalg.solve(covariance, b)
     apart = np.linalg.norm(found.x - expected) / (np.linalg.norm(expected) or 1.0)
-    yield "forest solve", "float64", float(apart / condition), SOLVE_LIMIT
+    yield "forest solve", "float64", float(apart / condition), SOLVED_TO_1E_10
     evidence = forest_evidence(forest, case.noise, b, rng)
     alpha, logs = np.abs(b @ expected), np.abs(np.linalg.slogdet(covariance)[1])
     error = abs(evidence.log_likelihood + oracle.nll(covariance, b)) / (alpha + logs + n)
-    yield "forest likelihood", "float64", float(error / condition / case.loss), CASE_LIMIT
+    yield "forest likelihood", "float64", float(error / condition / case.loss), HUNDRED_ROUNDINGS
 
 
 @dataclass(frozen=True)
@@ -208,12 +208,12 @@ def check_smooth(case):
     own[place] = _apply(B, D, x[place])
     size[place] = _apply(2.0 * np.eye(n) - np.abs(B), D, np.abs(x[place]))
     error = relative(factors.multiply(factor, x), own, size)
-    yield "smooth factor: product", "float64", error, CASE_LIMIT
+    yield "smooth factor: product", "float64", error, HUNDRED_ROUNDINGS
     # Solving with B loses its condition.
     loss = np.linalg.cond(B)
     back = factors.unwhiten(factor, factors.whiten(factor, factors.multiply(factor, x)))
     error = relative(back, x, np.abs(x).sum(axis=0)) / (loss * D.max() / D.min())
-    yield "smooth factor: solve", "float64", error, CASE_LIMIT
+    yield "smooth factor: solve", "float64", error, HUNDRED_ROUNDINGS
     K = oracle.smooth_kernel(kernel.name, kernel.scale, kernel.lengthscale, X, X)
     R = K - induced.phi @ induced.phi.T
     among = K[np.ix_(induced.inducing, induced.inducing)]
@@ -228,16 +228,16 @@ def check_smooth(case):
         variances[i] = R[i, i] - R[near, i] @ weights
         sizes[i] = kernel.scale * (most * (1.0 + np.abs(weights).sum())) ** 2
     error = relative(D[factor.place], variances, sizes)
-    yield "smooth factor: variances", "float64", error, CASE_LIMIT
+    yield "smooth factor: variances", "float64", error, HUNDRED_ROUNDINGS
     found = Linear(induced).multiply(x)
     error = relative(found, K @ x, kernel.scale * np.abs(x).sum(axis=0))
     if case.n_inducing >= n:
-        yield "smooth product, all inducing", "float64", error, 2 * JITTER
+        yield "smooth product, all inducing", "float64", error, JITTERED
     elif case.n_neighbours >= n and kernel.name == "matern12":
-        yield "smooth product, all neighbours", "float64", error, 10 * JITTER
+        yield "smooth product, all neighbours", "float64", error, JITTERED_STEPS
     scaled = X / kernel.lengthscale
     found = make_dense(kernel, scaled, keep=True).matrix
-    yield "smooth kernel matrix", "float64", kernel_error(kernel, scaled, found), CASE_LIMIT
+    yield "smooth kernel matrix", "float64", kernel_error(kernel, scaled, found), HUNDRED_ROUNDINGS
 
 
 def _apply(B, D, x):
@@ -250,7 +250,7 @@ def kernel_error(kernel, scaled, found):
     """How far values are from those of squared distances within the limit, by the scale."""
     square = np.square(scaled[:, None, :] - scaled[None, :, :]).sum(axis=2)
     sizes = np.square(scaled).sum(axis=1)
-    off = CASE_LIMIT * (sizes[:, None] + sizes)
+    off = HUNDRED_ROUNDINGS * (sizes[:, None] + sizes)
     ends = []
     for r in (np.sqrt(np.maximum(square - off, 0.0)), np.sqrt(square + off)):
         line = r.reshape(-1, 1)

@@ -10,7 +10,8 @@ import oracle_campaign
 import oracle_cases
 import oracle_reference
 from oracle_campaign import KINDS, Tally
-from oracle_cases import CASE_LIMIT, check_case, check_products, draw_case
+from oracle_cases import check_case, check_products, draw_case
+from tolerances import HUNDRED_ROUNDINGS
 from triegp.tree import build_trie
 
 
@@ -77,7 +78,7 @@ def test_products_of_other_keys_fail():
         reference = oracle_reference.Reference(case, case.exact)
         reference.lcp = np.maximum(reference.lcp - 1, 0)
         errors = check_products(case, trie, reference)
-        failed |= {name for name, error in errors if error > CASE_LIMIT}
+        failed |= {name for name, error in errors if error > HUNDRED_ROUNDINGS}
     assert failed == {"product", "level products"}
 
 
