@@ -219,6 +219,8 @@ class Reference:
             first = half * (diagonal + force * force) / c + np.abs(own)
             total = half * diagonal / c + np.abs(self.alpha) * force / c + np.abs(own)
             second = half * force * force / c
+            if self.case.sample_weight is not None:
+                total = first  # rows that count little lift their rounding to that of others
             by_row = self._value(self._fill(value), self._fill(first))
             return by_row, self._value(value.sum(), total.sum(), np.asarray(second.sum()))
 
