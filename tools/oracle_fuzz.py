@@ -56,6 +56,7 @@ def run(tally: Any, first: int, n_cases: int, seconds: float = math.inf) -> int:
         except Exception:
             failures = [traceback.format_exc()]
         if failures:
+            print("\n".join(tally.table()))
             print(f"\noracle: failed with seed {seed}\n")
             print("\n".join(failures))
             print("\nRepeat it with\n")
