@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 SECONDS ?= 300
+CASES ?= 100000
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test integrations-test wheel-test fuzz \
@@ -49,8 +50,10 @@ audit: $(VENV)/.ready .venv-audit/.ready
 	$(BIN)/python tools/audit.py .venv-audit/bin/python \
 		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-# Property tests with new seeds, for so many seconds; or one run with a seed that failed.
+# Random cases against dense algebra, so many of them, then property tests for so many seconds, both
+# with new seeds; or one run of both with a seed that failed.
 fuzz: $(VENV)/.ready
+	$(BIN)/python tools/oracle_fuzz.py --cases $(CASES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tools/fuzz.py $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
 
 check: lint types arrows test bounds

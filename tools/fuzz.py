@@ -72,7 +72,7 @@ def main() -> int:
         status = run(seeds[-1], left)
         if status:
             print(f"\nfuzz: failed with seed {seeds[-1]}. Repeat it with\n")
-            print(f"    make fuzz SEED={seeds[-1]}\n")
+            print(f"    make fuzz SEED={seeds[-1]} CASES=0\n")
             print("or add the decorator @reproduce_failure(...) that is printed above to the test.")
             return 1
     print(f"\nfuzz: no failure. Seeds: {' '.join(map(str, seeds))}")

@@ -72,6 +72,19 @@ def test_a_gradient_beyond_float32_says_so():
         likelihood(trie, order, [0.0, 1.0], 1e-25, gradient=True, dtype=np.float32)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("codes", [[[0], [3]], [[2], [3]], [[3]]])
+def test_a_gradient_that_overflows_at_the_root_says_so(dtype, codes):
+    """An overflow is an OverflowError, and no warning of numpy's before it."""
+    size, noise = {"float64": (1e140, 1e-20), "float32": (1e14, 1e-10)}[dtype]
+    order = BitOrder.from_weights([0, 1], [0.5, 0.5], scale=noise, nugget="bit")
+    trie = build_trie(pack_codes(codes, 2), order)
+    y = np.full(len(codes), size)
+    assert np.isfinite(likelihood(trie, order, y, noise, dtype=dtype).nll)
+    with pytest.raises(OverflowError, match=f"the gradient exceeds {dtype}"):
+        likelihood(trie, order, y, noise, gradient=True, dtype=dtype)
+
+
 def test_a_million_identical_rows():
     n = 1_000_000
     y = np.random.default_rng(0).standard_normal(n)

@@ -174,8 +174,10 @@ def make_induced(
     """Draw inducing rows and the order of the factorisation.
 
     X: float64 (n, d), n >= 1. last: rows that come last in the order, and so are predicted from
-    earlier rows as new rows are. Of equal inducing rows one is kept. With n_inducing >= n or
-    n_neighbours >= n, the approximation is exact, up to the jitter.
+    earlier rows as new rows are. Of equal inducing rows one is kept. With n_inducing >= n the
+    approximation is exact, up to the jitter. With n_neighbours >= n it is, too, unless the kernel
+    matrix is nearly singular: of up to 39 rows, covariances were wrong by up to 2e-6 of the
+    scale with "matern32", 2e-4 with "matern52" and 9e-3 with "rbf".
 
     Parameters
     ----------

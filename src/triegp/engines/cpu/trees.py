@@ -108,9 +108,10 @@ class Trees(Spread):
         by_level = np.zeros((links.starts.size + 1, levels.size))
         inv = 1.0 / lifted_root(links, levels, s)
         t = float(m[root]) * inv
-        m[root], s[root] = t, 0.5 * (inv - t * t)
-        by_level[-1, links.depth[root]] += s[root]
-        by_level[-1, 0] -= s[root]
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
+            m[root], s[root] = t, 0.5 * (inv - t * t)
+            by_level[-1, links.depth[root]] += s[root]
+            by_level[-1, 0] -= s[root]
         self._down(
             links,
             lambda nodes, k: sweeps.adjoint(
