@@ -46,6 +46,7 @@ ARRAYS = {
     "negative scatter": ("ensemble.0.0.scatter", lambda a: -1.0 - a),
     "target infinite": ("ensemble.0.0.targets", lambda a: a + np.inf),
     "noise 0": ("ensemble.0.0.noise.0", lambda a: 0.0 * a),
+    "noise of each cell": ("ensemble.0.0.noise.0", lambda a: np.repeat(a, 200)),
     "bits twice": ("ensemble.0.0.bits", lambda a: np.zeros_like(a)),
     "rising variance": ("ensemble.0.0.remaining", lambda a: a[::-1].copy()),
     "mixture weights": ("ensemble.0.weight", lambda a: 2.0 * a),

@@ -2,9 +2,11 @@
 
 import copy
 import itertools
+import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import triegp
 from model_files import (
@@ -17,7 +19,7 @@ from model_files import (
     small,
     write_parts,
 )
-from triegp.files.container import VERSION
+from triegp.files.container import FORMAT, VERSION, ModelFileError, _digest
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
@@ -112,7 +114,7 @@ HEADER_EDITS = {
 MEMBER_EDITS = {
     "encoder": [-1, 2, None, "0", True, 0.0],
     "nugget": ["both", None, 1],
-    "noise": [0.0, -1.0, None, "x", float("nan"), float("inf")],
+    "noise": [0.0, -1.0, None, "x", float("nan"), float("inf"), 5e-324, 1e301],
     "dtype": ["int8", "float16", "object", None, "O8"],
     "nll_per_row": [None, "x"],
     "n_evaluations": [None, "x", float("inf")],
@@ -134,6 +136,29 @@ def test_a_member_that_says_nonsense(parts, tmp_path, key, value):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["ensembles"][0]["members"][1][key] = value
     refused(write_parts(tmp_path / "m", header, arrays))
+
+
+@pytest.mark.parametrize("value", [[0] * 10**5, "x" * 10**6], ids=["list", "text"])
+def test_an_error_is_short(parts, tmp_path, value):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["ensembles"][0]["members"][1]["noise"] = value
+    path = write_parts(tmp_path / "m", header, arrays)
+    with pytest.raises(ModelFileError, match="noise must be a positive number") as caught:
+        triegp.load(path)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("depth", [300, 800, 900, 1100])
+def test_a_header_that_is_deeply_nested(parts, tmp_path, depth):
+    """What json can read, repr may not."""
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["outside"] = "nested"
+    text = json.dumps({"version": VERSION, **header, "numbered": {}}, sort_keys=True)
+    text = text.replace('"nested"', "[" * depth + "]" * depth)
+    signed = f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'
+    path = tmp_path / "m"
+    save_file(arrays, path, {FORMAT: signed})
+    refused(path)
 
 
 def at(place, value):
@@ -187,6 +212,9 @@ ARRAY_EDITS = {
     "too few weights": ("ensemble.0.row_weight", lambda a: a[:1]),
     "noise of 0": ("ensemble.0.0.noise.0", at(0, 0.0)),
     "too few noises": ("ensemble.0.0.noise.1", lambda a: a[:2]),
+    "noises of one member only": ("ensemble.0.0.noise.1", lambda a: a[:1]),
+    "weights that are too small": ("ensemble.0.row_weight", at(0, 5e-324)),
+    "variance out of range": ("ensemble.0.0.remaining", lambda a: a / a[0] * 1e305),
     "mixture weights that do not sum to 1": ("ensemble.0.weight", lambda a: 2 * a),
     "mixture weights below 0": ("ensemble.0.weight", at(0, [-1.0, 2.0, 0.0])),
     "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
@@ -195,6 +223,7 @@ ARRAY_EDITS = {
     "tempering of one target": ("ensemble.0.tempering", lambda a: a[:1]),
     "shift beyond 1": ("ensemble.0.0.shift", at(0, 1.5)),
     "shift of other features": ("ensemble.0.0.shift", lambda a: a[:2]),
+    "shift of one feature": ("ensemble.0.0.shift", lambda a: a[:1]),  # kernels read all three
     "a box inside out": ("encoder.0.low", lambda a: a + 100),
     "a box not finite": ("encoder.0.high", at(0, np.nan)),
     "a box of fewer features": ("encoder.0.low", lambda a: a[:2]),
@@ -203,6 +232,8 @@ ARRAY_EDITS = {
     "other precision": ("encoder.0.precision", lambda a: a + 1),
     "knots that fall": ("encoder.1.knots", lambda a: a[:, ::-1].copy()),
     "too few knots": ("encoder.1.knots", lambda a: a[:, :5]),
+    "knots above the box": ("encoder.1.knots", lambda a: a + 1.0),
+    "knots below the box": ("encoder.1.knots", lambda a: a - 1.0),
     "a scale of 0": ("target_scale", np.zeros_like),
     "a mean that is not finite": ("target_mean", at(0, np.inf)),
     "means of fewer targets": ("target_mean", lambda a: a[:1]),
@@ -219,6 +250,7 @@ ARRAY_EDITS = {
     "fewer observations": ("rows.index", lambda a: a[:-1]),
     "observations of fewer targets": ("rows.standardised", lambda a: a[:, :1]),
     "observations not finite": ("rows.standardised", at((0, 0), np.nan)),
+    "observations without squares": ("rows.standardised", at((0, 0), 1e300)),
     "observations counted below 0": ("rows.counted", at(0, -1.0)),
 }
 

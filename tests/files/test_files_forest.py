@@ -117,6 +117,8 @@ SMOOTH_EDITS = {
     "too few knots": ("knots", lambda a: a[:, :9]),
     "ranks that fall": ("ranks", lambda a: a[:, ::-1].copy()),
     "ranks of other features": ("ranks", lambda a: np.repeat(a, 2, axis=0)),
+    "ranks too large": ("ranks", at((0, 0), -1e300)),
+    "center far from the box": ("center", at(0, 1e300)),
 }
 
 

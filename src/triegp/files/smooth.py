@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import boolean, one_of, positive_number, whole_number
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import available_cores
 from triegp.files.contents import check_array
 from triegp.smooth.coordinates import N_KNOTS, Coordinates
@@ -68,8 +69,9 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
     return Linear(Induced(kernel, inputs, order, inducing, n_neighbours, seed, cores), gain)
 
 
-def unpack_coordinates(arrays: Arrays, prefix: str, n_features: int) -> Coordinates:
-    """Restore coordinates; raises ValueError if they are invalid."""
+def unpack_coordinates(arrays: Arrays, prefix: str, encoder: Quantiser) -> Coordinates:
+    """Restore coordinates of the features of an encoder; raises ValueError if they are invalid."""
+    n_features = encoder.n_working
     found = {}
     for name in ("features", "ranked"):
         which = check_array(arrays, f"{prefix}.{name}", np.int64, (None,), least=0)
@@ -86,6 +88,11 @@ def unpack_coordinates(arrays: Arrays, prefix: str, n_features: int) -> Coordina
         if (np.diff(table, axis=1) < 0).any():
             raise ValueError(f"{prefix}.{name} must not decrease")
         found[name] = table
+    box = np.stack([encoder.low_, encoder.high_])[:, found["features"]]
+    with np.errstate(over="ignore"):
+        reach = np.abs(box - found["center"]) / found["spread"]
+    if not (reach < LARGEST).all() or not (np.abs(found["ranks"]) < LARGEST).all():
+        raise ValueError(f"{prefix}: coordinates of the box must be below {LARGEST:g} in size")
     return Coordinates(**found)
 
 

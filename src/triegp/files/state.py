@@ -14,8 +14,8 @@ from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import OUTSIDE, Quantiser
-from triegp.encoding.scaling import N_STEPS, SCALINGS
-from triegp.files.contents import check_array, check_training_rows
+from triegp.encoding.scaling import SCALINGS
+from triegp.files.contents import check_array, check_knots, check_training_rows
 from triegp.files.curves import pack_curve, unpack_curve
 from triegp.files.tables import check_codes, pack_table, unpack_table
 from triegp.files.transforms import pack_transforms, unpack_transforms
@@ -367,6 +367,10 @@ def _unpack_observations(
         weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
         if weight.min() < 0:
             raise ValueError("rows.counted must not be negative")
+    with np.errstate(over="ignore"):
+        squares = np.square(y) if weight is None else weight[:, None] * np.square(y)
+        if not np.isfinite(squares.sum()):
+            raise ValueError("rows.standardised must have squares that float64 can hold")
     unit = positive_number("weight_unit", header["weight_unit"])
     return Observations(index, y, weight, bool(header["copies"]), unit)
 
@@ -384,10 +388,7 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> Quantiser
         raise ValueError("encoder must have margin >= 0 and low <= high, all finite")
     encoder.knots_ = encoder.shift_ = None
     if scaling == "ecdf":
-        knots = check_array(arrays, f"encoder.{k}.knots", np.float64, (n_features, N_STEPS + 1))
-        if (np.diff(knots) < 0).any():
-            raise ValueError("knots must not decrease")
-        encoder.knots_ = knots
+        encoder.knots_ = check_knots(arrays, f"encoder.{k}.knots", encoder.low_, encoder.high_)
     encoder.precision_ = check_precision(arrays[f"encoder.{k}.precision"], n_features)
     encoder.n_bits_ = int(encoder.precision_.sum())
     return encoder
