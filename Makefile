@@ -7,8 +7,8 @@ WORKERS ?= auto
 SECONDS ?= 300
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test wheel-test fuzz check lint types \
-	arrows bounds bench docs docs-test clean
+.PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test wheel-test fuzz break-files check lint \
+	types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -42,6 +42,13 @@ mlflow-test: .venv-mlflow/.ready
 # Property tests with new seeds, for so many seconds; or one run with a seed that failed.
 fuzz: $(VENV)/.ready
 	$(BIN)/python tools/fuzz.py $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
+
+# Damaged model files, saves that are killed and full disks, with new seeds or one that failed.
+COUNT ?= 10000
+KILLS ?= 1000
+break-files: $(VENV)/.ready
+	$(BIN)/python -m tools.break_files --count $(COUNT) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.kill_saves --count $(KILLS) $(if $(SEED),--seed $(SEED))
 
 check: lint types arrows test bounds
 

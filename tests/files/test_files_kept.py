@@ -91,6 +91,16 @@ def test_a_centre_that_is_no_logarithm(tmp_path, centre):
     refused(write_parts(tmp_path / "m", header, arrays), "centre must be the log of a target")
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_scale_of_transformed_targets_whose_square_float64_cannot_hold(tmp_path, scale):
+    from model_files import refused, write_parts
+    from triegp.files.container import read_file
+
+    header, arrays = read_file(FOLDER / "transform")
+    arrays["target_scale"] = np.array([scale])
+    refused(write_parts(tmp_path / "m", header, arrays), "must not have the scale")
+
+
 def test_the_kept_files_are_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 100_000
 

@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
+LARGEST_SCALE = 1e150  # of transformed targets, whose variances are needed
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,10 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         raise ValueError("target_scale must be > 0 for every target")
     if np.abs(target_mean).max() > LARGEST or target_scale.max() > LARGEST:
         raise ValueError(f"target_mean and target_scale must be at most {LARGEST:g} in size")
+    transforms = unpack_transforms(header.get("transforms"), arrays, n_targets)
+    for scale, transform in zip(target_scale, transforms, strict=False):  # often there are none
+        if transform is not None and not 1.0 / LARGEST_SCALE < scale < LARGEST_SCALE:
+            raise ValueError(f"a transformed target must not have the scale {scale}")
     one_dimensional = bool(header["one_dimensional"])
     parts = tuple(
         kind.unpack(facts, arrays, f"{kind.name}.{k}", encoders)
@@ -289,7 +294,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         observations=observations,
         plan=_unpack_plan(header, arrays, encoders[0], target_mean, parts[0].n_rows, n_rows),
         seeds=_unpack_seeds(header.get("seeds"), len(parts)),
-        transforms=unpack_transforms(header.get("transforms"), arrays, n_targets),
+        transforms=transforms,
         fit_seconds=_unpack_seconds(header.get("fit_seconds")),
         curve=unpack_curve(header.get("training_curve"), arrays),
     )
