@@ -5,7 +5,6 @@ import os
 import sys
 
 import pytest
-
 from tools.break_files import FINE, campaign
 from tools.kill_saves import (
     NotMountedError,

@@ -263,6 +263,13 @@ def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
     refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
 
 
+@pytest.mark.parametrize("unit", [5e-324, 1.7e308, 0.0, float("nan"), None])
+def test_a_unit_of_weights_that_is_out_of_range(parts, tmp_path, unit):
+    header, arrays = parts
+    path = write_parts(tmp_path / "m", header | {"weight_unit": unit}, arrays)
+    refused(path, "weight_unit must be")
+
+
 def test_rows_with_the_same_key_must_be_in_their_order(parts, tmp_path):
     header, arrays = parts
     lcp = arrays["ensemble.0.0.lcp"]

@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
+LARGEST_UNIT = 1e300  # of weights
 LARGEST_SCALE = 1e150  # of transformed targets, whose variances are needed
 
 
@@ -377,6 +378,8 @@ def _unpack_observations(
         if not np.isfinite(squares.sum()):
             raise ValueError("rows.standardised must have squares that float64 can hold")
     unit = positive_number("weight_unit", header["weight_unit"])
+    if not 1.0 / LARGEST_UNIT <= unit <= LARGEST_UNIT:
+        raise ValueError(f"weight_unit must be at most {LARGEST_UNIT:g}, or its inverse")
     return Observations(index, y, weight, bool(header["copies"]), unit)
 
 
