@@ -19,6 +19,7 @@ from model_files import (
     small,
     write_parts,
 )
+from triegp import serving
 from triegp.files.container import FORMAT, VERSION, ModelFileError, _digest
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
@@ -216,6 +217,7 @@ ARRAY_EDITS = {
     "weights that are too small": ("ensemble.0.row_weight", at(0, 5e-324)),
     "variance out of range": ("ensemble.0.0.remaining", lambda a: a / a[0] * 1e305),
     "mixture weights that do not sum to 1": ("ensemble.0.weight", lambda a: 2 * a),
+    "mixture weights whose sum overflows": ("ensemble.0.weight", lambda a: 0 * a + 1.7e308),
     "mixture weights below 0": ("ensemble.0.weight", at(0, [-1.0, 2.0, 0.0])),
     "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
     "variance times 0": ("ensemble.0.tempering", np.zeros_like),
@@ -261,6 +263,19 @@ def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
     header, arrays = parts
     edited = arrays | {name: edit(arrays[name].copy())}
     refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
+
+
+def test_a_weight_of_minus_zero_is_zero(parts, tmp_path):
+    """Its noise over its weight is infinite, not minus infinity."""
+    header, arrays = parts
+    found = []
+    for zero in (0.0, -0.0):
+        weight = at(3, zero)(arrays["ensemble.0.row_weight"].copy())
+        path = write_parts(tmp_path / "m", header, arrays | {"ensemble.0.row_weight": weight})
+        for load in (triegp.load, serving.load):
+            found.append(load(path).predict(NEW, return_std=True))
+    np.testing.assert_array_equal(found[2:], found[:2])
+    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("unit", [5e-324, 1.7e308, 0.0, float("nan"), None])
@@ -330,6 +345,10 @@ CALIBRATION_EDITS = {
     "inputs of another type": ("ensemble.0.inputs", lambda a: a.astype(np.int64)),
     "no inputs": ("ensemble.0.inputs", lambda a: a[:0]),
     "tails that do not sum to 1": ("ensemble.0.stage.0.tails", lambda a: a * [[0.9], [1.0], [1.0]]),
+    "tails whose sum overflows": (
+        "ensemble.0.stage.0.tails",
+        lambda a: np.tile([[1.7e308], [1.0], [0.0]], (1, 3)),
+    ),
     "tails of another mean": (
         "ensemble.0.stage.0.tails",
         lambda a: a + np.array([[0.0], [0.0], [0.1]]),

@@ -230,6 +230,7 @@ def _unpack_tails(arrays: Arrays, name: str) -> Tails:
     weight, factor, offset = tails
     if (
         weight.min() < 0
+        or weight.max() > 2.0
         or abs(weight.sum() - 1.0) > 1e-6
         or not 0 < factor.min() <= factor.max() <= LARGEST_FACTOR
         or np.abs(offset).max() > LARGEST_FACTOR

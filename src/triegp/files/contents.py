@@ -141,7 +141,7 @@ def check_counts(arrays: Arrays, prefix: str, shape: tuple[int, ...]) -> list[Co
             values = check_array(arrays, f"{prefix}.{name}", np.float64, own)
             if values.min() < 0 or values.max() > 1e300:
                 raise ValueError(f"{prefix}.{name} must not be negative, and at most 1e300")
-            found[name] = values
+            found[name] = values + 0.0  # noise over a weight of -0 would be minus infinity
     if found["row_weight"] is None and (
         found["copies"] is not None or found["scatter"] is not None
     ):
@@ -186,7 +186,11 @@ def check_mixing(weight: Floats, tempering: Floats) -> None:
 
     tempering: shrink, scale, outlier and outlier_var of `Calibration`.
     """
-    if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
+    if (
+        weight.min() < 0
+        or weight.max() > 2.0  # so that the sum does not overflow
+        or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6
+    ):
         raise ValueError("weight of the members must be non-negative and sum to 1")
     shrink, scale, outlier, outlier_var = tempering.T
     if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():

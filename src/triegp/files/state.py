@@ -313,6 +313,8 @@ def _unpack_plan(
     low, high, n_targets = encoder.low_, encoder.high_, mean.size
     facts = header.get("plan")
     if facts is None:
+        if n_model > n_rows:
+            raise ValueError(f"models must have at most {n_rows} rows, as were passed")
         varied = np.ones(n_targets, bool)
         counts = (n_rows, n_rows, n_model, n_rows, 0)
         return Plan(*counts, low, high, low, high, mean, varied, varied)
