@@ -122,4 +122,4 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 
 clean:
 	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-wheel build dist demo .pytest_cache .mypy_cache .ruff_cache
-	rm -rf docs/_build docs/auto_examples docs/api/generated
+	rm -rf docs/_build docs/auto_examples docs/api/generated .numba-checked

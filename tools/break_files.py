@@ -3,6 +3,7 @@
     python -m tools.break_files --count 10000           a new seed, which is printed
     python -m tools.break_files --seed 7 --count 10000  the same damages again
     python -m tools.break_files --seed 7 --case 123     one of them, with its traceback
+    python -m tools.break_files --checked               kernels are compiled anew to check indices
 
 A damaged file must be refused with a ModelFileError, or load as a model that is well defined
 (`examine`). Files are read by another process with limited memory and time, so that a crash or an
@@ -34,6 +35,8 @@ SECONDS = 30.0  # for one file, after which it counts as an endless loop
 MEMORY = 2**31  # bytes of address space for one file, beside what an idle process has
 LONGEST = 1000  # letters of an error that a person can read
 AGREE = 1e-6  # difference of predictions with and without kernels, in deviations of y
+OUT_OF_BOUNDS = "index is out of bounds"  # as compiled kernels that check say it
+CHECKED = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": ".numba-checked"}
 FINE = ("refused", "the same", "another model", "too large")
 
 
@@ -84,7 +87,7 @@ def examine(path: Path, reference: list[Any]) -> str:
     try:
         model = triegp.load(path)
     except triegp.ModelFileError as error:
-        check_message(str(error), path)
+        check_refusal(error, path)
     except MemoryError as error:
         if "the model needs about" not in str(error):
             raise
@@ -92,7 +95,7 @@ def examine(path: Path, reference: list[Any]) -> str:
     try:
         served = serving.load(path)
     except triegp.ModelFileError as error:
-        check_message(str(error), path)
+        check_refusal(error, path)
         if model is not None:
             raise BrokenError("triegp.load takes it, serving.load does not") from error
         return outcome
@@ -126,14 +129,20 @@ def add_rows(model: Any) -> None:
     """Add two rows; a fit is not tested here."""
     rows = new_rows(model._stream.columns)[:2]
     n_targets = model._stream.mean.size
-    y = model.predict(rows) if n_targets == 1 else model.predict(rows).reshape(2, n_targets)
+    y = np.tile(model._stream.mean, (2, 1))
+    if model._stream.transforms:
+        y = model.predict(rows).reshape(2, n_targets)
+    y = y[:, 0] if model.one_dimensional_ else y
     model.set_params(refit=False, n_jobs=1, engine="auto", verbose=0)
     if not np.isfinite(model.partial_fit(rows, y).predict(rows)).all():
         raise BrokenError("predictions are not finite after rows were added")
 
 
-def check_message(text: str, path: Path) -> None:
-    """Raise BrokenError unless an error is short and names the file."""
+def check_refusal(error: Exception, path: Path) -> None:
+    """Raise BrokenError unless an error is short, names the file, and is not of a kernel."""
+    text = str(error)
+    if isinstance(error.__cause__, IndexError) and str(error.__cause__) == OUT_OF_BOUNDS:
+        raise BrokenError("a kernel reads beyond an array") from error
     if str(path) not in text or len(text) > LONGEST + len(str(path)) or "\n" in text:
         raise BrokenError(f"an error of {len(text)} letters: {text[:200]!r}")
 
@@ -220,18 +229,23 @@ def run_case(
 class Reader:
     """A process that reads damaged files; it is started again after a crash."""
 
-    def __init__(self, sources: dict[str, Path], folder: Path) -> None:
+    def __init__(self, sources: dict[str, Path], folder: Path, checked: bool) -> None:
         self.sources, self.folder = sources, folder
+        self.environment = dict(os.environ) | (CHECKED if checked else {})
         self.process: Any = None
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
         command = [sys.executable, "-X", "faulthandler", "-m", "tools.break_files", "--worker"]
         self.process = subprocess.Popen(
-            [*command, str(self.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
         )
         self.tell({name: str(path) for name, path in self.sources.items()})
-        if self.hear(300.0) != "ready":
+        if self.hear(1800.0) != "ready":  # kernels that check are compiled first
             raise RuntimeError("the process that reads files did not start")
 
     def tell(self, message: Any) -> None:
@@ -276,10 +290,13 @@ class Reader:
 
 
 def campaign(
-    seed: int, cases: range, folder: Path, sources: dict[str, Path]
+    seed: int, cases: range, folder: Path, sources: dict[str, Path], *, checked: bool = False
 ) -> list[dict[str, Any]]:
-    """Damage some of the sources and examine them: what `run_case` found, for every case."""
-    reader = Reader(sources, folder)
+    """Damage some of the sources and examine them: what `run_case` found, for every case.
+
+    checked: kernels check every index, so that one beyond an array is seen.
+    """
+    reader = Reader(sources, folder, checked)
     found = []
     try:
         for case in cases:
@@ -316,6 +333,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="damaged files (10000)")
     parser.add_argument("--seed", type=int, help="default: a new one")
     parser.add_argument("--case", type=int, help="only this damage, with a traceback")
+    parser.add_argument("--checked", action="store_true", help="kernels check every index")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker is not None:
@@ -328,7 +346,7 @@ def main() -> int:
             range(options.count) if options.case is None else range(options.case, options.case + 1)
         )
         sources = write_kinds(Path(folder)) | kept_files()
-        found = campaign(seed, cases, Path(folder), sources)
+        found = campaign(seed, cases, Path(folder), sources, checked=options.checked)
     print_table(found)
     broken = [one for one in found if one["outcome"] not in FINE]
     for one in broken:
