@@ -46,7 +46,6 @@ ARRAYS = {
     "negative scatter": ("ensemble.0.0.scatter", lambda a: -1.0 - a),
     "target infinite": ("ensemble.0.0.targets", lambda a: a + np.inf),
     "noise 0": ("ensemble.0.0.noise.0", lambda a: 0.0 * a),
-    "noise of each cell": ("ensemble.0.0.noise.0", lambda a: np.repeat(a, 200)),
     "bits twice": ("ensemble.0.0.bits", lambda a: np.zeros_like(a)),
     "rising variance": ("ensemble.0.0.remaining", lambda a: a[::-1].copy()),
     "mixture weights": ("ensemble.0.weight", lambda a: 2.0 * a),
@@ -62,6 +61,13 @@ def test_edited_arrays_are_refused(parts, tmp_path, name):
     place, change = ARRAYS[name]
     assert place in arrays
     refused(write_parts(tmp_path / "m", header, arrays | {place: change(arrays[place])}))
+
+
+def test_cells_have_no_noise_of_their_own(parts, tmp_path):
+    header, arrays = parts
+    name = "ensemble.0.0.noise.0"
+    each = np.repeat(arrays[name], len(arrays["ensemble.0.0.keys"]))
+    refused(write_parts(tmp_path / "m", header, arrays | {name: each}), "must be one number")
 
 
 @pytest.mark.parametrize(

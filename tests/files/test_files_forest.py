@@ -190,13 +190,13 @@ def test_a_fact_that_is_missing(parts, tmp_path):
 
 
 @pytest.mark.parametrize("n_neighbours", [129, 10**6, 10**18])
-def test_neighbours_that_would_take_hours_are_refused(parts, tmp_path, n_neighbours):
+def test_too_many_neighbours_are_refused(parts, tmp_path, n_neighbours):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
     refused(write_parts(tmp_path / "m", header, arrays), "at most 128 neighbours")
 
 
-def test_inducing_rows_that_would_take_hours_are_refused(parts, tmp_path, monkeypatch):
+def test_too_many_inducing_rows_are_refused(parts, tmp_path, monkeypatch):
     monkeypatch.setattr(smooth, "MOST_INDUCING", parts[1]["forest.0.inducing"].size - 1)
     refused(write_parts(tmp_path / "m", *parts), "inducing rows, got")
 
