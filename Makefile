@@ -9,7 +9,7 @@ CASES ?= 100000
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test integrations-test wheel-test fuzz \
-	audit check lint types arrows bounds bench docs docs-test clean
+	break-files audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -55,6 +55,13 @@ audit: $(VENV)/.ready .venv-audit/.ready
 fuzz: $(VENV)/.ready
 	$(BIN)/python tools/oracle_fuzz.py --cases $(CASES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tools/fuzz.py $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
+
+# Damaged model files, saves that are killed and full disks, with new seeds or one that failed.
+COUNT ?= 10000
+KILLS ?= 1000
+break-files: $(VENV)/.ready
+	$(BIN)/python -m tools.break_files --count $(COUNT) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.kill_saves --count $(KILLS) $(if $(SEED),--seed $(SEED))
 
 check: lint types arrows test bounds
 
@@ -139,5 +146,5 @@ $(VENV)/.ready-browser: $(VENV)/.ready
 
 clean:
 	rm -rf $(VENV) .venv-bounds .venv-botorch .venv-mlflow .venv-integrations .venv-wheel .venv-audit build dist demo
-	rm -rf .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .numba-checked
 	rm -rf docs/_build docs/auto_examples docs/api/generated

@@ -46,8 +46,8 @@ class ServedModel(Predictor):
 
     def __init__(self, estimator: str, parameters: dict[str, Any], state: ModelState) -> None:
         self.estimator_ = estimator
-        self.outside = parameters["outside"]
-        self.weights = parameters["weights"]
+        self.outside = parameters.get("outside", "widen")  # older files lack some: the defaults
+        self.weights = parameters.get("weights", "frequency")
         self.one_dimensional_ = state.one_dimensional
         self.n_features_in_ = state.layout.n_columns
         if state.columns.names is not None:
@@ -151,7 +151,7 @@ def load(path: str | Path) -> ServedModel:
         parameters = header["parameters"]
         state = unpack_model(header, arrays, format_of(name, _starting_engine(name, arrays)))
         if name == "TrieGPRegressor":
-            state = _with_variance(state, parameters["variance"])
+            state = _with_variance(state, parameters.get("variance", "nearby"))
         return ServedModel(name, parameters, state)
 
 

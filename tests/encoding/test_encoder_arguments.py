@@ -171,3 +171,14 @@ def test_as_many_bits_as_allowed():
     wide = fitted(np.tile(X, (1, 32)))
     assert wide.n_bits_ == 100_000
     assert wide.transform(np.tile(X, (1, 32))).max() == 1
+
+
+@pytest.mark.parametrize("two_valued", [False, True])
+@pytest.mark.parametrize("shift", [[0.5], [0.5, 0.5], [0.5] * 4, [np.nan], [[0.5] * 3]])
+def test_another_shift_has_one_number_per_feature(shift, two_valued):
+    """A single number must not stand for all features: kernels read one for each."""
+    data = np.random.default_rng(0).random((40, 3))
+    if two_valued:
+        data[:, 1] = np.arange(40) % 2
+    with pytest.raises(ValueError, match="shift must"):
+        BitEncoder().fit(data).with_shift(shift)

@@ -63,6 +63,13 @@ def test_edited_arrays_are_refused(parts, tmp_path, name):
     refused(write_parts(tmp_path / "m", header, arrays | {place: change(arrays[place])}))
 
 
+def test_cells_have_no_noise_of_their_own(parts, tmp_path):
+    header, arrays = parts
+    name = "ensemble.0.0.noise.0"
+    each = np.repeat(arrays[name], len(arrays["ensemble.0.0.keys"]))
+    refused(write_parts(tmp_path / "m", header, arrays | {name: each}), "must be one number")
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [("n_summed", -1), ("n_summed", 1.5), ("n_levels", 0), ("n_levels", 1), ("n_levels", 10**9)],

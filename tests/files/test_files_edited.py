@@ -2,9 +2,11 @@
 
 import copy
 import itertools
+import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import triegp
 from model_files import (
@@ -17,7 +19,8 @@ from model_files import (
     small,
     write_parts,
 )
-from triegp.files.container import VERSION
+from triegp import serving
+from triegp.files.container import FORMAT, VERSION, ModelFileError, _digest
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
@@ -112,7 +115,7 @@ HEADER_EDITS = {
 MEMBER_EDITS = {
     "encoder": [-1, 2, None, "0", True, 0.0],
     "nugget": ["both", None, 1],
-    "noise": [0.0, -1.0, None, "x", float("nan"), float("inf")],
+    "noise": [0.0, -1.0, None, "x", float("nan"), float("inf"), 5e-324, 1e301],
     "dtype": ["int8", "float16", "object", None, "O8"],
     "nll_per_row": [None, "x"],
     "n_evaluations": [None, "x", float("inf")],
@@ -134,6 +137,29 @@ def test_a_member_that_says_nonsense(parts, tmp_path, key, value):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["ensembles"][0]["members"][1][key] = value
     refused(write_parts(tmp_path / "m", header, arrays))
+
+
+@pytest.mark.parametrize("value", [[0] * 10**5, "x" * 10**6], ids=["list", "text"])
+def test_an_error_is_short(parts, tmp_path, value):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["ensembles"][0]["members"][1]["noise"] = value
+    path = write_parts(tmp_path / "m", header, arrays)
+    with pytest.raises(ModelFileError, match="noise must be a positive number") as caught:
+        triegp.load(path)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("depth", [300, 800, 900, 1100])
+def test_a_header_that_is_deeply_nested(parts, tmp_path, depth):
+    """What json can read, repr may not."""
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["outside"] = "nested"
+    text = json.dumps({"version": VERSION, **header, "numbered": {}}, sort_keys=True)
+    text = text.replace('"nested"', "[" * depth + "]" * depth)
+    signed = f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'
+    path = tmp_path / "m"
+    save_file(arrays, path, {FORMAT: signed})
+    refused(path)
 
 
 def at(place, value):
@@ -187,7 +213,11 @@ ARRAY_EDITS = {
     "too few weights": ("ensemble.0.row_weight", lambda a: a[:1]),
     "noise of 0": ("ensemble.0.0.noise.0", at(0, 0.0)),
     "too few noises": ("ensemble.0.0.noise.1", lambda a: a[:2]),
+    "noises of one member only": ("ensemble.0.0.noise.1", lambda a: a[:1]),
+    "weights that are too small": ("ensemble.0.row_weight", at(0, 5e-324)),
+    "variance out of range": ("ensemble.0.0.remaining", lambda a: a / a[0] * 1e305),
     "mixture weights that do not sum to 1": ("ensemble.0.weight", lambda a: 2 * a),
+    "mixture weights whose sum overflows": ("ensemble.0.weight", lambda a: 0 * a + 1.7e308),
     "mixture weights below 0": ("ensemble.0.weight", at(0, [-1.0, 2.0, 0.0])),
     "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
     "variance times 0": ("ensemble.0.tempering", np.zeros_like),
@@ -195,6 +225,7 @@ ARRAY_EDITS = {
     "tempering of one target": ("ensemble.0.tempering", lambda a: a[:1]),
     "shift beyond 1": ("ensemble.0.0.shift", at(0, 1.5)),
     "shift of other features": ("ensemble.0.0.shift", lambda a: a[:2]),
+    "shift of one feature": ("ensemble.0.0.shift", lambda a: a[:1]),  # kernels read all three
     "a box inside out": ("encoder.0.low", lambda a: a + 100),
     "a box not finite": ("encoder.0.high", at(0, np.nan)),
     "a box of fewer features": ("encoder.0.low", lambda a: a[:2]),
@@ -203,6 +234,8 @@ ARRAY_EDITS = {
     "other precision": ("encoder.0.precision", lambda a: a + 1),
     "knots that fall": ("encoder.1.knots", lambda a: a[:, ::-1].copy()),
     "too few knots": ("encoder.1.knots", lambda a: a[:, :5]),
+    "knots above the box": ("encoder.1.knots", lambda a: a + 1.0),
+    "knots below the box": ("encoder.1.knots", lambda a: a - 1.0),
     "a scale of 0": ("target_scale", np.zeros_like),
     "a mean that is not finite": ("target_mean", at(0, np.inf)),
     "means of fewer targets": ("target_mean", lambda a: a[:1]),
@@ -219,6 +252,7 @@ ARRAY_EDITS = {
     "fewer observations": ("rows.index", lambda a: a[:-1]),
     "observations of fewer targets": ("rows.standardised", lambda a: a[:, :1]),
     "observations not finite": ("rows.standardised", at((0, 0), np.nan)),
+    "observations without squares": ("rows.standardised", at((0, 0), 1e300)),
     "observations counted below 0": ("rows.counted", at(0, -1.0)),
 }
 
@@ -229,6 +263,26 @@ def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
     header, arrays = parts
     edited = arrays | {name: edit(arrays[name].copy())}
     refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
+
+
+def test_a_weight_of_minus_zero_is_zero(parts, tmp_path):
+    """Its noise over its weight is infinite, not minus infinity."""
+    header, arrays = parts
+    found = []
+    for zero in (0.0, -0.0):
+        weight = at(3, zero)(arrays["ensemble.0.row_weight"].copy())
+        path = write_parts(tmp_path / "m", header, arrays | {"ensemble.0.row_weight": weight})
+        for load in (triegp.load, serving.load):
+            found.append(load(path).predict(NEW, return_std=True))
+    np.testing.assert_array_equal(found[2:], found[:2])
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1.7e308, 0.0, float("nan"), None])
+def test_a_unit_of_weights_that_is_out_of_range(parts, tmp_path, unit):
+    header, arrays = parts
+    path = write_parts(tmp_path / "m", header | {"weight_unit": unit}, arrays)
+    refused(path, "weight_unit must be")
 
 
 def test_rows_with_the_same_key_must_be_in_their_order(parts, tmp_path):
@@ -291,6 +345,10 @@ CALIBRATION_EDITS = {
     "inputs of another type": ("ensemble.0.inputs", lambda a: a.astype(np.int64)),
     "no inputs": ("ensemble.0.inputs", lambda a: a[:0]),
     "tails that do not sum to 1": ("ensemble.0.stage.0.tails", lambda a: a * [[0.9], [1.0], [1.0]]),
+    "tails whose sum overflows": (
+        "ensemble.0.stage.0.tails",
+        lambda a: np.tile([[1.7e308], [1.0], [0.0]], (1, 3)),
+    ),
     "tails of another mean": (
         "ensemble.0.stage.0.tails",
         lambda a: a + np.array([[0.0], [0.0], [0.1]]),

@@ -8,6 +8,7 @@ import pytest
 import triegp
 from model_files import refused, write_parts
 from triegp import TrieGPRegressor
+from triegp.files import smooth
 from triegp.files.state import pack_model
 
 
@@ -121,6 +122,8 @@ SMOOTH_EDITS = {
     "too few knots": ("knots", lambda a: a[:, :9]),
     "ranks that fall": ("ranks", lambda a: a[:, ::-1].copy()),
     "ranks of other features": ("ranks", lambda a: np.repeat(a, 2, axis=0)),
+    "ranks too large": ("ranks", at((0, 0), -1e300)),
+    "center far from the box": ("center", at(0, 1e300)),
 }
 
 
@@ -190,8 +193,20 @@ def test_a_fact_that_is_missing(parts, tmp_path):
             refused(write_parts(tmp_path / "m", header, parts[1]), "does not hold a complete model")
 
 
-@pytest.mark.parametrize("n_neighbours", [0, 3, 10**6, 10**18])
-def test_any_number_of_neighbours_can_be_read(parts, tmp_path, n_neighbours):
+@pytest.mark.parametrize("n_neighbours", [129, 10**6, 10**18])
+def test_too_many_neighbours_are_refused(parts, tmp_path, n_neighbours):
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
+    refused(write_parts(tmp_path / "m", header, arrays), "at most 128 neighbours")
+
+
+def test_too_many_inducing_rows_are_refused(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(smooth, "MOST_INDUCING", parts[1]["forest.0.inducing"].size - 1)
+    refused(write_parts(tmp_path / "m", *parts), "inducing rows, got")
+
+
+@pytest.mark.parametrize("n_neighbours", [0, 3, 128])
+def test_any_ordinary_number_of_neighbours_can_be_read(parts, tmp_path, n_neighbours):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
     loaded = triegp.load(write_parts(tmp_path / "m", header, arrays))

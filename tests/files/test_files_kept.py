@@ -81,6 +81,26 @@ def test_a_kept_file_predicts_what_it_did(kind, tmp_path):
     np.testing.assert_array_equal(answers(triegp.load(tmp_path / "again"), kind), found)
 
 
+@pytest.mark.parametrize("centre", [1e300, -1e300, 711.0, -747.0])
+def test_a_centre_that_is_no_logarithm(tmp_path, centre):
+    from model_files import refused, write_parts
+    from triegp.files.container import read_file
+
+    header, arrays = read_file(FOLDER / "transform")
+    header["transforms"][0]["centre"] = centre
+    refused(write_parts(tmp_path / "m", header, arrays), "centre must be the log of a target")
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_scale_of_transformed_targets_whose_square_float64_cannot_hold(tmp_path, scale):
+    from model_files import refused, write_parts
+    from triegp.files.container import read_file
+
+    header, arrays = read_file(FOLDER / "transform")
+    arrays["target_scale"] = np.array([scale])
+    refused(write_parts(tmp_path / "m", header, arrays), "must not have the scale")
+
+
 def test_the_kept_files_are_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 100_000
 

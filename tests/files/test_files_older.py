@@ -57,6 +57,13 @@ def test_a_file_of_version_2(tmp_path):
     np.testing.assert_array_equal(*more)
 
 
+def test_fewer_observations_than_rows_of_the_models(tmp_path):
+    header, arrays = read_file(SECOND / "mixture")
+    assert "plan" not in header
+    arrays["rows.index"] = arrays["rows.index"][:1]
+    refused(write_parts(tmp_path / "m", header, arrays), "models must have at most 1 rows")
+
+
 @pytest.mark.filterwarnings("ignore:.*outside the training box")
 def test_tails_of_version_4_are_symmetric(tmp_path):
     model = fit_heteroscedastic()

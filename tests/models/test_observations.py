@@ -115,3 +115,14 @@ def test_conditioning_on_the_others_is_that_of_gaussians(n_others, run):
     )
     parts = (np.array([part]) for part in (mean, var, run, noise))
     np.testing.assert_allclose(np.ravel(add_others(*parts, others)), expected, **VALUE)
+
+
+@pytest.mark.parametrize("large", [1e30, 1e150, 1e300])
+def test_weights_of_very_different_size(large):
+    """Beside a large weight a small one is rounded away: then there are no others, and no inf."""
+    weight = np.array([large, 0.05, 1.0])
+    y = np.array([[0.3], [-1.7], [2.0]])
+    found = find_others(Observations(np.array([0, 0, 1]), y, weight, False), 0)
+    np.testing.assert_array_equal(found.weight, [0.0, large, 0.0])
+    np.testing.assert_allclose(found.mean, [0.0, 0.3, 0.0], **VALUE)
+    assert np.isfinite(found.spread).all()

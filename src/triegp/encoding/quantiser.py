@@ -143,9 +143,9 @@ class Quantiser:
         if shift is not None:
             given = float_array("shift", shift)
             still = np.isnan(given)
-            if self.two_valued_ is not None and given.shape == self.two_valued_.shape:
+            fixed = check_shift(np.where(still, 0.0, given), self.n_working)
+            if self.two_valued_ is not None:
                 still |= self.two_valued_
-            fixed = check_shift(np.where(np.isnan(given), 0.0, given), still.size)
             other.shift_ = np.where(still, np.nan, fixed)
         other.precision_ = _add_bits(
             self.precision_ - _shift_bits(self.shift_, self.low_.size),

@@ -75,5 +75,12 @@ def complete(path: str | Path) -> Iterator[None]:
     """Raise ModelFileError for errors of code that relies on the contents of a file."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ModelFileError(f"{path} does not hold a complete model: {error!r}") from error
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise ModelFileError(f"{path} does not hold a complete model: {error!r:.400}") from error

@@ -116,7 +116,7 @@ def unpack_forest(
         orders.append(order)
         keys.append(sorted_keys)
         tries.append(link_rows(order.key_bits, row_idx, lcp, CpuEngine()))
-    coordinates = unpack_coordinates(arrays, prefix, own[0].n_working)
+    coordinates = unpack_coordinates(arrays, prefix, own[0])
     inputs = check_array(
         arrays, f"{prefix}.smooth_inputs", np.float64, (n, coordinates.n_coordinates)
     )

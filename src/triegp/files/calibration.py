@@ -19,9 +19,8 @@ from triegp.calibration.trend import Trend
 from triegp.checks import positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.quantiser import Quantiser
-from triegp.encoding.scaling import N_STEPS
 from triegp.engines import Engine
-from triegp.files.contents import LARGEST_FACTOR, check_array
+from triegp.files.contents import LARGEST_FACTOR, check_array, check_knots
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import Pack, PartFormat
 from triegp.models.interface import Fitted
@@ -231,6 +230,7 @@ def _unpack_tails(arrays: Arrays, name: str) -> Tails:
     weight, factor, offset = tails
     if (
         weight.min() < 0
+        or weight.max() > 2.0
         or abs(weight.sum() - 1.0) > 1e-6
         or not 0 < factor.min() <= factor.max() <= LARGEST_FACTOR
         or np.abs(offset).max() > LARGEST_FACTOR
@@ -251,9 +251,9 @@ def _unpack_local(
     encoder = Quantiser(scaling=SETTINGS.scaling)
     encoder.low_ = check_array(arrays, f"{prefix}.low", np.float64, (width,))
     encoder.high_ = check_array(arrays, f"{prefix}.high", np.float64, (width,))
-    encoder.knots_ = check_array(arrays, f"{prefix}.knots", np.float64, (width, N_STEPS + 1))
-    if (encoder.low_ > encoder.high_).any() or (np.diff(encoder.knots_) < 0).any():
-        raise ValueError(f"{prefix} must have low <= high and knots that do not decrease")
+    if (encoder.low_ > encoder.high_).any():
+        raise ValueError(f"{prefix} must have low <= high")
+    encoder.knots_ = check_knots(arrays, f"{prefix}.knots", encoder.low_, encoder.high_)
     encoder.shift_ = None
     encoder.precision_ = check_precision(arrays[f"{prefix}.precision"], width)
     encoder.n_bits_ = int(encoder.precision_.sum())

@@ -128,6 +128,8 @@ def _unpack_member(
         raise ValueError(f"{name} must have cells of weights in [1e-30, 1e30], with their scatter")
     row_idx = np.arange(lcp.size, dtype=np.int32)
     trie = link_rows(order.bits[:n_levels], row_idx, lcp, CpuEngine())
+    if any(arrays[f"{name}.noise.{t}"].size != 1 for t in range(n_targets)):
+        raise ValueError(f"{name}.noise must be one number: cells have no known noise")
     posteriors = tuple(
         restore(
             trie,

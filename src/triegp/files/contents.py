@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import one_of
+from triegp.encoding.scaling import N_STEPS
 from triegp.tree.order import NUGGETS, BitOrder
-from triegp.tree.rows import RANGES, Rows, refuse_zero_weights
+from triegp.tree.rows import RANGES, Rows, check_weight_range, refuse_zero_weights
 
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
@@ -140,7 +141,7 @@ def check_counts(arrays: Arrays, prefix: str, shape: tuple[int, ...]) -> list[Co
             values = check_array(arrays, f"{prefix}.{name}", np.float64, own)
             if values.min() < 0 or values.max() > 1e300:
                 raise ValueError(f"{prefix}.{name} must not be negative, and at most 1e300")
-            found[name] = values
+            found[name] = values + 0.0  # noise over a weight of -0 would be minus infinity
     if found["row_weight"] is None and (
         found["copies"] is not None or found["scatter"] is not None
     ):
@@ -167,7 +168,17 @@ def check_noisy_rows(
         raise ValueError(f"{name} and the targets must lie in the range of messages in {dtype}")
     rows = Rows(y, noise=noise, **counts._asdict())
     refuse_zero_weights(rows)
+    if rows.weight is not None:
+        check_weight_range(noise, rows.weight, smallest, largest)
     return rows
+
+
+def check_knots(arrays: Arrays, name: str, low: Floats, high: Floats) -> Floats:
+    """Percentiles of features with this box, (d, 11); they must rise and contain the box."""
+    knots = check_array(arrays, name, np.float64, (low.size, N_STEPS + 1))
+    if (np.diff(knots) < 0).any() or (knots[:, 0] > low).any() or (knots[:, -1] < high).any():
+        raise ValueError(f"{name} must not decrease, and contain the box")
+    return knots
 
 
 def check_mixing(weight: Floats, tempering: Floats) -> None:
@@ -175,7 +186,11 @@ def check_mixing(weight: Floats, tempering: Floats) -> None:
 
     tempering: shrink, scale, outlier and outlier_var of `Calibration`.
     """
-    if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6:
+    if (
+        weight.min() < 0
+        or weight.max() > 2.0  # so that the sum does not overflow
+        or np.abs(weight.sum(axis=1) - 1.0).max() > 1e-6
+    ):
         raise ValueError("weight of the members must be non-negative and sum to 1")
     shrink, scale, outlier, outlier_var = tempering.T
     if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():

@@ -13,7 +13,7 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.files.contents import check_index, check_stored_order
 from triegp.mixture.members import Member
 from triegp.mixture.optimise import TrainedOrder
-from triegp.tree.rows import check_dtype
+from triegp.tree.rows import RANGES, check_dtype
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -67,5 +67,8 @@ def check_member(
         int(facts["n_evaluations"]),
         bool(facts["converged"]),
     )
-    noise = positive_number("noise", facts["noise"])
-    return MemberParameters(own, trained, noise, check_dtype(facts["dtype"]))
+    noise, dtype = positive_number("noise", facts["noise"]), check_dtype(facts["dtype"])
+    smallest, largest, _ = RANGES[dtype]
+    if not (smallest <= noise <= largest and trained.order.scale <= largest):
+        raise ValueError(f"{name} must have noise and scale in the range of messages in {dtype}")
+    return MemberParameters(own, trained, noise, dtype)

@@ -94,6 +94,7 @@ def unpack_ensemble(
         check_member(facts, arrays, f"{prefix}.{k}", encoders)
         for k, facts in enumerate(header["members"])
     ]
+    _check_noises(arrays, prefix, len(parts), targets.shape[0])
     check_memory(sum(_count_bytes(part, *targets.shape) for part in parts))
     engine = engine or CpuEngine()
     codes: list[Codes | None] = [None] * len(parts)
@@ -156,6 +157,15 @@ def _pack_parameters(
         arrays |= own
         members.append(facts)
     return {"members": members, "apart": ensemble.apart, "averaged": ensemble.averaged}, arrays
+
+
+def _check_noises(arrays: Arrays, prefix: str, n_members: int, n_targets: int) -> None:
+    """Raise ValueError unless all members have one noise, or all have one per row."""
+    sizes = {
+        arrays[f"{prefix}.{k}.noise.{t}"].size for k in range(n_members) for t in range(n_targets)
+    }
+    if len(sizes) > 1:
+        raise ValueError(f"{prefix}: noise must have the same size in all members, got {sizes}")
 
 
 def _count_bytes(part: MemberParameters, n_targets: int, n_rows: int) -> int:

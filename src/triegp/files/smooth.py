@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import boolean, one_of, positive_number, whole_number
+from triegp.encoding.quantiser import Quantiser
 from triegp.engines import available_cores
-from triegp.files.contents import check_array
+from triegp.files.contents import check_array, check_memory
 from triegp.smooth.coordinates import N_KNOTS, Coordinates
 from triegp.smooth.dense import Dense, make_dense
 from triegp.smooth.induced import Induced
@@ -26,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 COORDINATES = ("features", "center", "spread", "ranked", "knots", "ranks")
 LARGEST = 1e30
+MOST_NEIGHBOURS, MOST_INDUCING = 128, 2048  # work grows with their cubes; a fit takes 72 and 1,024
 
 
 def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
@@ -62,14 +64,21 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
         raise ValueError(f"{prefix}.inducing must be rows below {n}")
     if np.unique(inducing).size != inducing.size:
         raise ValueError(f"{prefix}.inducing must not repeat a row")
-    n_neighbours = min(whole_number("n_neighbours", facts["n_neighbours"], 0), max(n, 128))
+    n_neighbours = whole_number("n_neighbours", facts["n_neighbours"], 0)
+    if n_neighbours > MOST_NEIGHBOURS or inducing.size > MOST_INDUCING:
+        raise ValueError(
+            f"a smooth part must have at most {MOST_NEIGHBOURS} neighbours and {MOST_INDUCING} "
+            f"inducing rows, got {n_neighbours} and {inducing.size}"
+        )
+    check_memory(8 * n * inducing.size)
     seed = whole_number("seed", facts["seed"], 0)
     cores = available_cores()
     return Linear(Induced(kernel, inputs, order, inducing, n_neighbours, seed, cores), gain)
 
 
-def unpack_coordinates(arrays: Arrays, prefix: str, n_features: int) -> Coordinates:
-    """Restore coordinates; raises ValueError if they are invalid."""
+def unpack_coordinates(arrays: Arrays, prefix: str, encoder: Quantiser) -> Coordinates:
+    """Restore coordinates of the features of an encoder; raises ValueError if they are invalid."""
+    n_features = encoder.n_working
     found = {}
     for name in ("features", "ranked"):
         which = check_array(arrays, f"{prefix}.{name}", np.int64, (None,), least=0)
@@ -86,6 +95,11 @@ def unpack_coordinates(arrays: Arrays, prefix: str, n_features: int) -> Coordina
         if (np.diff(table, axis=1) < 0).any():
             raise ValueError(f"{prefix}.{name} must not decrease")
         found[name] = table
+    box = np.stack([encoder.low_, encoder.high_])[:, found["features"]]
+    with np.errstate(over="ignore"):
+        reach = np.abs(box - found["center"]) / found["spread"]
+    if not (reach < LARGEST).all() or not (np.abs(found["ranks"]) < LARGEST).all():
+        raise ValueError(f"{prefix}: coordinates of the box must be below {LARGEST:g} in size")
     return Coordinates(**found)
 
 

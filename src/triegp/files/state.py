@@ -14,8 +14,8 @@ from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import OUTSIDE, Quantiser
-from triegp.encoding.scaling import N_STEPS, SCALINGS
-from triegp.files.contents import check_array, check_training_rows
+from triegp.encoding.scaling import SCALINGS
+from triegp.files.contents import check_array, check_knots, check_training_rows
 from triegp.files.curves import pack_curve, unpack_curve
 from triegp.files.tables import check_codes, pack_table, unpack_table
 from triegp.files.transforms import pack_transforms, unpack_transforms
@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
+LARGEST_UNIT = 1e300  # of weights
+LARGEST_SCALE = 1e150  # of transformed targets, whose variances are needed
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,10 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         raise ValueError("target_scale must be > 0 for every target")
     if np.abs(target_mean).max() > LARGEST or target_scale.max() > LARGEST:
         raise ValueError(f"target_mean and target_scale must be at most {LARGEST:g} in size")
+    transforms = unpack_transforms(header.get("transforms"), arrays, n_targets)
+    for scale, transform in zip(target_scale, transforms, strict=False):  # often there are none
+        if transform is not None and not 1.0 / LARGEST_SCALE < scale < LARGEST_SCALE:
+            raise ValueError(f"a transformed target must not have the scale {scale}")
     one_dimensional = bool(header["one_dimensional"])
     parts = tuple(
         kind.unpack(facts, arrays, f"{kind.name}.{k}", encoders)
@@ -289,7 +295,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         observations=observations,
         plan=_unpack_plan(header, arrays, encoders[0], target_mean, parts[0].n_rows, n_rows),
         seeds=_unpack_seeds(header.get("seeds"), len(parts)),
-        transforms=unpack_transforms(header.get("transforms"), arrays, n_targets),
+        transforms=transforms,
         fit_seconds=_unpack_seconds(header.get("fit_seconds")),
         curve=unpack_curve(header.get("training_curve"), arrays),
     )
@@ -307,6 +313,8 @@ def _unpack_plan(
     low, high, n_targets = encoder.low_, encoder.high_, mean.size
     facts = header.get("plan")
     if facts is None:
+        if n_model > n_rows:
+            raise ValueError(f"models must have at most {n_rows} rows, as were passed")
         varied = np.ones(n_targets, bool)
         counts = (n_rows, n_rows, n_model, n_rows, 0)
         return Plan(*counts, low, high, low, high, mean, varied, varied)
@@ -367,7 +375,13 @@ def _unpack_observations(
         weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
         if weight.min() < 0:
             raise ValueError("rows.counted must not be negative")
+    with np.errstate(over="ignore"):
+        squares = np.square(y) if weight is None else weight[:, None] * np.square(y)
+        if not np.isfinite(squares.sum()):
+            raise ValueError("rows.standardised must have squares that float64 can hold")
     unit = positive_number("weight_unit", header["weight_unit"])
+    if not 1.0 / LARGEST_UNIT <= unit <= LARGEST_UNIT:
+        raise ValueError(f"weight_unit must be at most {LARGEST_UNIT:g}, or its inverse")
     return Observations(index, y, weight, bool(header["copies"]), unit)
 
 
@@ -384,10 +398,7 @@ def _unpack_encoder(header: dict[str, Any], arrays: Arrays, k: int) -> Quantiser
         raise ValueError("encoder must have margin >= 0 and low <= high, all finite")
     encoder.knots_ = encoder.shift_ = None
     if scaling == "ecdf":
-        knots = check_array(arrays, f"encoder.{k}.knots", np.float64, (n_features, N_STEPS + 1))
-        if (np.diff(knots) < 0).any():
-            raise ValueError("knots must not decrease")
-        encoder.knots_ = knots
+        encoder.knots_ = check_knots(arrays, f"encoder.{k}.knots", encoder.low_, encoder.high_)
     encoder.precision_ = check_precision(arrays[f"encoder.{k}.precision"], n_features)
     encoder.n_bits_ = int(encoder.precision_.sum())
     return encoder

@@ -14,6 +14,8 @@ from triegp.models.transforms import Log, Quantile, Transform, YeoJohnson
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+LOGS = (-746.0, 710.0)  # of the numbers of float64
+
 
 def pack_transforms(transforms: Sequence[Transform | None]) -> tuple[list[Any], Arrays]:
     """Facts that JSON can hold, one per target, and arrays.
@@ -55,7 +57,10 @@ def _unpack(facts: Any, arrays: Arrays, prefix: str) -> Transform | None:
         return None
     name = facts["name"]
     if name == Log.name:
-        return Log(_finite(facts, "centre"))
+        centre = _finite(facts, "centre")
+        if not LOGS[0] <= centre <= LOGS[1]:
+            raise ValueError(f"centre must be the log of a target, got {centre}")
+        return Log(centre)
     if name == YeoJohnson.name:
         centre, scale, power = (_finite(facts, part) for part in ("centre", "scale", "power"))
         if not (scale > 0 and 0 <= power <= 2):

@@ -125,7 +125,8 @@ def find_others(observations: Observations, column: int) -> Others:
     centre = np.bincount(index, weight * y) / np.maximum(np.bincount(index, weight), 1e-300)
     apart = y - centre[index]
     rest = np.bincount(index, weight * apart)[index] - weight * apart
-    some, least = total > 0, np.maximum(total, 1e-300)
+    some = total > 0
+    least = np.where(some, np.maximum(total, 1e-300), 1.0)  # without others, rounding is left
     mean = np.where(some, centre[index] + rest / least, 0.0)
     square = weight * np.square(apart)
     square = np.bincount(index, square)[index] - square

@@ -272,7 +272,7 @@ def add_noise(
         if total.max() > largest:
             raise ValueError(f"known_noise must be at most {largest:g}, got {total.max()}")
     if rows.weight is not None:
-        _check_weight_range(total, rows.weight, smallest, largest)
+        check_weight_range(total, rows.weight, smallest, largest)
     return replace(rows, known_noise=None, noise=total)
 
 
@@ -359,7 +359,7 @@ def _join_noise(parts: Sequence[Rows]) -> Floats:
     return np.concatenate([_each_row(one, own) for one, own in zip(noise, like, strict=True)])
 
 
-def _check_weight_range(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:
+def check_weight_range(variance: Floats, weight: Floats, smallest: float, largest: float) -> None:
     """Raise ValueError if noise / weight of a row is out of range."""
     counts = weight > 0
     with np.errstate(over="ignore"):
