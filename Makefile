@@ -8,7 +8,7 @@ SECONDS ?= 300
 CASES ?= 100000
 GALLERY ?= 1
 
-.PHONY: demo examples test browser-test cluster-test botorch-test mlflow-test integrations-test wheel-test fuzz \
+.PHONY: demo examples test browser-test cluster-test card-test botorch-test mlflow-test integrations-test wheel-test fuzz \
 	break-files audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
@@ -31,6 +31,10 @@ browser-test: $(VENV)/.ready-browser
 # Dask clusters whose worker processes are killed and restarted; times of other work must not matter.
 cluster-test: $(VENV)/.ready
 	TRIEGP_TEST_CLUSTER=1 $(BIN)/python -m pytest -q tests/dask/test_lost_workers.py
+
+# Everything that runs on a CUDA device, on that device; set PYTHON to one with the extra `cuda`.
+card-test:
+	TRIEGP_TEST_CARD=1 $(PYTHON) -m pytest -q tests/engines tests/mixture/test_batches_in_step.py tests/test_devices.py
 
 # BoTorch and torch are large: they have an environment of their own.
 botorch-test: .venv-botorch/.ready
