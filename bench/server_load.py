@@ -4,12 +4,13 @@
     python -m bench.server_load [--requests 1000]
 
 Starts one uvicorn process on 127.0.0.1 that loads a model file, sends it requests of one row each,
-and prints the median, the 99th percentile and the requests per second. Client and server share the
-cores of the machine.
+and prints the median, the 99th percentile and the requests per second. Endpoints run in threads, or
+one after another on the loop (`async def`). Client and server share the cores of the machine.
 """
 
 import argparse
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -30,7 +31,7 @@ WAIT_SECONDS = 120
 
 
 def make_app():
-    """The server: POST /interval with {"row": [...]} returns mean, lower and upper end."""
+    """The server: POST with {"row": [...]} returns mean, lower and upper end."""
     from fastapi import FastAPI
     from pydantic import BaseModel
 
@@ -45,11 +46,16 @@ def make_app():
 
     app = FastAPI()
 
-    @app.post("/interval")
-    def interval(asked: Asked) -> dict[str, float]:
+    def predict(asked: Asked) -> dict[str, float]:
         X = np.array([asked.row])
         (low, high), (mean,) = model.predict_interval(X)[0], model.predict(X)
         return {"mean": mean, "low": low, "high": high}
+
+    app.post("/threads")(predict)  # FastAPI calls a plain function in a thread
+
+    @app.post("/loop")
+    async def interval(asked: Asked) -> dict[str, float]:
+        return predict(asked)
 
     return app
 
@@ -107,17 +113,15 @@ def main() -> None:
         )
         try:
             print(f"started in {wait_for(server, port):.2f} s", flush=True)
-            url = f"http://127.0.0.1:{port}/interval"
-            asyncio.run(ask(url, 50, 1))
-            for n_clients in (1, 8):
+            for way, n_clients in itertools.product(("threads", "loop"), (1, 8)):
+                url = f"http://127.0.0.1:{port}/{way}"
+                asyncio.run(ask(url, 50, 1))
                 start = time.perf_counter()
                 took = asyncio.run(ask(url, options.requests, n_clients))
                 rate = len(took) / (time.perf_counter() - start)
                 half, most = 1e3 * np.quantile(took, (0.5, 0.99))
-                print(
-                    f"{n_clients} clients: p50 {half:.2f} ms, p99 {most:.2f} ms, {rate:.0f} / s",
-                    flush=True,
-                )
+                times = f"p50 {half:.2f} ms, p99 {most:.2f} ms, {rate:.0f} / s"
+                print(f"{way}, {n_clients} clients: {times}", flush=True)
         finally:
             server.terminate()
             server.wait()
