@@ -18,6 +18,10 @@ import triegp
 # Modules that need an extra, and a package of that extra.
 EXTRAS = {
     "triegp.dask": "dask",
+    "triegp.botorch": "botorch",
+    "triegp.mlflow": "mlflow",
+    "triegp.skpro": "skpro",
+    "triegp.optuna": "optuna",
     "triegp.engines.cuda": "cupy",
     "triegp.cli": "click",
     "triegp.plots": "matplotlib",
