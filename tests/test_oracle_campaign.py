@@ -69,6 +69,7 @@ def test_a_model_that_differs_a_little_fails(exact, monkeypatch):
     same = {"insertion: same bits", "many orders: same bits", "gradient: overflow"}
     untouched = {"product", "level products"}
     assert passed - failed <= same | untouched
+    assert len(failed) > 10  # there were cases, of most quantities
 
 
 def test_decimal_numbers_decide_where_float64_is_not_enough():

@@ -3,8 +3,8 @@
     python tools/audit.py AUDIT_PYTHON SITE_PACKAGES
 
 AUDIT_PYTHON is a Python with pip-audit, SITE_PACKAGES the folder to look at. Exits with 1 if there
-is a vulnerability. Packages of which the database says nothing, as all without a network, are
-listed as not audited; that is no failure, and no result either.
+is a vulnerability, and with 2 if there is none known but some packages could not be looked up, as
+all without a network: that is no result.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ def main() -> int:
         found = json.loads(done.stdout)["dependencies"]
     except (json.JSONDecodeError, KeyError):
         print(f"NOT AUDITED: pip-audit ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-        return 0 if "Connection" in done.stderr or "Max retries" in done.stderr else 1
+        return 2
     lines, n_flaws = report(found)
     print("\n".join(lines))
-    return int(n_flaws > 0)
+    if n_flaws:
+        return 1
+    return 2 if lines[-1].startswith("NOT AUDITED") else 0
 
 
 if __name__ == "__main__":

@@ -262,3 +262,21 @@ def test_models_that_cannot_forget_say_so():
     with pytest.raises(ValueError, match="cannot forget"):
         cells.forget(keep_last=10)
     assert not hasattr(TrieGPRegressor(), "forget")
+
+
+@pytest.mark.filterwarnings("ignore:.* are copies of others")
+@pytest.mark.parametrize("weights", ["frequency", "precision"])
+def test_forgetting_nothing_changes_nothing_after_weighted_rows_were_added(weights):
+    """Weights in units of their mean are those of one observation, when rows are added, too."""
+    rng = np.random.default_rng(1)
+    X, more = rng.random((150, 2)), 0.1 + 0.8 * rng.random((20, 2))
+    y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(150)
+    model = BinaryTreeGPRegressor(
+        n_members=3, n_candidates=4, refit=False, weights=weights, random_state=0
+    )
+    model.fit(X, y, 3 * rng.random(150) + 0.1)
+    model.partial_fit(more, np.sin(6 * more[:, 0]), np.full(20, 3.0))
+    before = model.predict(more, return_std=True)
+    model.forget(keep_last=10**6)
+    for here, there in zip(model.predict(more, return_std=True), before, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-9)

@@ -344,12 +344,14 @@ def test_known_noise_with_constant_and_huge_targets():
     X, Y = problem()
     known = np.full(len(X), 0.1)
     constant = np.stack([Y[:, 0], np.full(len(X), 1e6)], axis=1)
-    model = shared().fit(X, constant, known_noise=known)
-    np.testing.assert_allclose(model.target_scale_, Y[:, 0].std(ddof=1), rtol=ROUNDING)
-    assert np.isfinite(model.predict(X, return_std=True)).all()
+    with pytest.raises(ValueError, match=r"about the same scale, got deviations of 0, a constant"):
+        shared().fit(X, constant, known_noise=known)
+    apart = Y * np.where(np.arange(Y.shape[1]) % 2, 30.0, 1.0)
+    with pytest.raises(ValueError, match=r"about the same scale, got deviations of .* to "):
+        shared().fit(X, apart, known_noise=known)
     flat = shared().fit(X, np.full((len(X), 2), 7.0), known_noise=known)
     np.testing.assert_allclose(flat.predict(X), 7.0, rtol=1e-6)
-    huge = shared().fit(X, 1e200 * Y, known_noise=1e300 * known)
+    huge = shared().fit(X, 1e200 * Y / Y.std(axis=0), known_noise=1e300 * known)
     assert np.isfinite(huge.predict(X, return_std=True)).all()
 
 

@@ -16,6 +16,7 @@ from triegp.tree.rows import Rows, refuse_zero_weights
 Floats = npt.NDArray[np.float64]
 
 WEIGHTS = (1e-30, 1e30)  # smallest and largest sample weight other than 0
+MOST_APART = 2.0  # scales of targets that share known noise
 LARGE_OFFSET = 1e-6  # of a target: its deviation is less than this times its size
 
 
@@ -133,11 +134,23 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
 
 
 def common_scale(targets: Floats, scale: Floats) -> Floats:
-    """One scale for all targets, (k,): the root mean square of those of targets that vary."""
+    """One scale for all targets, (k,): the root mean square of theirs.
+
+    Raises ValueError if they differ much: calibration takes each standardised target to have a
+    variance of about 1.
+    """
     varying = np.ptp(targets, axis=0) > 0
-    used = scale[varying] if varying.any() else scale
-    largest = used.max()  # squares of huge scales must not overflow
-    return np.full_like(scale, largest * np.sqrt(np.mean(np.square(used / largest))))
+    if not varying.any():
+        return np.full_like(scale, scale.max())
+    smallest, largest = scale.min(), scale.max()
+    if not varying.all() or largest > MOST_APART * smallest:
+        found = f"{smallest:.3g} to {largest:.3g}" if varying.all() else "0, a constant column"
+        raise ValueError(
+            'known_noise with multi_target="shared" requires columns of y of about the same scale, '
+            f'got deviations of {found}: rescale the columns, or use multi_target="own"'
+        )
+    # Squares of huge scales must not overflow.
+    return np.full_like(scale, largest * np.sqrt(np.mean(np.square(scale / largest))))
 
 
 def standardise(rows: Rows, mean: Floats, scale: Floats) -> Rows:

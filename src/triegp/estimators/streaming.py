@@ -356,7 +356,8 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
     observations = stream.observations
     if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        rows = replace(rows, weight=weight / observations.unit)
+        # They are weights of one observation each, not numbers of observations.
+        rows = replace(rows, weight=weight / observations.unit, copies=np.ones(rows.n_rows))
     return rows, outside
 
 

@@ -101,7 +101,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         little more time than one, and so do their deviations. It suits columns that depend on the
         features in similar ways; for others it is worse (`docs/forest.md`). With `known_noise`,
         columns that share a model are also standardised by one scale, their root mean square
-        deviation; `partial_fit` takes `known_noise` only if `fit` had some.
+        deviation, and must be of about the same scale; `partial_fit` takes `known_noise` only if
+        `fit` had some.
     weights : {"frequency", "precision"}, default="frequency"
         Meaning of `sample_weight`. "frequency": a weight c is c observations with this target. If
         rows at the same features practically never differ, neither weights nor repeated rows are

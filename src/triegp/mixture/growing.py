@@ -221,7 +221,7 @@ class GrowingEnsemble:
             paths.read_keys(self.base.keys, [codes.packed for codes in points]),
             np.ascontiguousarray(rows.y, np.float64),
             np.ascontiguousarray(np.broadcast_to(variance, shape)),
-            weight <= 1.0,
+            (weight if rows.copies is None else rows.copies) <= 1.0,
             n_threads,
         )
         added = (*self.added, rows)

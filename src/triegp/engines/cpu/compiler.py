@@ -8,17 +8,53 @@ without compiled kernels does not need it.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  (its hook for forks comes before ours, see below)
+import logging  # noqa: F401
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from typing import Any
 
-_making = threading.RLock()  # held while a dispatcher is made, and during a fork
+_making = threading.RLock()  # held while a dispatcher is made
+_held: list[Any] = []  # locks that a fork in progress holds
+
+
+def _hold_locks() -> None:
+    """Wait until no thread compiles or loads numba.
+
+    Otherwise a forked child could never compile a kernel: its copy of a lock would be held by a
+    thread that the child does not have.
+    """
+    while True:
+        compiling = _compiler_lock()  # first: a thread that compiles may make a dispatcher
+        locks = [_making] if compiling is None else [compiling, _making]
+        for lock in locks:
+            lock.acquire()
+        if _compiler_lock() is compiling:
+            _held.append(locks)
+            return
+        _making.release()  # numba was loaded in the meantime
+
+
+def _compiler_lock() -> Any:
+    """The lock of numba's compiler; None if numba is not loaded."""
+    module = sys.modules.get("numba.core.compiler_lock")
+    return getattr(module, "global_compiler_lock", None)
+
+
+def _release_locks() -> None:
+    for lock in reversed(_held.pop()):
+        lock.release()
+
+
+# Locks are taken in the reverse order of registration: that of `logging`, which numba's import
+# takes while `_making` is held, must come after ours. Hence the import of logging above.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
+        before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks
     )
 
 
@@ -89,18 +125,7 @@ def _warn_no_cache() -> None:
 
 @cache
 def _numba() -> Any:
-    """The package numba.
-
-    From now on, a fork waits until no thread compiles. Otherwise the child could never compile a
-    kernel: its copy of the compiler's lock would be held by a thread that the child does not have.
-    """
+    """The package numba."""
     import numba
-    from numba.core.compiler_lock import global_compiler_lock as compiling
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=compiling.acquire,
-            after_in_parent=compiling.release,
-            after_in_child=compiling.release,
-        )
     return numba

@@ -188,7 +188,7 @@ def predict_rows(
 ) -> tuple[Floats, Floats, Floats]:
     """Mean and variance of f, and the part of the variance that is its run, (T, m) each. O(m T D).
 
-    keys: uint64 (m, w, T). apart: as for `triegp.tree.posterior.predict`.
+    keys: uint64 (m, w, T). apart: as for `triegp.tree.predict`.
     """
     mean, var, run = np.empty((3, tries.roots.size, keys.shape[0]))
     query = np.ascontiguousarray(keys.transpose(2, 0, 1))
