@@ -44,7 +44,7 @@ models = {}
 async def lifespan(app: FastAPI):
     """Load the model, which answers at once, and compile its kernels meanwhile."""
     model = models["model"] = serving.load(os.environ["TRIEGP_MODEL"])
-    compiling = threading.Thread(target=model.compile)
+    compiling = app.state.compiling = threading.Thread(target=model.compile)
     compiling.start()
     yield
     compiling.join()
