@@ -77,8 +77,8 @@ class ServedModel(Predictor):
     def compile(self) -> Self:
         """Compile the kernels of predictions, or load them from numba's cache, and use them.
 
-        Rows are then predicted about ten times as fast. Takes 0.3 s with a cache and some seconds
-        without. Other threads may predict in the meantime: they use the model as it is until all
+        Rows one by one are then predicted about six times as fast. Takes some seconds of compilation
+        without a cache. Other threads may predict in the meantime: they use the model as it is until all
         is compiled. Predictions change by rounding errors only.
         """
         host = CpuEngine()
