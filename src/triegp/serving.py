@@ -77,9 +77,9 @@ class ServedModel(Predictor):
     def compile(self) -> Self:
         """Compile the kernels of predictions, or load them from numba's cache, and use them.
 
-        Rows one by one are then predicted about six times as fast. Takes some seconds of compilation
-        without a cache. Other threads may predict in the meantime: they use the model as it is until all
-        is compiled. Predictions change by rounding errors only.
+        Single rows are then predicted about six times as fast. Compiling takes some seconds without
+        a cache. Other threads may predict in the meantime: they use the model as it is until all is
+        compiled. Predictions change by rounding errors only.
         """
         host = CpuEngine()
         twin = self._twin()
