@@ -65,7 +65,7 @@ def public_functions():
                 yield f"{module.__name__}.{name}", value
                 for one, member in inspect.getmembers(value):
                     ours = (getattr(member, "__module__", None) or "").startswith("triegp")
-                    if one[0] != "_" and ours and inspect.isroutine(member):
+                    if one[0] != "_" and ours and inspect.isroutine(member) and callable(member):
                         yield f"{module.__name__}.{name}.{one}", member
 
 

@@ -1,4 +1,4 @@
-"""Forks while another thread loads numba and compiles: parent and child go on."""
+"""Forks while another thread loads libraries or compiles: parent and child go on."""
 
 import os
 import subprocess
@@ -41,3 +41,73 @@ def test_a_fork_while_kernels_are_loaded(tmp_path, delay):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["0", "True"]
     assert "un-acquired" not in done.stderr
+
+
+IMPORTING = """
+import os, signal, sys, threading
+from triegp.engines.cpu import compiler  # its hook makes forks wait
+from triegp import imports
+sys.path.insert(0, sys.argv[1])
+begun, sys.go_on = threading.Event(), threading.Event()
+sys.begun = begun
+loading = threading.Thread(target=imports.load, args=("slow_part",))
+loading.start()
+assert begun.wait(60)
+threading.Timer(0.2, sys.go_on.set).start()  # while the fork waits for the import
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(imports.load("slow_part").VALUE)
+_, status = os.waitpid(child, 0)
+loading.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_while_a_library_is_imported(tmp_path):
+    lines = "import sys\nsys.begun.set()\nassert sys.go_on.wait(60)\nVALUE = 7\n"
+    (tmp_path / "slow_part.py").write_text(lines)
+    command = [sys.executable, "-W", "ignore", "-c", IMPORTING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout.split()) == (0, ["7"]), done.stderr
+
+
+MAKING = """
+import os, signal, threading, time
+from triegp.engines.cpu import compiler
+compiler._numba()
+lock = compiler._compiler_lock()
+begun, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)  # called before the hook of `compiler`
+signal.alarm(60)
+
+class Slow(compiler.Kernel):
+    def _make(self, njit):
+        begun.set()
+        assert forking.wait(60)
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end and lock._lock.acquire(blocking=False):
+            lock.release()  # until the fork holds it, if it can
+        with lock:  # numba takes it when it makes its first dispatcher
+            return super()._make(njit)
+
+kernel = Slow(lambda x: x + 1)
+making = threading.Thread(target=lambda: kernel.dispatcher)
+making.start()
+assert begun.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(kernel(6))
+_, status = os.waitpid(child, 0)
+making.join()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_while_a_dispatcher_is_made():
+    command = [sys.executable, "-W", "ignore", "-c", MAKING]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout.split()) == (0, ["7"]), done.stderr

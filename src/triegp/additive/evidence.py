@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.forest import Forest, multiply
 from triegp.additive.preconditioner import Preconditioner, check_noise, make_preconditioner
 from triegp.additive.solve import NotConverged, solve_held
 from triegp.checks import finite_vector, whole_number
+from triegp.imports import scipy
 
 EXACT_ROWS = 2_000  # up to this many rows a dense Cholesky factor is cheap
 MAX_SOLVE_STEPS = 1_000

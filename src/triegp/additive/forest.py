@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.checks import finite_columns
 from triegp.devices import like
 from triegp.encoding.codes import Codes

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.forest import Forest, build_forest
 from triegp.additive.start import EncodedRows, Parameters, row_noise
 from triegp.engines import Engine, threads_of
 from triegp.engines import dense as dense_engine
+from triegp.imports import scipy
 from triegp.smooth.kernel import kernel_gradient, kernel_pairs
 from triegp.tree.rows import Rows
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.evidence import EXACT_ROWS, Evidence, evidence_of_targets
 from triegp.additive.forest import Forest, multiply
@@ -23,9 +21,11 @@ from triegp.additive.neighbours import precondition_neighbours
 from triegp.additive.preconditioner import Preconditioner, make_preconditioner
 from triegp.additive.solve import Solution, Tell, solve_forest
 from triegp.additive.start import features_of
+from triegp.caching import cached_property
 from triegp.encoding.grids import Grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine, one_blas_thread, paths, threads_of
+from triegp.imports import scipy
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.coordinates import Coordinates
 from triegp.smooth.interface import HostSmooth

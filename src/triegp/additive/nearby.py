@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.engines import available_cores, nearby
 from triegp.engines import cells as rows_in
+from triegp.imports import scipy
 from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]

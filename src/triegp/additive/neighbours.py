@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
 from triegp.checks import whole_number
 from triegp.engines import Engine, low_rank, one_blas_thread, threads_of, vecchia
+from triegp.imports import scipy
 from triegp.smooth.factor import (
     Factor,
     colour,

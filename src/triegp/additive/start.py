@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.settings import Settings
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.quantiser import Quantiser
+from triegp.imports import scipy
 from triegp.smooth.coordinates import Coordinates
 from triegp.smooth.kernel import Kernel
 from triegp.tree.order import BitOrder

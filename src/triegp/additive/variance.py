@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.additive.evidence import EXACT_ROWS
 from triegp.additive.forest import Forest, forest_product
@@ -36,6 +35,7 @@ from triegp.additive.points import Points, find_rows, forest_mean, joint_trees, 
 from triegp.additive.sampling import draw_prior
 from triegp.additive.settings import VARIANCES
 from triegp.checks import one_of
+from triegp.imports import scipy
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -30,6 +30,7 @@ from triegp.calibration.tails import (
 from triegp.calibration.trend import add_trend, line_at
 from triegp.devices import like, on_device, to_host
 from triegp.engines import Engine
+from triegp.imports import LOADING
 from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
@@ -578,7 +579,8 @@ def grow_model(fitted: Fitted, rows: Rows) -> Fitted | None:
     Only a mixture grows. O(K k D) for k rows and K members. Leave-one-out of the result lacks the
     local noise of these rows.
     """
-    from triegp.mixture.growing import GrowingEnsemble, grow_ensemble  # needs numba
+    with LOADING:
+        from triegp.mixture.growing import GrowingEnsemble, grow_ensemble  # needs numba
 
     base = base_of(fitted)
     if isinstance(base, Ensemble):

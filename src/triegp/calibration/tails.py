@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.devices import like
+from triegp.imports import scipy
 from triegp.mixture.weights import stack
 from triegp.models.distribution import LOG_2PI, PredictiveDistribution
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from triegp.encoding.codes import Codes, pack_codes
+from triegp.imports import load
 
 if TYPE_CHECKING:
     from triegp.encoding.encoder import BitEncoder
@@ -15,6 +16,4 @@ if not TYPE_CHECKING:  # scikit-learn, of which the encoder is a transformer, lo
     def __getattr__(name: str) -> Any:
         if name != "BitEncoder":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from triegp.encoding.encoder import BitEncoder
-
-        return BitEncoder
+        return load("triegp.encoding.encoder").BitEncoder

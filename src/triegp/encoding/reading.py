@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.checks import refuse_masked
+from triegp.imports import LOADING, scipy
 
 BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
 
@@ -23,7 +23,8 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
     plain = rows_of_lists("X", X)
     if type(plain) is np.ndarray and plain.dtype.kind in "fiub" and plain.ndim == 2 and plain.size:
         return plain
-    from sklearn.utils import check_array  # rows of numbers do not need scikit-learn
+    with LOADING:
+        from sklearn.utils import check_array  # rows of numbers do not need scikit-learn
 
     try:
         data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from triegp.engines.choice import choose, device_engine, device_quantiles, threads_of
@@ -37,6 +36,7 @@ from triegp.engines.records import (
     Tree,
     Woodbury,
 )
+from triegp.imports import load
 
 if TYPE_CHECKING:
     from triegp.engines.cpu import nearby, overlay, paths
@@ -89,4 +89,4 @@ if not TYPE_CHECKING:  # they load numba, which a mixture without compiled kerne
     def __getattr__(name: str) -> Any:
         if name not in ("nearby", "overlay", "paths"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"triegp.engines.cpu.{name}")
+        return load(f"triegp.engines.cpu.{name}")

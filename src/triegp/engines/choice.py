@@ -14,6 +14,7 @@ from triegp.engines.contract import DeviceEngine, Engine
 from triegp.engines.cpu import CpuEngine
 from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import Floats
+from triegp.imports import LOADING, load
 
 ENGINES = ("auto", "cpu", "cuda")
 
@@ -69,7 +70,8 @@ def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) 
             'GB are free: use fewer rows or engine="cpu"'
         )
     if engine == "cuda" or (wanted and cuda_problem() is None and card_bytes <= _free_bytes()):
-        from triegp.engines.cuda import CudaEngine
+        with LOADING:
+            from triegp.engines.cuda import CudaEngine
 
         cuda: Engine = CudaEngine()
         return cuda
@@ -89,7 +91,7 @@ def cuda_problem() -> str | None:
         if problem is not None:
             return problem
     try:
-        import triegp.engines.cuda  # noqa: F401
+        load("triegp.engines.cuda")
     except Exception as error:  # incompatible package versions can raise anything
         return f"the engine does not load: {_in_words(error)}"
     return None
@@ -98,8 +100,9 @@ def cuda_problem() -> str | None:
 def _device_problem() -> str | None:
     """Why the device cannot be used, as text; None if it can. Checked with CuPy and with numba."""
     try:
-        import cupy
-        from numba import cuda
+        with LOADING:
+            import cupy
+            from numba import cuda
     except Exception as error:
         return f"CuPy or numba-cuda does not load: {_in_words(error)}"
     try:
@@ -121,7 +124,8 @@ def _device_problem() -> str | None:
 
 def _free_bytes() -> int:
     """Free device memory in bytes; 0 if the device is too full to query it."""
-    from triegp.engines.cuda.card import free_bytes
+    with LOADING:
+        from triegp.engines.cuda.card import free_bytes
 
     try:
         return free_bytes()
@@ -136,14 +140,16 @@ def _in_words(error: Exception) -> str:
 
 def _simulated() -> bool:
     """Whether numba's CUDA kernels run in its simulator, on the host."""
-    from numba import config  # the CPU engine loads numba when it compiles
+    with LOADING:
+        from numba import config  # the CPU engine loads numba when it compiles
 
     return bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 
 
 def device_engine() -> DeviceEngine:
     """The engine of arrays that lie on a device."""
-    from triegp.engines.cuda import CudaEngine
+    with LOADING:
+        from triegp.engines.cuda import CudaEngine
 
     cuda: DeviceEngine = CudaEngine()
     return cuda
@@ -154,7 +160,8 @@ def device_quantiles(weights: Any, means: Any, variances: Any, q: Floats) -> Any
 
     weights: (K,) or (K, m); means, variances: (K, m). q: float64 (len(q),), in (0, 1).
     """
-    from triegp.engines.cuda.mixtures import quantiles
+    with LOADING:
+        from triegp.engines.cuda.mixtures import quantiles
 
     return quantiles(weights, means, variances, q)
 

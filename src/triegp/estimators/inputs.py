@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.checks import float_array, non_negative_vector, real_number, refuse_masked
 from triegp.encoding.reading import rows_of_lists
+from triegp.imports import scipy
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.estimators.inputs import location_and_scale
+from triegp.imports import LOADING, scipy
 from triegp.models.transforms import Log, Quantile, Transform, YeoJohnson, yeo_johnson
 from triegp.tree.rows import Rows
 
@@ -255,7 +255,8 @@ class Transformer:
 
 def fit_transformer(transformer: Any, y: Floats) -> Transformer:
     """A clone of the transformer, fitted to y (n,); raises ValueError unless it is increasing."""
-    from sklearn.base import clone  # loading a model does not need scikit-learn
+    with LOADING:
+        from sklearn.base import clone  # loading a model does not need scikit-learn
 
     own = clone(transformer)
     own.fit(y[:, None])

@@ -8,6 +8,7 @@ from triegp.engines import Engine
 from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import PartFormat
+from triegp.imports import LOADING
 
 
 def format_of(estimator: str, engine: Engine | None = None) -> PartFormat:
@@ -19,6 +20,7 @@ def format_of(estimator: str, engine: Engine | None = None) -> PartFormat:
         unpack = partial(unpack_ensemble, engine=engine)
         mixture = PartFormat("ensemble", pack_ensemble, unpack, pack_ensemble_quickly)
         return calibrated(mixture, engine)
-    from triegp.files.additive import pack_forest, unpack_forest
+    with LOADING:
+        from triegp.files.additive import pack_forest, unpack_forest
 
     return calibrated(PartFormat("forest", pack_forest, unpack_forest))

@@ -7,12 +7,12 @@ rows returns a new record, and the old one predicts what it did before.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.encoding.codes import Codes
 from triegp.engines import overlay, paths, threads_of
 from triegp.mixture.draws import MemberDraws

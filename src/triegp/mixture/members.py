@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.encoding.codes import Codes
 from triegp.engines import Engine
+from triegp.imports import scipy
 from triegp.mixture.settings import Settings
 from triegp.models.curve import Line, make_line
 from triegp.models.jobs import Stopwatch

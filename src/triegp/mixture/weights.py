@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.devices import on_device, to_host
 from triegp.engines import one_blas_thread
+from triegp.imports import scipy
 
 Floats = npt.NDArray[np.float64]
 

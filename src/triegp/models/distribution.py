@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.checks import (
     float_array,
@@ -21,6 +20,7 @@ from triegp.checks import (
 )
 from triegp.devices import on_device, to_host
 from triegp.engines import device_quantiles, mix_means, mix_moments
+from triegp.imports import scipy
 
 Floats = npt.NDArray[np.float64]
 

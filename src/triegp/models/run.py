@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from triegp.imports import LOADING
 from triegp.models.jobs import Pool, Stopwatch
 
 REPEAT_SECONDS = 2.0  # a third Ctrl-C this soon after the second raises
@@ -125,7 +126,8 @@ def progress_bars(verbose: int) -> Progress:
     """Progress as one tqdm bar per stage; silent for verbose = 0."""
     if not verbose:
         return silent
-    from tqdm.auto import tqdm
+    with LOADING:
+        from tqdm.auto import tqdm
 
     bars: dict[str, Any] = {}
 

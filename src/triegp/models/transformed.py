@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
+from triegp.imports import scipy
 from triegp.models.distribution import PredictiveDistribution, average, log_density
 from triegp.models.transforms import Transform
 

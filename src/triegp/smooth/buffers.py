@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,24 @@ class Buffer:
         """Space for n_rows rows and some more, of the row shape and the dtype of `like`."""
         shape = (int(GROWTH * n_rows) + 16, *like.shape[1:])
         self._rows = np.empty(shape, dtype=like.dtype)
-        self._used = 0
-        self._lock = threading.Lock()
+        self._ends = {0}  # where rows may be appended, unless a thread does that now
 
     def take(self, n_rows: int) -> Any:
         """The first rows, for the caller to fill in."""
-        self._used = n_rows
+        self._ends = {n_rows}
         return self._rows[:n_rows]
 
     def append(self, head: Any, tail: Any) -> Any:
         """`head`, the first rows, and `tail` in one array; None if there is no space."""
         n, last = len(head), len(head) + len(tail)
-        with self._lock:
-            if self._used != n or last > len(self._rows):
-                return None
-            self._used = last
+        if last > len(self._rows):
+            return None
+        try:
+            self._ends.remove(n)  # atomic, without a lock that a forked child could not release
+        except KeyError:
+            return None
         self._rows[n:last] = tail
+        self._ends.add(last)
         return self._rows[:last]
 
 

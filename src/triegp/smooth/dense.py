@@ -7,12 +7,12 @@ memory of one engine, and numpy's functions dispatch to its library.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.engines import available_cores
 from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced, make_induced

@@ -8,12 +8,12 @@ and go in the order of the rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.engines import nearest, vecchia
 
 Floats = npt.NDArray[np.float64]

@@ -19,12 +19,12 @@ Making it costs O(n (m_i^2 + m_i m_v^2 + m_v^3)), a product O(n (m_i + m_v)) per
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triegp.caching import cached_property
 from triegp.engines import low_rank, nearest, one_blas_thread, vecchia
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.copies import first_equal

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.checks import finite_columns
 from triegp.devices import like
 from triegp.encoding.codes import Codes, inner_rows, select_codes
 from triegp.engines import Engine, pairs, threads_of
+from triegp.imports import scipy
 from triegp.tree.order import BitOrder
 from triegp.tree.posterior import Posterior
 from triegp.tree.trie import Trie, build_trie, insert_rows

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from triegp.checks import finite_columns, finite_vector
 from triegp.devices import like, to_host
+from triegp.imports import scipy
 from triegp.tree.likelihood import check_order, leaf_messages
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows, add_noise, check_rows

@@ -12,31 +12,29 @@ import concurrent.futures.thread  # noqa: F401  (its hook for forks comes before
 import logging  # noqa: F401
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable
-from functools import cache, cached_property, update_wrapper
+from functools import cache, update_wrapper
 from typing import Any
 
-_making = threading.RLock()  # held while a dispatcher is made
-_held: list[Any] = []  # locks that a fork in progress holds
+from triegp.imports import LOADING, load
+
+_held: list[list[Any]] = []  # locks that a fork in progress holds
 
 
 def _hold_locks() -> None:
-    """Wait until no thread compiles or loads numba.
+    """Wait until no thread imports libraries, makes a dispatcher or compiles.
 
-    Otherwise a forked child could never compile a kernel: its copy of a lock would be held by a
-    thread that the child does not have.
+    Otherwise a forked child could never do that: its copy of a lock would be held by a thread that
+    the child does not have.
     """
-    while True:
-        compiling = _compiler_lock()  # first: a thread that compiles may make a dispatcher
-        locks = [_making] if compiling is None else [compiling, _making]
-        for lock in locks:
-            lock.acquire()
-        if _compiler_lock() is compiling:
-            _held.append(locks)
-            return
-        _making.release()  # numba was loaded in the meantime
+    locks: list[Any] = [LOADING]
+    LOADING.acquire()  # first: imports of numba take the lock of its compiler
+    compiling = _compiler_lock()
+    if compiling is not None:
+        compiling.acquire()
+        locks.append(compiling)
+    _held.append(locks)
 
 
 def _compiler_lock() -> Any:
@@ -51,7 +49,7 @@ def _release_locks() -> None:
 
 
 # Locks are taken in the reverse order of registration: that of `logging`, which numba's import
-# takes while `_making` is held, must come after ours. Hence the import of logging above.
+# takes while `LOADING` is held, must come after ours. Hence the import of logging above.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks
@@ -73,27 +71,33 @@ class Kernel:
         update_wrapper(self, kernel)
         self.py_func = kernel
         self.targetoptions = {"nogil": True, "error_model": "numpy", **options}
+        self._dispatcher: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Compile for the types of the arguments if that has not been done, and run."""
-        return self.dispatcher(*arguments)
+        return (self._dispatcher or self.dispatcher)(*arguments)
 
-    @cached_property
+    @property
     def dispatcher(self) -> Any:
-        """What numba makes of the function."""
-        with _making:
-            if "dispatcher" in self.__dict__:  # made by another thread in the meantime
-                return self.__dict__["dispatcher"]
-            made = self.__dict__["dispatcher"] = self._make()
-            return made
+        """What numba makes of the function, once.
+
+        The one lock for this is that of numba's compiler. With another one, a thread that compiles
+        a kernel could wait for one that makes a dispatcher, which waits for the compiler.
+        """
+        if self._dispatcher is not None:
+            return self._dispatcher
+        numba = _numba()
+        with numba.core.compiler_lock.global_compiler_lock:
+            if self._dispatcher is None:
+                self._dispatcher = self._make(numba.njit)
+            return self._dispatcher
 
     @property
     def _numba_type_(self) -> Any:
         """What numba takes the function for if another kernel calls it."""
         return self.dispatcher._numba_type_
 
-    def _make(self) -> Any:
-        njit = _numba().njit
+    def _make(self, njit: Any) -> Any:
         if "inline" in self.targetoptions:  # part of the kernels that call it
             return njit(**self.targetoptions)(self.py_func)
         try:
@@ -126,6 +130,4 @@ def _warn_no_cache() -> None:
 @cache
 def _numba() -> Any:
     """The package numba."""
-    import numba
-
-    return numba
+    return load("numba")

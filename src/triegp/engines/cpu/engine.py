@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy
 
 from triegp.devices import to_host
 from triegp.engines.contract import Descent, Engine
@@ -36,6 +35,7 @@ from triegp.engines.records import (
     Woodbury,
     Words,
 )
+from triegp.imports import scipy
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from triegp.caching import cached_property
 from triegp.engines.cuda.card import SMALL_BYTES, free_bytes, to_device, xp
 from triegp.engines.cuda.keys import ranks
 from triegp.engines.cuda.linking import CardLinks, Origin

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import cuda, int32
 
+from triegp.caching import cached_property
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
