@@ -97,3 +97,15 @@ class DlpackNamespace:
     @staticmethod
     def asarray(values, *, device):
         return Dlpack(values, device)
+
+
+class OutOfMemoryError(MemoryError):
+    """What CuPy raises if the device has no memory left."""
+
+    __module__ = "cupy.cuda.memory"
+
+
+class CudaError(RuntimeError):
+    """What CuPy raises if a call of CUDA fails."""
+
+    __module__ = "cupy_backends.cuda.api.driver"

@@ -3,14 +3,15 @@
 import importlib.util
 import sys
 import types
+import weakref
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from device_arrays import DeviceArray, Dlpack
+from device_arrays import CudaError, DeviceArray, Dlpack, OutOfMemoryError
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
-from triegp.devices import like, on_device, to_host
+from triegp.devices import device_work, like, on_device, to_host
 
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -119,8 +120,28 @@ def fake_cupy(monkeypatch):
         host = getattr(array, "array", getattr(array, "_array", array))
         return ndarray(host, devices[-1])
 
-    cupy.ndarray, cupy.asarray = ndarray, asarray
-    cupy.cuda = types.SimpleNamespace(Device=Device)
+    class Stream:
+        current = None  # set below
+
+        def __init__(self, ptr):
+            self.ptr, self.before = ptr, None
+
+        def synchronize(self):
+            cupy.log.append(f"wait for {self.ptr}")
+
+        def __enter__(self):
+            self.before, Stream.current = Stream.current, self
+            cupy.log.append(f"on {self.ptr}")
+
+        def __exit__(self, *_):
+            Stream.current = self.before
+            cupy.log.append(f"on {Stream.current.ptr}")
+
+    Stream.null = Stream.current = Stream(0)
+    cupy.ndarray, cupy.asarray, cupy.log = ndarray, asarray, []
+    cupy.cuda = types.SimpleNamespace(
+        Device=Device, Stream=Stream, get_current_stream=lambda: Stream.current
+    )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     return cupy
 
@@ -140,6 +161,62 @@ def test_what_nothing_else_can_read_goes_through_cupy(fake_cupy, kind):
     assert on_device(there)
     np.testing.assert_array_equal(to_host(there), [1.0, 2.0])
     assert type(like(np.ones(2), there)) is fake_cupy.ndarray
+
+
+def test_device_work_is_done_on_the_default_stream(fake_cupy):
+    with device_work():
+        fake_cupy.log.append("work")
+    assert fake_cupy.log == ["work"]
+    fake_cupy.log.clear()
+    with fake_cupy.cuda.Stream(7), device_work():
+        fake_cupy.log.append("work")
+    expected = ["on 7", "wait for 7", "on 0", "work", "wait for 0", "on 7", "on 0"]
+    assert fake_cupy.log == expected
+    with pytest.raises(KeyError), fake_cupy.cuda.Stream(7), device_work():
+        raise KeyError
+    assert fake_cupy.cuda.get_current_stream().ptr == 0
+
+
+def test_results_are_complete_on_other_streams(fake_cupy):
+    there = fake_cupy.ndarray([1.0, 2.0], 0)
+    like(np.ones(3), there)
+    assert fake_cupy.log == []  # the order on the default stream is enough
+    with fake_cupy.cuda.Stream(7):
+        like(np.ones(3), there)
+    assert fake_cupy.log == ["on 7", "wait for 7", "on 0"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("Out of memory allocating 8 bytes"),
+        CudaError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+        CudaError("cudaErrorMemoryAllocation: out of memory"),
+        CudaError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_a_device_without_memory_says_so(error):
+    arrays = []
+
+    def work():
+        held = np.ones(3)
+        arrays.append(weakref.ref(held))
+        raise error
+
+    with (
+        pytest.raises(MemoryError, match='use fewer rows or engine="cpu"') as caught,
+        device_work(),
+    ):
+        work()
+    assert caught.value.__cause__ is error
+    assert arrays[0]() is None  # although the error is still there
+
+
+@pytest.mark.parametrize("error", [MemoryError("of the host"), CudaError("CUDA_ERROR_INVALID")])
+def test_other_errors_of_device_work_are_raised_as_they_are(error):
+    with pytest.raises(type(error)) as caught, device_work():
+        raise error
+    assert caught.value is error
 
 
 def test_without_cupy_that_is_an_error_that_says_so(monkeypatch):

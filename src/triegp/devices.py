@@ -6,11 +6,19 @@ results are returned on the device of the input rows, as the same kind of array.
 the host (numpy, pandas, polars, lists, CPU tensors), it is used unchanged and the results are on
 the host. An array library is imported only if an array of that library was passed in, or if no
 other library can read the array.
+
+Streams: models are trained on the default stream (`device_work`). Otherwise work is given to CuPy's
+current stream, as CuPy does it. Arrays of other libraries are read after what the current stream of
+that library was given, and arrays for them are complete when they are returned.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +26,9 @@ import numpy.typing as npt
 
 # DLPack device types that the host can read: CPU, pinned CUDA memory, pinned ROCm memory.
 HOST_DEVICES = (1, 3, 11)
+
+# Parts of the messages of CUDA and its libraries that say that there is no memory.
+EXHAUSTED = ("OUT_OF_MEMORY", "MemoryAllocation", "ALLOC_FAILED", "out of memory")
 
 
 def on_device(array: Any) -> bool:
@@ -53,7 +64,8 @@ def adopt(array: Any) -> Any:
     """Return an array on a device in a form that CuPy reads; return anything else unchanged."""
     if not on_device(array) or _library(array) == "cupy":
         return array
-    if _library(array) == "torch":
+    if _library(array) == "torch":  # CuPy does not wait for PyTorch's streams
+        importlib.import_module("torch").cuda.current_stream(array.device).synchronize()
         return array.detach()
     if hasattr(type(array), "__cuda_array_interface__"):
         return array
@@ -73,10 +85,66 @@ def like(values: Any, array: Any) -> Any:
     if library == "cupy":
         return _on_card(array.device.id, values)
     if library == "torch":
-        return importlib.import_module("torch").as_tensor(values, device=array.device)
+        return _tensor(values, array.device)
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__().asarray(to_host(values), device=array.device)
     return _on_card(_cupy(array).asarray(array).device.id, values)
+
+
+@contextmanager
+def device_work() -> Iterator[None]:
+    """Run a block on the default stream, with all of its work done at the end.
+
+    Threads that the block starts use the default stream, too, and what it makes can then be read
+    from any stream. It begins when the current stream has done what it was given.
+
+    Raises MemoryError if a device runs out of memory, whatever the library that says so. Arrays of
+    the block are then let go, even while the error is being handled.
+    """
+    try:
+        with _default_stream():
+            yield
+    except Exception as error:
+        if not is_exhausted(error):
+            raise
+        traceback.clear_frames(error.__traceback__)
+        text = " ".join(str(error).split())
+        raise MemoryError(
+            f'the device is out of memory: use fewer rows or engine="cpu" ({text})'
+        ) from error
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether CuPy, or CUDA called by CuPy, says that the device has no memory left."""
+    if _library(error) not in ("cupy", "cupy_backends", "cupyx"):
+        return False
+    return isinstance(error, MemoryError) or any(part in str(error) for part in EXHAUSTED)
+
+
+@contextmanager
+def _default_stream() -> Iterator[None]:
+    """Make the default stream the current one, if CuPy is loaded and another one is."""
+    cupy = sys.modules.get("cupy")
+    current = None if cupy is None else cupy.cuda.get_current_stream()
+    if cupy is None or current is None or not current.ptr:
+        yield
+        return
+    current.synchronize()
+    with cupy.cuda.Stream.null:
+        yield
+        cupy.cuda.Stream.null.synchronize()
+
+
+def _tensor(values: Any, device: Any) -> Any:
+    """A tensor with these values, in PyTorch's own memory."""
+    torch = importlib.import_module("torch")
+    if not on_device(values):
+        return torch.as_tensor(values, device=device)
+    importlib.import_module("cupy").cuda.get_current_stream().synchronize()
+    # CuPy would use the memory again while PyTorch's stream still reads it: hence the copy.
+    out = torch.as_tensor(values, device=device).clone()
+    torch.cuda.current_stream(device).synchronize()
+    return out
 
 
 def _read_dlpack(array: Any) -> npt.NDArray[Any]:
@@ -118,4 +186,8 @@ def _cupy(array: Any) -> Any:
 def _on_card(device: int, values: npt.NDArray[Any]) -> Any:
     cupy = importlib.import_module("cupy")
     with cupy.cuda.Device(device):
-        return cupy.asarray(values)
+        found = cupy.asarray(values)
+        stream = cupy.cuda.get_current_stream()
+        if stream.ptr:  # models lie in memory of the default stream, which may be used again
+            stream.synchronize()
+        return found

@@ -21,7 +21,7 @@ from triegp.calibration.border import Border, learn_slopes
 from triegp.calibration.model import CalibratedModel, base_of, place_model
 from triegp.calibration.train import train_calibrated
 from triegp.checks import refuse_masked
-from triegp.devices import to_host
+from triegp.devices import device_work, to_host
 from triegp.encoding.columns import Columns, recode, sort_categories
 from triegp.encoding.encoder import BitEncoder, as_encoder
 from triegp.encoding.held import held_layout
@@ -525,6 +525,7 @@ class TreeGPRegressor(
         """
         return None
 
+    @device_work()
     def _fit_rows(
         self, rows: Rows, one_dimensional: bool, columns: Columns, seeds: tuple[Seed, ...] | None
     ) -> tuple[ModelState, list[Warning]]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.model import place_model
+from triegp.devices import device_work
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
@@ -197,7 +198,7 @@ class FittedEstimator:
         stream = self._inserted()
         engine = self._engine_for(stream.fitted)
         if engine is not None:
-            with self._lock:
+            with self._lock, device_work():
                 fitted = tuple(place_model(part, engine) for part in self._stream.fitted)
                 self._stream = replace(self._stream, fitted=fitted)
                 self.__dict__.pop("_summary", None)  # it would keep the old models alive
@@ -226,7 +227,7 @@ class FittedEstimator:
         """The stream after inserting all waiting rows; fits anew first if a fit is due."""
         self._check_fitted()
         if self._stream.waiting:
-            with self._lock:
+            with self._lock, device_work():
                 if self._stream.plan.fit_at:
                     self._refit()
                 self._stream = insert_waiting(self._stream)

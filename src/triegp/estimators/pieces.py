@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from triegp.checks import refuse_masked
+from triegp.devices import device_work
 from triegp.encoding.columns import sort_categories
 from triegp.encoding.layout import fit_layout
 from triegp.encoding.reading import check_finite
@@ -123,6 +124,7 @@ class PiecesRegressor(TreeGPRegressor):
         tell_warnings(told)
         return self
 
+    @device_work()
     def _fit_whole(
         self, pieces: Pieces, sample: Sample, plain: Any, began: float
     ) -> tuple[ModelState, list[Warning]]:

@@ -272,6 +272,12 @@ def argsort(values: Any) -> Any:
     return xp.argsort(values, kind="stable")
 
 
+def finish() -> None:
+    """Wait for the current stream: what it has written can then be read from other streams."""
+    if not SIMULATED:
+        cupy.cuda.get_current_stream().synchronize()
+
+
 def current_device() -> int:
     """Number of the current CUDA device."""
     return 0 if SIMULATED else int(cupy.cuda.runtime.getDevice())

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from triegp.devices import adopt
+from triegp.devices import adopt, is_exhausted
 from triegp.engines.contract import Descent, Engine
 from triegp.engines.cuda import (
     algebra,
@@ -157,7 +157,8 @@ class CudaEngine:
                 return [(old.row_idx, old.links) for old in before]
         results: list[tuple[Ids, Links] | None] = [None] * len(packed)
         shapes = [(*one.shape, len(own)) for one, own in zip(packed, bits, strict=True)]
-        for batch in _batches(shapes):
+
+        def link_batch(batch: list[int]) -> None:
             rows = _stack([packed[k] for k in batch], np.uint8)
             found = keys.sort_batch(rows, np.stack([np.asarray(bits[k]) for k in batch]))
             n = found.n_rows
@@ -168,6 +169,9 @@ class CudaEngine:
                 row_idx = found.row_idx[at * n : (at + 1) * n]
                 origin = Origin(found, at, row_idx)
                 results[k] = (row_idx, CardLinks(own, found.n_levels, origin))
+
+        for batch in _batches(shapes):
+            _do(link_batch, batch)
         return [one for one in results if one is not None]
 
     # Likelihood
@@ -202,10 +206,14 @@ class CudaEngine:
     ) -> list[Evaluated]:
         """Sort, link and evaluate many orders, in batches as large as memory allows."""
         results: list[Evaluated | None] = [None] * len(candidates)
-        for batch in _batches([(*one.packed.shape, len(one.bits)) for one in candidates]):
+
+        def evaluate_batch(batch: list[int]) -> None:
             found = _evaluate_batch([candidates[k] for k in batch], dtype, gradient, rows)
             for k, one in zip(batch, found, strict=True):
                 results[k] = one
+
+        for batch in _batches([(*one.packed.shape, len(one.bits)) for one in candidates]):
+            _do(evaluate_batch, batch)
         return [one for one in results if one is not None]
 
     def leaves(
@@ -398,6 +406,22 @@ def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
             refuse_too_large(n_rows, width, n_levels)
             most = max(1, min(MOST_PLACES // n_rows, free_bytes() // bytes_each))
         yield from (alike[k : k + most] for k in range(0, len(alike), most))
+
+
+def _do(work: Callable[[list[int]], None], batch: list[int]) -> None:
+    """Do a batch; if memory runs out, one half after the other.
+
+    Batches are as large as the memory that was free: other processes may have taken some since.
+    """
+    try:
+        work(batch)
+        return
+    except Exception as error:
+        if len(batch) == 1 or not is_exhausted(error):
+            raise
+    middle = len(batch) // 2  # not in the handler, where the arrays of the error are still held
+    _do(work, batch[:middle])
+    _do(work, batch[middle:])
 
 
 def _evaluate_batch(

@@ -15,6 +15,7 @@ from triegp.engines.cuda.card import (
     Kernel,
     argsort,
     device,
+    finish,
     kernel,
     launch,
     to_host,
@@ -111,6 +112,7 @@ class CardLinks(Links):
             """Depth of every id, int32 (2n,)."""
             depth = xp.empty(2 * self.n_rows, np.int32)
             launch(_fill_depths, self.n_rows, self.rank, self.n_levels, depth)
+            finish()  # threads with other streams may share it
             return depth
 
         left = property(lambda self: self._tree[0])
