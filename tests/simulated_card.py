@@ -120,7 +120,11 @@ class Library:
 
     ndarray = CardArray
     from_dlpack = staticmethod(lambda array: CardArray(array._array.copy()))
-    cuda = types.SimpleNamespace(Device=Device)
+    cuda = types.SimpleNamespace(
+        Device=Device,
+        is_available=lambda: True,
+        get_current_stream=lambda: types.SimpleNamespace(ptr=0),  # the default one
+    )
 
     def __init__(self, library=np):
         self._library = library

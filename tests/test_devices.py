@@ -140,7 +140,10 @@ def fake_cupy(monkeypatch):
     Stream.null = Stream.current = Stream(0)
     cupy.ndarray, cupy.asarray, cupy.log = ndarray, asarray, []
     cupy.cuda = types.SimpleNamespace(
-        Device=Device, Stream=Stream, get_current_stream=lambda: Stream.current
+        Device=Device,
+        Stream=Stream,
+        get_current_stream=lambda: Stream.current,
+        is_available=lambda: True,
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     return cupy

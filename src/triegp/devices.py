@@ -125,7 +125,7 @@ def is_exhausted(error: BaseException) -> bool:
 def _default_stream() -> Iterator[None]:
     """Make the default stream the current one, if CuPy is loaded and another one is."""
     cupy = sys.modules.get("cupy")
-    current = None if cupy is None else cupy.cuda.get_current_stream()
+    current = cupy.cuda.get_current_stream() if cupy and cupy.cuda.is_available() else None
     if cupy is None or current is None or not current.ptr:
         yield
         return

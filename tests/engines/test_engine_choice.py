@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.engines import CpuEngine, choice, pack_positions, place_values
-from triegp.engines.choice import AUTO_WORK, check_engine, choose, cuda_problem
+from triegp.engines.choice import AUTO_ROOM, AUTO_WORK, check_engine, choose, cuda_problem
 
 FREE = 10**9  # bytes of the card that stands in
 
@@ -45,7 +45,12 @@ def card(monkeypatch):
     runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
     cupy = types.ModuleType("cupy")
     device = types.SimpleNamespace(compute_capability="75")
-    cupy.cuda = types.SimpleNamespace(runtime=runtime, Device=lambda: device)
+    cupy.cuda = types.SimpleNamespace(
+        runtime=runtime,
+        Device=lambda: device,
+        is_available=lambda: True,
+        get_current_stream=lambda: types.SimpleNamespace(ptr=0),
+    )
     numba_cuda = types.SimpleNamespace(
         is_available=lambda: True, cuda_error=lambda: "\nno\ndriver\n"
     )
@@ -70,8 +75,8 @@ def test_auto_takes_the_card_where_it_is_worth_it(card):
 
 
 def test_what_does_not_fit_the_card_stays_on_the_cpu(card):
-    assert type(choose("auto", 1e12, 0, FREE)) is CudaEngine
-    assert type(choose("auto", 1e12, 0, FREE + 1)) is CpuEngine
+    assert type(choose("auto", 1e12, 0, FREE / AUTO_ROOM)) is CudaEngine
+    assert type(choose("auto", 1e12, 0, FREE / AUTO_ROOM + 1)) is CpuEngine
     assert type(choose("cuda", 0, 0, FREE)) is CudaEngine
     assert type(choose("cpu", 0, 0, 1e15)) is CpuEngine
     with pytest.raises(MemoryError, match=r"needs about 2\.5 GB on the device, 1\.0 GB are free"):
@@ -108,7 +113,7 @@ def test_a_fit_counts_what_it_takes_of_the_card(card, monkeypatch, model, needed
         clone(model).set_params(engine="cuda").fit(X, y)
     clone(model).fit(X, y)
     assert not held  # neither tried the card
-    monkeypatch.setattr(choice, "_free_bytes", lambda: needed)
+    monkeypatch.setattr(choice, "_free_bytes", lambda: AUTO_ROOM * needed)
     clone(model).fit(X, y)
     assert held
 

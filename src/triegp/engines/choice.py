@@ -10,6 +10,7 @@ import importlib.util
 from typing import Any
 
 from triegp.checks import one_of
+from triegp.devices import is_exhausted
 from triegp.engines.contract import DeviceEngine, Engine
 from triegp.engines.cpu import CpuEngine
 from triegp.engines.cpu.threads import available_cores
@@ -21,6 +22,10 @@ ENGINES = ("auto", "cpu", "cuda")
 # Rows times orders to be evaluated from which "auto" uses the device. Below this, a fit takes a few
 # seconds on two cores, about as long as compiling the kernels.
 AUTO_WORK = 10_000_000
+
+# "auto" uses the device if so many times the memory of the work is free: calibration takes up to as
+# much again, and other processes may come.
+AUTO_ROOM = 2.0
 
 # Estimate of device bytes per row besides its codes, with one order evaluated at a time.
 CARD_ROW_BYTES = 120
@@ -59,8 +64,8 @@ def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) 
     n_threads : int
         Threads of the CPU engine; 0 means all cores.
     card_bytes : float
-        Device memory that the work needs, in bytes. If less is free, "auto" is "cpu" and "cuda"
-        raises MemoryError.
+        Device memory that the work needs, in bytes. If less is free, "cuda" raises MemoryError.
+        "auto" is "cpu" unless `AUTO_ROOM` times as much is free.
     """
     check_engine(engine)
     wanted = engine == "auto" and work >= AUTO_WORK and not _simulated()
@@ -69,7 +74,8 @@ def choose(engine: str, work: float, n_threads: int = 0, card_bytes: float = 0) 
             f'engine="cuda" needs about {card_bytes / 1e9:.1f} GB on the device, {there / 1e9:.1f} '
             'GB are free: use fewer rows or engine="cpu"'
         )
-    if engine == "cuda" or (wanted and cuda_problem() is None and card_bytes <= _free_bytes()):
+    wanted = wanted and cuda_problem() is None and AUTO_ROOM * card_bytes <= _free_bytes()
+    if engine == "cuda" or wanted:
         with LOADING:
             from triegp.engines.cuda import CudaEngine
 
@@ -110,7 +116,8 @@ def _device_problem() -> str | None:
             return "there is no CUDA device"
         capability = int(cupy.cuda.Device().compute_capability)
     except Exception as error:
-        return f"there is no CUDA device: {_in_words(error)}"
+        what = "the device has no memory left" if is_exhausted(error) else "there is no CUDA device"
+        return f"{what}: {_in_words(error)}"
     if capability < LEAST_CAPABILITY:
         has, needs = capability / 10, LEAST_CAPABILITY / 10
         return f"the device is too old: it has compute capability {has}, CUDA 13 needs {needs}"
