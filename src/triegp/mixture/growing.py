@@ -7,14 +7,13 @@ rows returns a new record, and the old one predicts what it did before.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.codes import Codes
-from triegp.engines import overlay, paths, threads_of
+from triegp.engines import computed_once, overlay, paths, threads_of
 from triegp.mixture.draws import MemberDraws
 from triegp.mixture.members import FEWEST_APIECE, Ensemble, Member
 from triegp.models.distribution import PredictiveDistribution
@@ -63,7 +62,7 @@ class GrowingEnsemble:
     over: overlay.Overlay
     added: tuple[Rows, ...]
 
-    @cached_property
+    @computed_once
     def whole(self) -> Ensemble:
         """The mixture with the added rows in its tries; O(n) per tree on first use."""
         return self.ensemble.insert(join_rows(self.added))

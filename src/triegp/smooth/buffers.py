@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 import numpy as np
 
 GROWTH = 1.25
+
+_appending = threading.Lock()  # held while it is decided who appends
+
+
+def _new_lock() -> None:
+    """In a forked child, the thread that held the lock is gone."""
+    global _appending
+    _appending = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 class Buffer:
@@ -23,7 +36,6 @@ class Buffer:
         shape = (int(GROWTH * n_rows) + 16, *like.shape[1:])
         self._rows = np.empty(shape, dtype=like.dtype)
         self._used = 0
-        self._lock = threading.Lock()
 
     def take(self, n_rows: int) -> Any:
         """The first rows, for the caller to fill in."""
@@ -31,9 +43,11 @@ class Buffer:
         return self._rows[:n_rows]
 
     def append(self, head: Any, tail: Any) -> Any:
-        """`head`, the first rows, and `tail` in one array; None if there is no space."""
+        """`head` and `tail` in one array; None if there is no space, or `head` lies elsewhere."""
         n, last = len(head), len(head) + len(tail)
-        with self._lock:
+        if head.base is not self._rows:
+            return None
+        with _appending:
             if self._used != n or last > len(self._rows):
                 return None
             self._used = last
@@ -49,6 +63,7 @@ def append(buffer: Buffer | None, head: Any, tail: Any) -> tuple[Buffer, Any]:
     joined = None if buffer is None else buffer.append(head, tail)
     if buffer is None or joined is None:
         buffer = Buffer(len(head) + len(tail), head)
-        buffer.take(len(head))[:] = head
-        joined = buffer.append(head, tail)
+        own = buffer.take(len(head))
+        own[:] = head
+        joined = buffer.append(own, tail)
     return buffer, joined

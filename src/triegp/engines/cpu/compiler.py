@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from functools import cache, cached_property, update_wrapper
+from functools import cache, update_wrapper
 from typing import Any
 
 _making = threading.RLock()  # held while a dispatcher is made
@@ -67,7 +67,11 @@ class Kernel:
         The function itself.
     targetoptions : dict
         Options of numba. numba looks here for those of a function that it inlines.
+    dispatcher : Any
+        What numba makes of the function, on first use.
     """
+
+    dispatcher: Any
 
     def __init__(self, kernel: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, kernel)
@@ -78,14 +82,17 @@ class Kernel:
         """Compile for the types of the arguments if that has not been done, and run."""
         return self.dispatcher(*arguments)
 
-    @cached_property
-    def dispatcher(self) -> Any:
-        """What numba makes of the function."""
+    def __getattr__(self, name: str) -> Any:
+        """Make the dispatcher on first use.
+
+        `cached_property` would hold a lock of its own, which a forked child may never get.
+        """
+        if name != "dispatcher":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         with _making:
-            if "dispatcher" in self.__dict__:  # made by another thread in the meantime
-                return self.__dict__["dispatcher"]
-            made = self.__dict__["dispatcher"] = self._make()
-            return made
+            if "dispatcher" not in self.__dict__:  # otherwise another thread has made it
+                self.dispatcher = self._make()
+            return self.dispatcher
 
     @property
     def _numba_type_(self) -> Any:
