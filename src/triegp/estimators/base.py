@@ -29,7 +29,7 @@ from triegp.encoding.layout import Layout, fit_layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
-from triegp.engines import CpuEngine
+from triegp.engines import CpuEngine, one_blas_thread
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -535,6 +535,7 @@ class TreeGPRegressor(
         """
         return None
 
+    @one_blas_thread()  # more of them round in other ways
     def _fit_rows(
         self, rows: Rows, one_dimensional: bool, columns: Columns, seeds: tuple[Seed, ...] | None
     ) -> tuple[ModelState, list[Warning]]:

@@ -16,6 +16,7 @@ from triegp.calibration.model import base_of
 from triegp.devices import to_host
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
+from triegp.engines import one_blas_thread
 from triegp.estimators.streaming import Stream
 from triegp.estimators.units import Target
 from triegp.mixture.members import Ensemble, Member
@@ -76,6 +77,7 @@ class ImportancesMixin:
         parts = self._by_column()
         return parts[0] if self.one_dimensional_ else parts
 
+    @one_blas_thread()
     def _by_column(self) -> list[Importances]:
         stream = self._inserted()
         layout = stream.layout

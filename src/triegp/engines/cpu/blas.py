@@ -123,6 +123,8 @@ def _libraries() -> tuple[list[_Library], list[_Library]]:
 
     First those with one limit for the process, then those with a limit for each thread.
     """
+    import scipy.linalg  # noqa: F401  (it comes with a library of its own)
+
     found = [_library(part) for part in ThreadpoolController().lib_controllers]
     blas = [library for library in found if library is not None]
     return [one for one in blas if one.shared], [one for one in blas if not one.shared]
