@@ -250,7 +250,7 @@ class TreeGPRegressor(
         from the previous solution. A fit that is due is done before the next prediction, too. It
         uses exactly the rows that had been added when it became due, and the random numbers of the
         first fit. So predictions do not depend on when they are asked for, but for rounding errors
-        of rows with the same key.
+        of rows with the same key, and the tolerance of solves of `TrieGPRegressor`.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
