@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar, overload
+from functools import cached_property
+from typing import Any, Self, TypeVar, overload
 
 from triegp.engines.cpu.threads import on_pool
 
@@ -27,7 +28,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-class computed_once(Generic[Value]):  # noqa: N801  (it is used as a decorator)
+class computed_once(cached_property[Value]):  # noqa: N801  (it is used as a decorator)
     """A method that becomes an attribute: its value, computed on first use.
 
     Threads that need the same value wait for the first of them. A thread of the pool does not wait:
@@ -35,17 +36,16 @@ class computed_once(Generic[Value]):  # noqa: N801  (it is used as a decorator)
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
-        self.compute = compute
+        super().__init__(compute)
         self.name = compute.__name__
-        self.__doc__ = compute.__doc__
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
 
     @overload
-    def __get__(self, instance: object, owner: type) -> Value: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Value: ...
 
-    def __get__(self, instance: Any, owner: type) -> Any:
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         if instance is None:
             return self
         if on_pool():
@@ -63,4 +63,4 @@ class computed_once(Generic[Value]):  # noqa: N801  (it is used as a decorator)
         if self.name in known:
             found: Value = known[self.name]
             return found
-        return known.setdefault(self.name, self.compute(instance))  # type: ignore[no-any-return]
+        return known.setdefault(self.name, self.func(instance))  # type: ignore[no-any-return]
