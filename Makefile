@@ -9,7 +9,7 @@ CASES ?= 100000
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test card-test botorch-test mlflow-test integrations-test wheel-test fuzz \
-	break-files audit check lint types arrows bounds bench docs docs-test clean
+	break-files break-runs audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -66,6 +66,11 @@ KILLS ?= 1000
 break-files: $(VENV)/.ready
 	$(BIN)/python -m tools.break_files --count $(COUNT) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tools.kill_saves --count $(KILLS) $(if $(SEED),--seed $(SEED))
+
+# Threads, processes and forks that share models, with a new seed or one that failed; some seconds per case.
+RUNS ?= 300
+break-runs: $(VENV)/.ready
+	$(BIN)/python -m tools.break_runs --count $(RUNS) $(if $(SEED),--seed $(SEED))
 
 check: lint types arrows test bounds
 

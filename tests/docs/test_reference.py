@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import re
+from functools import cached_property
 
 import pages
 import pytest
@@ -65,7 +66,9 @@ def public_functions():
                 yield f"{module.__name__}.{name}", value
                 for one, member in inspect.getmembers(value):
                     ours = (getattr(member, "__module__", None) or "").startswith("triegp")
-                    if one[0] != "_" and ours and inspect.isroutine(member) and callable(member):
+                    if isinstance(member, cached_property):
+                        continue
+                    if one[0] != "_" and ours and inspect.isroutine(member):
                         yield f"{module.__name__}.{name}.{one}", member
 
 

@@ -205,6 +205,22 @@ def test_rows_that_were_set_aside_are_forgotten_too():
         model.forget(keep_last=20)
 
 
+@pytest.mark.parametrize("keep_last", [40, 8])
+def test_a_model_that_forgot_its_corners_is_saved(tmp_path, keep_last):
+    """What is left spans less than the box of the fit; with 8 rows, none of that fit is left."""
+    X, y = (values[::-1] for values in draw(200))
+    first = BinaryTreeGPRegressor(**QUICK).fit(X, y)
+    model = first.partial_fit(0.25 + 0.5 * X[:10], y[:10]).forget(keep_last=keep_last)
+    model.save(tmp_path / "model", training_data=True)
+    loaded, again = load(tmp_path / "model"), copy.copy(model)
+    for one in (model, loaded, again):
+        np.testing.assert_array_equal(one.predict(X[:50]), model.predict(X[:50]))
+    for one in (model, loaded, again):
+        one.partial_fit(X[:3], y[:3])
+        assert one.n_rows_ == keep_last + 3
+        np.testing.assert_array_equal(one.predict(X[:50]), model.predict(X[:50]))
+
+
 def test_a_model_that_forgot_is_saved(tmp_path):
     X, y = draw(700)
     model = BinaryTreeGPRegressor(**QUICK).fit(X[:600], y[:600])

@@ -109,3 +109,24 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="rows"):
         model.partial_fit(X, y[:3])
     np.testing.assert_array_equal(model.predict(X, return_std=True), before)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_number_of_blas_threads_changes_nothing(weighted):
+    """From some 10,000 rows on, BLAS shares sums between its threads, which rounds otherwise."""
+    rng = np.random.default_rng(0)
+    X = rng.random((21_000, 3))
+    X[20_000:] = 0.1 + 0.8 * X[20_000:]  # inside the box of the others
+    y = np.sin(5 * X[:, 0]) + (0.1 + X[:, 1]) * rng.standard_normal(len(X))
+    weight = rng.exponential(1.0, 20_000) if weighted else None
+    found = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, user_api="blas"):
+            quick = {"n_members": 2, "n_candidates": 2, "max_iter": 2, "random_state": 0}
+            model = BinaryTreeGPRegressor(**quick, weights="precision")
+            model.fit(X[:20_000], y[:20_000], sample_weight=weight)
+            model.partial_fit(X[20_000:], y[20_000:])
+            answers = [*model.predict(X[:500], return_std=True), *model.loo_predict()]
+            found.append([*answers, model.log_marginal_likelihood_, model.loo_score_])
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)

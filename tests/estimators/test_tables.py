@@ -156,7 +156,7 @@ def test_rows_that_wait_for_a_fit_keep_their_categories(kind, options, monkeypat
     model = kind(**options).fit(frame[:80], y[:80])
     batches = [(80, "a"), (120, "Z"), (160, "A"), (180, "b")]  # a fit is due at 160 rows
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "_inserted", lambda self: self._stream)
+        patch.setattr(kind, "_insert_all", lambda self: self._stream)
         for start, name in batches:
             some = slice(start, start + 20)
             model.partial_fit(frame[some].assign(kind=name), y[some])

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
 from triegp.checks import finite_columns
 from triegp.devices import like
 from triegp.encoding.codes import Codes
-from triegp.engines import Engine, Tree
+from triegp.engines import Engine, Tree, computed_once
 from triegp.smooth.interface import Smooth
 from triegp.tree.operators import check_levels
 from triegp.tree.order import BitOrder
@@ -78,7 +77,7 @@ class Forest:
         """Number of rows, n."""
         return self.tries[0].n_rows
 
-    @cached_property
+    @computed_once
     def trees(self) -> Sequence[Tree]:
         """The trees in the form that engines take."""
         pairs = zip(self.tries, self.levels, strict=True)

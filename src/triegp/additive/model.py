@@ -21,10 +21,9 @@ from triegp.additive.neighbours import precondition_neighbours
 from triegp.additive.preconditioner import Preconditioner, make_preconditioner
 from triegp.additive.solve import Solution, Tell, solve_forest
 from triegp.additive.start import features_of
-from triegp.caching import cached_property
 from triegp.encoding.grids import Grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import Engine, one_blas_thread, paths, threads_of
+from triegp.engines import Engine, computed_once, one_blas_thread, paths, threads_of
 from triegp.imports import scipy
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.coordinates import Coordinates
@@ -129,7 +128,7 @@ class ForestModel:
         """Number of targets that share the model."""
         return self.rows.n_targets
 
-    @cached_property
+    @computed_once
     def new_noise(self) -> float:
         """Variance of a new observation given f: noise and nuggets."""
         return self.noise + sum(order.nugget_variance for order in self.orders)
@@ -139,14 +138,14 @@ class ForestModel:
         """Variance of each row's target given f, (n,)."""
         return np.broadcast_to(self.rows.variance, (self.rows.n_rows,))
 
-    @cached_property
+    @computed_once
     def preconditioner(self) -> Preconditioner:
         """Preconditioner for solves with these rows, computed on first use."""
         if self.known_preconditioner is not None:
             return self.known_preconditioner
         return precondition(self.forest, self.variance, self.seed)
 
-    @cached_property
+    @computed_once
     def path_sums(self) -> list[tuple[Floats, Floats]]:
         """For each tree: sum of alpha below each id, and the mean accumulated on the path to it.
 
@@ -159,17 +158,17 @@ class ForestModel:
 
         return self.forest.engine.each(walk, range(len(self.orders)))
 
-    @cached_property
+    @computed_once
     def grids(self) -> Grids:
         """The encoders, prepared for new rows."""
         return prepare_grids(self.encoders)
 
-    @cached_property
+    @computed_once
     def key_bits(self) -> paths.Keys:
         """Key bits of all trees, for few new rows."""
         return paths.key_bits([trie.bits for trie in self.forest.tries])
 
-    @cached_property
+    @computed_once
     def readers(self) -> tuple[paths.Trees, ...]:
         """All trees with their sums of alpha, for the mean at few new rows; one per target."""
         links = [trie.links for trie in self.forest.tries]
@@ -182,7 +181,7 @@ class ForestModel:
             found.append(paths.hold_trees(links, self.keys, self.forest.levels, sums))
         return tuple(found)
 
-    @cached_property
+    @computed_once
     def prepared(self) -> Any:
         """Alpha as the smooth part needs it for means."""
         assert self.smooth is not None
@@ -198,7 +197,7 @@ class ForestModel:
         """Threads for what the engine does not do."""
         return threads_of(self.forest.engine)
 
-    @cached_property
+    @computed_once
     def nearby(self) -> Nearby:
         """The rows in cells, for variances from nearby rows; computed on first use."""
         if self.known_nearby is not None:
@@ -215,12 +214,12 @@ class ForestModel:
         later = (inputs[n:], keys[n:], self.variance[n:])
         return insert_nearby(near, *later, n_threads=self.n_threads)
 
-    @cached_property
+    @computed_once
     def left_out_bound(self) -> Floats:
         """Variance of f at each training row from nearby rows but itself, (n,), without factor."""
         return left_out_variance(self.nearby, n_threads=self.n_threads)
 
-    @cached_property
+    @computed_once
     def evidence(self) -> tuple[Evidence, ...]:
         """Log marginal likelihood of each target, with the standard error of its estimate."""
         rng = np.random.default_rng(self.seed)
@@ -229,7 +228,7 @@ class ForestModel:
         with one_blas_thread():
             return evidence_of_targets(self.forest, self.variance, targets, made, rng)
 
-    @cached_property
+    @computed_once
     def root(self) -> Floats:
         """Lower Cholesky factor of K + noise, (n, n): for few rows. O(n^2 T + n^3)."""
         dense = multiply(self.forest, np.eye(self.forest.n_rows))
@@ -239,7 +238,7 @@ class ForestModel:
                 scipy.linalg.cholesky(dense, lower=True, overwrite_a=True, check_finite=False)
             )
 
-    @cached_property
+    @computed_once
     def exact_diagonal(self) -> Floats:
         """Diagonal of (K + noise)^-1, (n,), by dense algebra: for few rows."""
         white = scipy.linalg.solve_triangular(self.root, np.eye(self.forest.n_rows), lower=True)
@@ -257,7 +256,7 @@ class ForestModel:
             return np.asarray(inputs / self.smooth.kernel.lengthscale)
         return np.asarray(inputs * self._relevance)
 
-    @cached_property
+    @computed_once
     def _relevance(self) -> Floats:
         """Without lengthscales: root of the share of each input's feature in the trees, (p,)."""
         share = np.zeros(self.encoders[0].n_working)

@@ -20,6 +20,7 @@ from triegp.engines.cpu import (
 )
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.mixing import mix_means, mix_moments
+from triegp.engines.cpu.once import computed_once
 from triegp.engines.cpu.packing import pack_positions, place_values
 from triegp.engines.cpu.plain import PlainEngine
 from triegp.engines.cpu.scores import mixture_cdf, mixture_crps
@@ -60,6 +61,7 @@ __all__ = [
     "available_cores",
     "cells",
     "choose",
+    "computed_once",
     "dense",
     "device_engine",
     "device_quantiles",

@@ -29,7 +29,7 @@ from triegp.encoding.layout import Layout, fit_layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
-from triegp.engines import CpuEngine
+from triegp.engines import CpuEngine, one_blas_thread
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -50,6 +50,7 @@ from triegp.estimators.repeats import copies_warning, fold_rows
 from triegp.estimators.seeds import draw_seeds, generator_of
 from triegp.estimators.streaming import (
     Queued,
+    Stream,
     check_batch,
     new_plan,
     queue_rows,
@@ -249,7 +250,7 @@ class TreeGPRegressor(
         from the previous solution. A fit that is due is done before the next prediction, too. It
         uses exactly the rows that had been added when it became due, and the random numbers of the
         first fit. So predictions do not depend on when they are asked for, but for rounding errors
-        of rows with the same key.
+        of rows with the same key, and the tolerance of solves of `TrieGPRegressor`.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
@@ -266,9 +267,9 @@ class TreeGPRegressor(
             check_batch(read, stream.fitted, *table, stream.mean, stream.scale)
             queued = queue_rows(stream, batch, refit=self.refit == "auto")
             self._stream = replace(queued.stream, columns=columns)
-        self._tell_stream(queued)
-        if self._stream.plan.fit_at and not (stream.layout.plain and queued.all_seen):
-            self._inserted()  # a fit may change the layout, by which the plan judges later rows
+            self._tell_stream(queued)
+            if self._stream.plan.fit_at and not (stream.layout.plain and queued.all_seen):
+                self._insert_all()  # a fit may change the layout, by which later rows are judged
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -296,18 +297,20 @@ class TreeGPRegressor(
     def refresh(self) -> Self:
         """Fit again from scratch on all rows passed to `fit` and `partial_fit`.
 
-        Raises ValueError if the training rows were not kept.
+        Raises ValueError if the training rows were not kept. Threads that add rows at the same time
+        wait for the end.
         """
         check_is_fitted(self)
-        if self.rows_ is None:
-            raise ValueError(
-                "refresh needs the training rows, which this model does not hold: fit with "
-                "keep_rows=True, and save with training_data=True"
-            )
-        rows = self.rows_
-        y = rows.y[:, 0] if self.one_dimensional_ else rows.y
-        columns = self._stream.columns
-        return self._fit_read(rows.features, columns, y, rows.weight, rows.known_noise)
+        with self._lock:
+            stream = self._insert_all()
+            if stream.kept is None:
+                raise ValueError(
+                    "refresh needs the training rows, which this model does not hold: fit with "
+                    "keep_rows=True, and save with training_data=True"
+                )
+            rows, columns = stream.kept, stream.columns
+            y = rows.y[:, 0] if self.one_dimensional_ else rows.y
+            return self._fit_read(rows.features, columns, y, rows.weight, rows.known_noise)
 
     def save(self, path: str | Path, *, training_data: bool = False) -> None:
         """Write the fitted model to a file, completely or not at all; `triegp.load` reads it.
@@ -403,7 +406,7 @@ class TreeGPRegressor(
         if any(isinstance(one, Transformer) for one in model.transforms):
             state["_transforms"] = model.transforms
             model = replace(model, transforms=())
-        packed = pack_model(model, self._format, self._stream.kept is not None, quickly=True)
+        packed = pack_model(model, self._format, model.kept is not None, quickly=True)
         for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}
@@ -417,17 +420,17 @@ class TreeGPRegressor(
             model = unpack_model(header, arrays, self._format)
             self._restore(model if transforms is None else replace(model, transforms=transforms))
 
-    def _describe(self, contents: str, noise: list[float]) -> str:
+    def _describe(self, stream: Stream, contents: str, noise: list[float]) -> str:
         """Rows, targets, contents and noise, for `repr`; does not insert waiting rows.
 
         noise: variance of the noise of each model, in standardised units.
         """
-        waiting = sum(batch.n_rows for batch in self._stream.waiting)
-        text = count_of(self._stream.n_rows, "row")
+        waiting = sum(batch.n_rows for batch in stream.waiting)
+        text = count_of(stream.n_rows, "row")
         text += f" and {waiting:,} waiting" if waiting else ""
-        n_targets = self._stream.scale.size
+        n_targets = stream.scale.size
         text += f", {n_targets} targets" if n_targets > 1 else ""
-        targets = self._targets(self._stream)
+        targets = self._targets(stream)
         ratios = noise * n_targets if len(noise) == 1 else noise
         pairs = zip(targets, ratios, strict=True)
         shown = [f"{ratio:.3g}" for target, ratio in pairs if not _is_constant(target)]
@@ -441,17 +444,20 @@ class TreeGPRegressor(
 
     def _state(self) -> ModelState:
         """State of a fitted model on the host, without its parameters; inserts waiting rows."""
-        stream = self._inserted()
+        with self._lock:  # a fit that ends now would change the facts below
+            stream = self._insert_all()
+            facts: dict[str, Any] = {
+                "one_dimensional": self.one_dimensional_,
+                "stopped_early": bool(self.stopped_early_),
+                "n_evaluations": int(self.n_evaluations_),
+                "fit_seconds": self.fit_seconds_,
+                "curve": self.training_curve_,
+            }
         host = CpuEngine()
         return ModelState(
             encoders=stream.encoders,
             target_mean=stream.mean,
             target_scale=stream.scale,
-            one_dimensional=self.one_dimensional_,
-            stopped_early=bool(self.stopped_early_),
-            n_evaluations=int(self.n_evaluations_),
-            fit_seconds=self.fit_seconds_,
-            curve=self.training_curve_,
             columns=stream.columns,
             layout=stream.layout,
             fitted=tuple(place_model(part, host) for part in stream.fitted),
@@ -460,18 +466,22 @@ class TreeGPRegressor(
             plan=stream.plan,
             seeds=stream.seeds,
             transforms=stream.transforms,
+            **facts,
         )
 
     def _restore(self, state: ModelState) -> None:
         """Set all fitted attributes."""
-        self.one_dimensional_ = state.one_dimensional
-        self.n_features_in_ = state.layout.n_columns
-        self.__dict__.pop("feature_names_in_", None)
-        if state.columns.names is not None:
-            self.feature_names_in_ = np.array(state.columns.names, dtype=object)
-        self._told = set()
-        self._make_lock()
-        self._adopt(state, state.plan)
+        if not hasattr(self, "_lock"):  # others may wait for it
+            self._make_lock()
+        with self._lock:
+            self.one_dimensional_ = state.one_dimensional
+            self.n_features_in_ = state.layout.n_columns
+            if state.columns.names is None:
+                self.__dict__.pop("feature_names_in_", None)
+            else:
+                self.feature_names_in_ = np.array(state.columns.names, dtype=object)
+            self._told = set()
+            self._adopt(state, state.plan)
 
     def _adopt(self, state: ModelState, plan: Plan, waiting: tuple[Rows, ...] = ()) -> None:
         """Replace the stream and what belongs to a single fit."""
@@ -525,6 +535,7 @@ class TreeGPRegressor(
         """
         return None
 
+    @one_blas_thread()  # more of them round in other ways
     @device_work()
     def _fit_rows(
         self, rows: Rows, one_dimensional: bool, columns: Columns, seeds: tuple[Seed, ...] | None

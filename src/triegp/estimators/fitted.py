@@ -37,7 +37,7 @@ _locked: WeakValueDictionary[int, FittedEstimator] = WeakValueDictionary()
 def _renew_locks() -> None:
     """Give every model a new lock: in a forked child, the thread that held the old one is gone."""
     for model in _locked.values():
-        model._lock = threading.Lock()
+        model._lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -56,7 +56,7 @@ class FittedEstimator:
     weights: str
     one_dimensional_: bool
     _stream: Stream
-    _lock: threading.Lock  # held while `_stream` is replaced
+    _lock: Any  # an RLock, held while `_stream` is replaced: warnings may lead back here
     _summary: tuple[Any, Any, float]  # models, their log marginal likelihood and loo score
 
     def loo_predict(self) -> tuple[Any, Any]:
@@ -190,19 +190,21 @@ class FittedEstimator:
 
     def _make_lock(self) -> None:
         """Give the model a lock of its own, and a new one after a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _locked[id(self)] = self
 
     def _placed(self) -> Stream:
         """`_inserted`, with the models where parameter `engine` says that they predict."""
         stream = self._inserted()
         engine = self._engine_for(stream.fitted)
-        if engine is not None:
-            with self._lock, device_work():
-                fitted = tuple(place_model(part, engine) for part in self._stream.fitted)
-                self._stream = replace(self._stream, fitted=fitted)
-                self.__dict__.pop("_summary", None)  # it would keep the old models alive
-        return self._stream
+        if engine is None:
+            return stream
+        with self._lock, device_work():
+            stream = self._insert_all()
+            fitted = tuple(place_model(part, engine) for part in stream.fitted)
+            self._stream = replace(stream, fitted=fitted)
+            self.__dict__.pop("_summary", None)  # it would keep the old models alive
+            return self._stream
 
     def _looking_ahead(self, n_new: int) -> Stream:
         """The stream whose models predict n_new rows, given all rows that were added.
@@ -224,14 +226,25 @@ class FittedEstimator:
         return None
 
     def _inserted(self) -> Stream:
-        """The stream after inserting all waiting rows; fits anew first if a fit is due."""
+        """The stream after inserting all waiting rows; fits anew first if a fit is due.
+
+        No rows wait in what is returned, also if another thread adds some at the same time.
+        """
         self._check_fitted()
+        stream = self._stream
+        if not stream.waiting:
+            return stream
+        with self._lock:
+            return self._insert_all()
+
+    def _insert_all(self) -> Stream:
+        """`_inserted`, for those who hold the lock."""
         if self._stream.waiting:
-            with self._lock, device_work():
+            with device_work():
                 if self._stream.plan.fit_at:
                     self._refit()
                 self._stream = insert_waiting(self._stream)
-                self.__dict__.pop("_summary", None)  # it would keep the old models alive
+            self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
 
     def _check_fitted(self) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from triegp.calibration.model import reweigh_model
 from triegp.encoding.layout import read_working
-from triegp.engines import CpuEngine
+from triegp.engines import CpuEngine, one_blas_thread
 from triegp.estimators.streaming import Stream, groups_of, observe_rows, varies
 from triegp.files.state import Plan
 from triegp.models.repeats import Observations
@@ -26,6 +26,7 @@ Bools = npt.NDArray[np.bool_]
 LEAST_WEIGHT = 1e-12  # rows that fade below this weight are dropped
 
 
+@one_blas_thread()
 def forget_rows(stream: Stream, n_last: int | None, factor: float, *, precision: bool) -> Stream:
     """The stream with its last rows only, and with all weights times a factor. O(n) per tree.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,13 @@ import numpy.typing as npt
 from triegp.additive.forest import forest_level_products
 from triegp.additive.model import ForestModel, column_of
 from triegp.additive.start import depths_of, features_of
+from triegp.calibration.model import base_of
 from triegp.devices import to_host
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
+from triegp.engines import one_blas_thread
 from triegp.estimators.streaming import Stream
+from triegp.estimators.units import Target
 from triegp.mixture.members import Ensemble, Member
 from triegp.tree.operators import factorize_rows, level_products, product, solve
 from triegp.tree.order import BitOrder
@@ -51,14 +55,15 @@ class Importances:
 
 
 class ImportancesMixin:
-    """Public attributes of importances; subclasses implement `_importances`, one per target.
+    """Public attributes of importances; subclasses implement `_shares`, of one target.
 
     Shares of working columns are added up to those of the columns of the table.
     """
 
     one_dimensional_: bool
-    _stream: Stream
-    _importances: Callable[[], list[Importances]]
+    _inserted: Callable[[], Stream]
+    _targets: Callable[..., list[Target]]
+    _shares: Callable[[Any, int], Importances]
     _shape: Callable[[Sequence[Floats]], Floats]
 
     @property
@@ -72,8 +77,11 @@ class ImportancesMixin:
         parts = self._by_column()
         return parts[0] if self.one_dimensional_ else parts
 
+    @one_blas_thread()
     def _by_column(self) -> list[Importances]:
-        parts, layout = self._importances(), self._stream.layout
+        stream = self._inserted()
+        layout = stream.layout
+        parts = [self._shares(base_of(t.fitted), t.column) for t in self._targets(stream)]
         return parts if layout.plain else [_sum_columns(part, layout) for part in parts]
 
 

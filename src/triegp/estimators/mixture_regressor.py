@@ -331,8 +331,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         share = positive_number("factor", factor)
         if share > 1.0:
             raise ValueError(f"factor must lie in (0, 1], got {factor}")
-        while True:
-            stream = self._inserted()
+        with self._lock:
+            stream = self._insert_all()
             if base_of(stream.fitted[0]).held is not None:
                 raise ValueError("a model that holds sums of its rows (max_cells) cannot forget")
             if stream.kept is None:
@@ -340,13 +340,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
                     "forget needs the training rows, which this model does not hold: fit with "
                     "keep_rows=True, and save with training_data=True"
                 )
-            with self._lock:
-                if self._stream.waiting:  # another thread has added rows
-                    continue
-                precision = self.weights == "precision"
-                self._stream = forget_rows(self._stream, keep_last, share, precision=precision)
-                self.__dict__.pop("_summary", None)
-            return self
+            precision = self.weights == "precision"
+            self._stream = forget_rows(stream, keep_last, share, precision=precision)
+            self.__dict__.pop("_summary", None)
+        return self
 
     @property
     def ensembles_(self) -> tuple[Ensemble, ...]:
@@ -368,7 +365,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
             return text
-        ensembles = [cast(Ensemble, base_of(part)) for part in self._stream.fitted]
+        stream = self._stream
+        ensembles = [cast(Ensemble, base_of(part)) for part in stream.fitted]
         noise = [
             float(np.mean([member.posteriors[0].new_noise for member in part.members]))
             for part in ensembles
@@ -378,7 +376,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         members = count_of(most, "member") if fewest == most else f"{fewest} to {most} members"
         each = " each" if len(ensembles) > 1 else ""
         contents = f"{count_of(n_bits, 'bit')}, {members}{each}"
-        return f"<{text} fitted: {self._describe(contents, noise)}>"
+        return f"<{text} fitted: {self._describe(stream, contents, noise)}>"
 
     def _settings(self) -> Settings:
         if self.max_cells is not None:
@@ -434,10 +432,6 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         if self.engine == "cpu" and False in places:
             return CpuEngine()
         return choose("cuda", 0.0) if self.engine == "cuda" and True in places else None
-
-    def _importances(self) -> list[Importances]:
-        check_is_fitted(self)
-        return [self._shares(base_of(t.fitted), t.column) for t in self._targets()]
 
     def _shares(self, fitted: Ensemble, column: int) -> Importances:
         return importances(fitted, column)

@@ -19,6 +19,7 @@ from triegp.encoding.columns import sort_categories
 from triegp.encoding.layout import fit_layout
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
+from triegp.engines import one_blas_thread
 from triegp.estimators.base import TreeGPRegressor, seconds_since, stop_warning, tell_warnings
 from triegp.estimators.inputs import check_weight, location_and_scale, read_rows, standardise
 from triegp.estimators.parameters import check_common, count_threads, group_targets
@@ -124,6 +125,7 @@ class PiecesRegressor(TreeGPRegressor):
         tell_warnings(told)
         return self
 
+    @one_blas_thread()
     @device_work()
     def _fit_whole(
         self, pieces: Pieces, sample: Sample, plain: Any, began: float

@@ -25,6 +25,7 @@ from triegp.devices import to_host
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout, read_working, refuse_unseen
 from triegp.encoding.quantiser import Quantiser
+from triegp.engines import one_blas_thread
 from triegp.estimators.inputs import standardise
 from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.outside import mark_outside
@@ -218,6 +219,7 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
     return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, unseen is None)
 
 
+@one_blas_thread()  # more of them round in other ways
 def insert_waiting(stream: Stream) -> Stream:
     """Insert all waiting rows, and calibrate where the plan says. O(n + k log k) per tree.
 
@@ -241,6 +243,7 @@ def insert_waiting(stream: Stream) -> Stream:
     return replace(stream, plan=replace(stream.plan, calibrate_at=0))
 
 
+@one_blas_thread()
 def look_ahead(stream: Stream, n_new: int) -> Stream | None:
     """The stream with models that know all waiting rows, to predict n_new rows. O(k D) per tree.
 

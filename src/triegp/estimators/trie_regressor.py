@@ -340,10 +340,11 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         text = str(super().__repr__(N_CHAR_MAX))
         if not hasattr(self, "_stream"):
             return text
-        models = [base_of(part).model for part in self._stream.fitted]
+        stream = self._stream
+        models = [base_of(part).model for part in stream.fitted]
         trees = count_of(len(models[0].orders), "tree") + " each" * (len(models) > 1)
         noise = [float(model.new_noise) for model in models]
-        return f"<{text} fitted: {self._describe(trees, noise)}>"
+        return f"<{text} fitted: {self._describe(stream, trees, noise)}>"
 
     def _settings(self) -> Settings:
         one_of("variance", self.variance, VARIANCES)
@@ -411,10 +412,6 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
                 stacklevel=5,
             )
         return trained
-
-    def _importances(self) -> list[Importances]:
-        check_is_fitted(self)
-        return [self._shares(base_of(t.fitted), t.column) for t in self._targets()]
 
     def _shares(self, fitted: FittedForest, column: int) -> Importances:
         return forest_importances(fitted.model, column)

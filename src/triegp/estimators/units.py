@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from triegp.devices import like, to_host
 from triegp.encoding.layout import N_VARIANTS
+from triegp.engines import one_blas_thread
 from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -90,6 +91,7 @@ def predict_moments(
     return [(part[:, 0].copy(), part[:, 1].copy()) for part in _over_blocks(targets, X, moments)]
 
 
+@one_blas_thread()
 def predict_covariance(
     targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[tuple[Floats, Floats]]:
@@ -119,6 +121,7 @@ def predict_covariance(
     return found
 
 
+@one_blas_thread()
 def predict_groups(
     targets: Sequence[Target], X: NewRows, groups: Ints
 ) -> list[tuple[Floats, Floats]]:
@@ -180,6 +183,7 @@ def predict_distribution(
     return out
 
 
+@one_blas_thread()
 def sample(
     targets: Sequence[Target],
     X: NewRows,
@@ -213,11 +217,13 @@ def _sample(
     return out
 
 
+@one_blas_thread()
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
     """Leave-one-out mean and standard deviation of the training targets, (n,) each."""
     return _moments(target, target.fitted.leave_one_out(target.column, target.observations))
 
 
+@one_blas_thread()
 def loo_distribution(target: Target) -> PredictiveDistribution | TransformedDistribution:
     """Leave-one-out distribution of the training targets, in the units of y, on the host."""
     left = target.fitted.leave_one_out(target.column, target.observations)
@@ -231,6 +237,7 @@ def observed_targets(target: Target) -> Floats:
     return found if weight is None else np.where(weight > 0, found, np.nan)
 
 
+@one_blas_thread()
 def loo_log_density(target: Target) -> Floats:
     """Leave-one-out log density of the training targets, (n,)."""
     y, _ = target.observed()
@@ -238,6 +245,7 @@ def loo_log_density(target: Target) -> Floats:
     return _log_density(target, left, y) + _log_jacobian(target, y)
 
 
+@one_blas_thread()
 def log_marginal_likelihood(target: Target, *, precision: bool) -> float:
     """Log marginal likelihood of the training targets; precision: whether weights are precisions.
 

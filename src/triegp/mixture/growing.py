@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
 from triegp.encoding.codes import Codes
-from triegp.engines import overlay, paths, threads_of
+from triegp.engines import computed_once, overlay, paths, threads_of
 from triegp.mixture.draws import MemberDraws
 from triegp.mixture.members import FEWEST_APIECE, Ensemble, Member
 from triegp.models.distribution import PredictiveDistribution
@@ -63,7 +62,7 @@ class GrowingEnsemble:
     over: overlay.Overlay
     added: tuple[Rows, ...]
 
-    @cached_property
+    @computed_once
     def whole(self) -> Ensemble:
         """The mixture with the added rows in its tries; O(n) per tree on first use."""
         return self.ensemble.insert(join_rows(self.added))

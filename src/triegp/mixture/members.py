@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
 from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import CpuEngine, Engine, PlainEngine, mix_means, mix_moments
+from triegp.engines import CpuEngine, Engine, PlainEngine, computed_once, mix_means, mix_moments
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.draws import MemberDraws, evaluate_member
@@ -137,12 +136,12 @@ class Ensemble:
         """Whether the members lie in the host's memory."""
         return self.engine.on_host
 
-    @cached_property
+    @computed_once
     def grids(self) -> Grids:
         """The members' encoders, prepared for new rows."""
         return prepare_grids([member.encoder for member in self.members])
 
-    @cached_property
+    @computed_once
     def alone(self) -> tuple[tuple[Posterior, ...], ...]:
         """The members' posteriors on one thread each, by target; they share all arrays."""
         single = CpuEngine(n_threads=1)

@@ -29,9 +29,9 @@ class Buffer:
         return self._rows[:n_rows]
 
     def append(self, head: Any, tail: Any) -> Any:
-        """`head`, the first rows, and `tail` in one array; None if there is no space."""
+        """`head` and `tail` in one array; None if there is no space, or `head` lies elsewhere."""
         n, last = len(head), len(head) + len(tail)
-        if last > len(self._rows):
+        if head.base is not self._rows or last > len(self._rows):
             return None
         try:
             self._ends.remove(n)  # atomic, without a lock that a forked child could not release
@@ -50,6 +50,7 @@ def append(buffer: Buffer | None, head: Any, tail: Any) -> tuple[Buffer, Any]:
     joined = None if buffer is None else buffer.append(head, tail)
     if buffer is None or joined is None:
         buffer = Buffer(len(head) + len(tail), head)
-        buffer.take(len(head))[:] = head
-        joined = buffer.append(head, tail)
+        own = buffer.take(len(head))
+        own[:] = head
+        joined = buffer.append(own, tail)
     return buffer, joined

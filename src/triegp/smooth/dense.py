@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
-from triegp.engines import available_cores
+from triegp.engines import available_cores, computed_once
 from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced, make_induced
 from triegp.smooth.kernel import Kernel, correlate, kernel_matrix
@@ -143,7 +142,7 @@ class Dense:
             column += self.mean(points, weights)
         return found
 
-    @cached_property
+    @computed_once
     def induced(self) -> Induced:
         """The same by inducing rows and neighbours, for samples of the prior."""
         plain = replace(self.kernel, lengthscale=np.ones(self.scaled.shape[1]))

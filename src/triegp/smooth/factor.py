@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
-from triegp.engines import nearest, vecchia
+from triegp.engines import computed_once, nearest, vecchia
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -45,14 +44,14 @@ class Factor:
     weights: Floats
     variances: Floats
 
-    @cached_property
+    @computed_once
     def place(self) -> Ints:
         """Place of each row in the order, (n,)."""
         out = np.empty(self.order.size, np.int32)
         out[self.order] = np.arange(self.order.size, dtype=np.int32)
         return out
 
-    @cached_property
+    @computed_once
     def _deviations(self) -> Floats:
         return np.asarray(np.sqrt(self.variances)[:, None])
 

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.caching import cached_property
-from triegp.engines import low_rank, nearest, one_blas_thread, vecchia
+from triegp.engines import computed_once, low_rank, nearest, one_blas_thread, vecchia
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.copies import first_equal
 from triegp.smooth.factor import Factor, in_order, spread_order
@@ -99,12 +98,12 @@ class Induced:
         """Number of rows, n."""
         return int(self.X.shape[0])
 
-    @cached_property
+    @computed_once
     def scaled(self) -> Floats:
         """Inputs divided by their lengthscales, (n, d)."""
         return scale_inputs(self.kernel, self.X)
 
-    @cached_property
+    @computed_once
     def root(self) -> Floats:
         """L, lower triangular, of K_UU and a little jitter, (m_i, m_i). O(m_i^3)."""
         U = self.scaled[self.inducing]
@@ -114,7 +113,7 @@ class Induced:
         with one_blas_thread():  # more of them round in other ways
             return np.asarray(np.linalg.cholesky(out), dtype=np.float64)
 
-    @cached_property
+    @computed_once
     def phi(self) -> Floats:
         """Phi, (n, m_i), with space for rows that `extend` appends. O(n m_i^2)."""
         buffer = Buffer(self.n_rows, np.empty((0, self.inducing.size)))
@@ -123,7 +122,7 @@ class Induced:
         fill_phi(self, self.scaled, out)
         return out
 
-    @cached_property
+    @computed_once
     def copied(self) -> Ints:
         """The row that each row is a copy of, the first in the order; -1 if there is none. (n,)."""
         first = first_equal(self.scaled[self.order])
@@ -132,7 +131,7 @@ class Induced:
         out[self.order[is_copy]] = self.order[first[is_copy]]
         return out
 
-    @cached_property
+    @computed_once
     def searched(self) -> Searched:
         """Rows that can be neighbours, and an index of them. O(n log n)."""
         useful = is_left(self.kernel, self.phi) & (self.copied < 0)
@@ -141,7 +140,7 @@ class Induced:
         index = nearest.build_index(scaled, seed=self.seed, n_threads=self.n_threads)
         return Searched(order.astype(np.int32), scaled, index)
 
-    @cached_property
+    @computed_once
     def factor(self) -> Factor:
         """The factorisation of R. O(n (m_i m_v^2 + m_v^3))."""
         k, rows = self.n_neighbours, np.arange(self.n_rows)

@@ -19,6 +19,8 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from triegp.imports import scipy
+
 
 @dataclass(frozen=True)
 class _Library:
@@ -123,6 +125,8 @@ def _libraries() -> tuple[list[_Library], list[_Library]]:
 
     First those with one limit for the process, then those with a limit for each thread.
     """
+    _ = scipy.linalg  # it comes with a library of its own
+
     found = [_library(part) for part in ThreadpoolController().lib_controllers]
     blas = [library for library in found if library is not None]
     return [one for one in blas if one.shared], [one for one in blas if not one.shared]

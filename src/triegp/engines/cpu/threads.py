@@ -51,6 +51,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_pool)
 
 
+def on_pool() -> bool:
+    """Whether this is a thread of the pool."""
+    return getattr(_here, "busy", False)
+
+
 def available_cores() -> int:
     """Number of cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -72,7 +77,7 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
     started, and the exception is raised once the running items have ended.
     """
     n_threads = min(n_threads, len(items))
-    if n_threads < 2 or getattr(_here, "busy", False):
+    if n_threads < 2 or on_pool():
         return [work(item) for item in items]
     results: dict[int, Result] = {}
     turns = itertools.count()  # next() on it is atomic in CPython

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from triegp.caching import cached_property
+from triegp.engines.cpu.once import computed_once
 from triegp.engines.cuda.card import SMALL_BYTES, free_bytes, to_device, xp
 from triegp.engines.cuda.keys import ranks
 from triegp.engines.cuda.linking import CardLinks, Origin
@@ -36,7 +36,7 @@ class Grove:
     row_idx: Any
     levels: Any
 
-    @cached_property
+    @computed_once
     def plan(self) -> Plan:
         """The merge plan; its members are the trees."""
         n_trees, n_levels = self.levels.shape

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import cuda, int32
 
-from triegp.caching import cached_property
+from triegp.engines.cpu.once import computed_once
 from triegp.engines.cuda.card import (
     THREADS,
     TILE,
@@ -107,7 +107,7 @@ class CardLinks(Links):
         _n_levels: int
     else:
 
-        @cached_property
+        @computed_once
         def depth(self):
             """Depth of every id, int32 (2n,)."""
             depth = xp.empty(2 * self.n_rows, np.int32)
@@ -133,17 +133,17 @@ class CardLinks(Links):
         """Length of a key, D."""
         return self._n_levels
 
-    @cached_property
+    @computed_once
     def plan(self) -> Plan:
         """The merge plan of this trie."""
         return make_plan(self.rank, self.n_rows, self.n_levels, 1)
 
-    @cached_property
+    @computed_once
     def _tree(self) -> tuple[Any, Any, int]:
         """left, right and root."""
         return _link_plan(self.plan)
 
-    @cached_property
+    @computed_once
     def _buckets(self) -> tuple[Any, Any, Any]:
         """order, starts and stops."""
         return _bucket(self.rank[1:-1])
