@@ -217,6 +217,21 @@ def test_a_model_that_forgot_is_saved(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X[:50]), model.predict(X[:50]))
 
 
+@pytest.mark.parametrize("refit", ["auto", False])
+def test_a_model_without_a_row_of_its_fit_is_copied_and_saved(tmp_path, refit):
+    """The rows that are left lie in a smaller box than those of the fit."""
+    X, y = draw(200)
+    X[100:] = 0.2 + 0.6 * X[100:]
+    model = BinaryTreeGPRegressor(**QUICK | {"refit": refit}).fit(X[:150], y[:150])
+    model.partial_fit(X[150:], y[150:]).forget(keep_last=40)
+    assert model._stream.plan.n_fit == 0
+    model.save(tmp_path / "model", training_data=True)
+    twins = load(tmp_path / "model"), copy.deepcopy(model)
+    expected = model.partial_fit(X[:60], y[:60]).predict(X)
+    for twin in twins:
+        np.testing.assert_array_equal(twin.partial_fit(X[:60], y[:60]).predict(X), expected)
+
+
 def test_some_rows_of_a_trie():
     from problems import make_problem, take
 

@@ -407,7 +407,8 @@ def test_a_stage_that_says_nonsense(calibrated, tmp_path, key, value):
     "edit",
     [
         {"n_rows": 199},
-        {"n_fit": 0, "n_model": 0},
+        {"n_fit": -1, "n_model": -1},
+        {"n_fit": 100, "n_model": 101},
         {"n_fit": 201},
         {"n_calibrated": 201},
         {"n_aside": -1},
