@@ -34,7 +34,7 @@ from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
 from triegp.models.distribution import PredictiveDistribution, fetch_distribution
-from triegp.models.interface import Fitted, Residuals, repeated_residuals
+from triegp.models.interface import Fitted, Residuals, divide_noise, repeated_residuals
 from triegp.models.repeats import (
     NO_OTHERS,
     Hashes,
@@ -54,6 +54,7 @@ Floats = npt.NDArray[np.float64]
 
 
 FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than all others
+LIKE_NEW = (0.5, 2.0)  # precisions of rows from which error bars of new ones, of 1, are learned
 
 
 class CalibratedPoints(NamedTuple):
@@ -353,7 +354,12 @@ class CalibratedModel:
         return found if self.inputs is None else found._add_inputs(self.inputs, rows)
 
     def recalibrate(
-        self, n_seen: int, X: Array | None, repeated: npt.NDArray[np.bool_] | None = None
+        self,
+        n_seen: int,
+        X: Array | None,
+        repeated: npt.NDArray[np.bool_] | None = None,
+        *,
+        divided: bool = False,
     ) -> Self:
         """Scale and tails learned again from the rows added since training; local noise stays.
 
@@ -361,7 +367,9 @@ class CalibratedModel:
         features of the rows after these, None if they are not known. With them the result does not
         depend on how the rows were divided when they were inserted. repeated: which of these rows
         repeat the input of another row. They are not learned from: a copy of a row that is left out
-        would say that the model is certain.
+        would say that the model is certain. divided: whether weights divide the noise variance of
+        an observation. Rows of another weight than about 1 then say little about new ones, and are
+        not learned from.
         """
         stages = []
         for column, stage in enumerate(self.stages):
@@ -369,6 +377,9 @@ class CalibratedModel:
             fresh = residuals.rows >= n_seen
             if repeated is not None:
                 fresh[fresh] = ~repeated[residuals.rows[fresh] - n_seen]
+            if divided and residuals.weight is not None:
+                fresh &= (residuals.weight >= LIKE_NEW[0]) & (residuals.weight <= LIKE_NEW[1])
+                residuals = divide_noise(residuals, self.noise(column))
             if fresh.sum() >= FEWEST_LEFT:
                 if stage.local is not None and X is not None:
                     rows, logs = residuals.rows[fresh], stage.logs.copy()

@@ -414,6 +414,7 @@ class TreeGPRegressor(
         super().__setstate__(state)
         if packed is not None:
             header, arrays = packed
+            header = {"parameters": {"weights": self.weights}} | header  # older pickles need it
             model = unpack_model(header, arrays, self._format)
             self._restore(model if transforms is None else replace(model, transforms=transforms))
 
@@ -460,6 +461,7 @@ class TreeGPRegressor(
             plan=stream.plan,
             seeds=stream.seeds,
             transforms=stream.transforms,
+            divided=stream.divided,
         )
 
     def _restore(self, state: ModelState) -> None:
@@ -593,6 +595,7 @@ class TreeGPRegressor(
             transforms=transforms,
             fit_seconds=seconds_since(began),
             curve=join_curves([part.curve for part in trained]),
+            divided=self.weights == "precision",
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:

@@ -26,10 +26,10 @@ Bools = npt.NDArray[np.bool_]
 LEAST_WEIGHT = 1e-12  # rows that fade below this weight are dropped
 
 
-def forget_rows(stream: Stream, n_last: int | None, factor: float, *, precision: bool) -> Stream:
+def forget_rows(stream: Stream, n_last: int | None, factor: float) -> Stream:
     """The stream with its last rows only, and with all weights times a factor. O(n) per tree.
 
-    No rows may wait, and rows must be kept. precision: whether weights are precisions.
+    No rows may wait, and rows must be kept.
     """
     kept = stream.kept
     assert kept is not None
@@ -46,7 +46,7 @@ def forget_rows(stream: Stream, n_last: int | None, factor: float, *, precision:
         )
     source, first, index = np.unique(before.index[used], return_index=True, return_inverse=True)
     working, _ = read_working(stream.layout, kept.features)
-    reading = {"copies": before.copies, "precision": precision}
+    reading = {"copies": before.copies, "precision": stream.divided}
     rows = _fold(index, before.y[used], own[used], **reading)
     rows = replace(rows, X=working[used][first])
     place = np.full(n_rows, -1, np.int64)

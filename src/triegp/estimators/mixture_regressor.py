@@ -343,8 +343,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             with self._lock:
                 if self._stream.waiting:  # another thread has added rows
                     continue
-                precision = self.weights == "precision"
-                self._stream = forget_rows(self._stream, keep_last, share, precision=precision)
+                self._stream = forget_rows(self._stream, keep_last, share)
                 self.__dict__.pop("_summary", None)
             return self
 

@@ -223,6 +223,7 @@ class PiecesRegressor(TreeGPRegressor):
             transforms=transforms,
             fit_seconds=seconds_since(began),
             curve=join_curves([part.curve for part in trained]),
+            divided=self.weights == "precision",
         )
         told = copies_warning(folded, held.n_rows)
         if survey.n_aside:

@@ -86,6 +86,8 @@ class Stream:
         empty if there are none.
     n_ahead, n_asked : int
         Waiting rows that these models know, and new rows that were predicted since rows wait.
+    divided : bool
+        Whether weights divide the noise variance of an observation, as they did at the last fit.
     """
 
     fitted: tuple[Fitted, ...]
@@ -103,6 +105,7 @@ class Stream:
     ahead: tuple[Fitted, ...] = ()
     n_ahead: int = 0
     n_asked: int = 0
+    divided: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -127,6 +130,7 @@ def stream_of(state: ModelState) -> Stream:
         observations=state.observations,
         waiting=(),
         transforms=state.transforms,
+        divided=state.divided,
     )
 
 
@@ -231,9 +235,7 @@ def insert_waiting(stream: Stream) -> Stream:
     if first > 0:
         stream = _insert(stream, batch.select(np.arange(first)))
         added, again = _added_features(stream), _added_repeats(stream)
-        fitted = tuple(
-            _recalibrate(part, stream.plan.n_model, added, again) for part in stream.fitted
-        )
+        fitted = tuple(_recalibrate(part, stream, added, again) for part in stream.fitted)
         stream = replace(stream, fitted=fitted)
         batch = batch.select(np.arange(first, batch.n_rows))
     if batch.n_rows:
@@ -353,12 +355,20 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
     outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
+    return _read_weights(rows, stream), outside
+
+
+def _read_weights(rows: Rows, stream: Stream) -> Rows:
+    """Rows whose weights mean what they did in `fit`, in its units."""
     observations = stream.observations
-    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
+    if observations is not None and observations.unit != 1.0:
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        # They are weights of one observation each, not numbers of observations.
-        rows = replace(rows, weight=weight / observations.unit, copies=np.ones(rows.n_rows))
-    return rows, outside
+        rows = replace(rows, weight=weight / observations.unit)
+    single = stream.divided or (observations is not None and observations.copies)
+    if rows.weight is None or not single:
+        return rows
+    # They are weights of one observation each, not numbers of observations.
+    return replace(rows, copies=(rows.weight > 0).astype(np.float64))
 
 
 def _last_rows(batches: Sequence[Rows], n_rows: int) -> Rows:
@@ -432,14 +442,14 @@ def _added_repeats(stream: Stream) -> npt.NDArray[np.bool_] | None:
 
 def _recalibrate(
     part: Fitted,
-    n_model: int,
+    stream: Stream,
     added: npt.NDArray[np.floating] | None,
     again: npt.NDArray[np.bool_] | None,
 ) -> Fitted:
     """The model with a new calibration, if it has one and its residuals are not costly."""
     if not isinstance(part, CalibratedModel) or not part.base.quick_residuals:
         return part
-    return part.recalibrate(n_model, added, again)
+    return part.recalibrate(stream.plan.n_model, added, again, divided=stream.divided)
 
 
 def varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import one_of, positive_number
+from triegp.checks import boolean, one_of, positive_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
@@ -151,6 +151,9 @@ class ModelState:
         Wall-clock seconds of the last fit; None in older files.
     curve : TrainingCurve or None
         Nll per row during the last fit; None in older files.
+    divided : bool
+        Whether weights divide the noise variance of an observation, as they did at the last fit;
+        in older files, what the parameter `weights` says.
     """
 
     encoders: tuple[Quantiser, ...]
@@ -169,6 +172,7 @@ class ModelState:
     transforms: tuple[Transform | None, ...] = ()
     fit_seconds: float | None = None
     curve: TrainingCurve | None = None
+    divided: bool = False
 
 
 def pack_model(
@@ -184,6 +188,7 @@ def pack_model(
         "stopped_early": state.stopped_early,
         "n_evaluations": state.n_evaluations,
         "fit_seconds": state.fit_seconds,
+        "divided": state.divided,
         "feature_names": None if state.columns.names is None else list(state.columns.names),
         "scalings": [encoder.scaling for encoder in state.encoders],
         "margin": float(state.encoders[0].margin),
@@ -298,6 +303,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         transforms=transforms,
         fit_seconds=_unpack_seconds(header.get("fit_seconds")),
         curve=unpack_curve(header.get("training_curve"), arrays),
+        divided=_unpack_divided(header),
     )
 
 
@@ -334,6 +340,12 @@ def _unpack_plan(
         raise ValueError(f"plan must have {n_targets} flags of each kind")
     counts = (n_rows, n_fit, n_first, n_calibrated, n_aside)
     return Plan(*counts, low, high, lowest, highest, level, flags[0], flags[1])
+
+
+def _unpack_divided(header: dict[str, Any]) -> bool:
+    if "divided" in header:
+        return boolean("divided", header["divided"])
+    return bool(header["parameters"].get("weights", "frequency") == "precision")
 
 
 def _unpack_seconds(seconds: Any) -> float | None:

@@ -5,7 +5,7 @@ Models work in standardised units. The estimators convert to the units of y.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -223,6 +223,19 @@ def expand_residuals(
         weight,
         residuals.fresh[at],
     )
+
+
+def divide_noise(residuals: Residuals, noise: float) -> Residuals:
+    """Residuals of rows whose weights divide the noise variance: each counts once.
+
+    noise: of an observation of weight 1, part of the variances. Rows of weight 0 count nothing.
+    """
+    weight = residuals.weight
+    if weight is None:
+        return residuals
+    used = weight > 0
+    added = noise * (1.0 / np.where(used, weight, 1.0) - 1.0)
+    return replace(residuals, var=residuals.var + added, weight=used.astype(np.float64))
 
 
 def repeated_residuals(
