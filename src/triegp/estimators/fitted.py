@@ -226,11 +226,15 @@ class FittedEstimator:
         self._check_fitted()
         if self._stream.waiting:
             with self._lock:
-                if self._stream.plan.fit_at:
-                    self._refit()
-                self._stream = insert_waiting(self._stream)
-                self.__dict__.pop("_summary", None)  # it would keep the old models alive
+                self._insert()
         return self._stream
+
+    def _insert(self) -> None:
+        """Insert all waiting rows, and fit anew first if a fit is due; the lock must be held."""
+        if self._stream.plan.fit_at:
+            self._refit()
+        self._stream = insert_waiting(self._stream)
+        self.__dict__.pop("_summary", None)  # it would keep the old models alive
 
     def _check_fitted(self) -> None:
         """Raise an error unless there is a fitted model; here, there always is."""

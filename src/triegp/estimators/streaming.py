@@ -192,34 +192,46 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
             varied=plan.varied | varies(used, plan.level),
         )
     n_aside = int(outside.sum())
-    n_rows = plan.n_rows + batch.n_rows
-    plan = replace(plan, n_rows=n_rows, n_aside=plan.n_aside + n_aside)
-    is_due = refit and (
-        n_rows >= GROWTH * plan.n_fit
-        or plan.n_aside > MOST_ASIDE * n_rows
-        or bool((plan.varied & ~plan.varied_at_fit).any())
-    )
+    plan = replace(plan, n_rows=plan.n_rows + batch.n_rows, n_aside=plan.n_aside + n_aside)
+    is_due = refit and fit_is_due(plan)
     if is_due and stream.kept is not None:
-        plan = replace(
-            plan,
-            n_fit=n_rows,
-            n_calibrated=n_rows,
-            n_aside=0,
-            low=plan.lowest,
-            high=plan.highest,
-            varied_at_fit=plan.varied,
-            fit_at=n_rows,
-            calibrate_at=0,
-        )
-        n_aside = 0
-    elif (
-        refit
-        and n_rows - plan.n_fit >= FEWEST_FRESH
-        and n_rows >= CALIBRATION_GROWTH * plan.n_calibrated
-    ):
-        plan = replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
+        plan, n_aside = plan_fit(plan), 0
+    elif refit:
+        plan = plan_calibration(plan)
     overdue = is_due and stream.kept is None
     return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, unseen is None)
+
+
+def fit_is_due(plan: Plan) -> bool:
+    """Whether the rows that were added require a fit."""
+    return (
+        plan.n_rows >= GROWTH * plan.n_fit
+        or plan.n_aside > MOST_ASIDE * plan.n_rows
+        or bool((plan.varied & ~plan.varied_at_fit).any())
+    )
+
+
+def plan_fit(plan: Plan) -> Plan:
+    """The plan with a fit to all rows so far."""
+    return replace(
+        plan,
+        n_fit=plan.n_rows,
+        n_calibrated=plan.n_rows,
+        n_aside=0,
+        low=plan.lowest,
+        high=plan.highest,
+        varied_at_fit=plan.varied,
+        fit_at=plan.n_rows,
+        calibrate_at=0,
+    )
+
+
+def plan_calibration(plan: Plan) -> Plan:
+    """The plan with a calibration, if the rows that were added require one."""
+    n_rows = plan.n_rows
+    if n_rows - plan.n_fit < FEWEST_FRESH or n_rows < CALIBRATION_GROWTH * plan.n_calibrated:
+        return plan
+    return replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
 
 
 def insert_waiting(stream: Stream) -> Stream:
@@ -233,14 +245,18 @@ def insert_waiting(stream: Stream) -> Stream:
     first = stream.plan.calibrate_at - stream.n_rows
     stream = replace(stream, waiting=(), ahead=(), n_ahead=0, n_asked=0)
     if first > 0:
-        stream = _insert(stream, batch.select(np.arange(first)))
-        added, again = _added_features(stream), _added_repeats(stream)
-        fitted = tuple(_recalibrate(part, stream, added, again) for part in stream.fitted)
-        stream = replace(stream, fitted=fitted)
+        stream = calibrate_again(_insert(stream, batch.select(np.arange(first))))
         batch = batch.select(np.arange(first, batch.n_rows))
     if batch.n_rows:
         stream = _insert(stream, batch)
     return replace(stream, plan=replace(stream.plan, calibrate_at=0))
+
+
+def calibrate_again(stream: Stream) -> Stream:
+    """The stream with scale and tails learned again from the rows added since the fit."""
+    added, again = _added_features(stream), _added_repeats(stream)
+    fitted = tuple(_recalibrate(part, stream, added, again) for part in stream.fitted)
+    return replace(stream, fitted=fitted)
 
 
 def look_ahead(stream: Stream, n_new: int) -> Stream | None:

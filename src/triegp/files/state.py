@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import boolean, one_of, positive_number
+from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
@@ -92,6 +92,8 @@ class Plan:
         Whether each target took other values than its level, at the last fit and since.
     fit_at, calibrate_at : int
         Rows passed when the next fit or calibration became due; 0 if none is.
+    n_newest : int
+        Last rows whose weights have not faded yet, if weights fade.
     """
 
     n_rows: int
@@ -108,6 +110,7 @@ class Plan:
     varied: npt.NDArray[np.bool_]
     fit_at: int = 0
     calibrate_at: int = 0
+    n_newest: int = 0
 
 
 PLAN_COUNTS = ("n_rows", "n_fit", "n_model", "n_calibrated", "n_aside")
@@ -213,6 +216,7 @@ def pack_model(
     header["plan"] |= {
         "varied_at_fit": plan.varied_at_fit.tolist(),
         "varied": plan.varied.tolist(),
+        "n_newest": plan.n_newest,
     }
     arrays |= {f"plan.{name}": getattr(plan, name) for name in (*PLAN_BOXES, "level")}
     header["seeds"] = None
@@ -338,8 +342,10 @@ def _unpack_plan(
     flags = np.array([facts["varied_at_fit"], facts["varied"]], bool)
     if flags.shape != (2, n_targets):
         raise ValueError(f"plan must have {n_targets} flags of each kind")
+    n_newest = whole_number("n_newest", facts.get("n_newest", 0), least=0)  # older files lack it
     counts = (n_rows, n_fit, n_first, n_calibrated, n_aside)
-    return Plan(*counts, low, high, lowest, highest, level, flags[0], flags[1])
+    boxes = (low, high, lowest, highest)
+    return Plan(*counts, *boxes, level, flags[0], flags[1], n_newest=n_newest)
 
 
 def _unpack_divided(header: dict[str, Any]) -> bool:
