@@ -413,6 +413,8 @@ def test_a_stage_that_says_nonsense(calibrated, tmp_path, key, value):
         {"n_calibrated": 201},
         {"n_aside": -1},
         {"n_aside": 200},
+        {"n_newest": -1},
+        {"n_newest": 1.5},
         {"varied": []},
         {"varied_at_fit": [True, True]},
     ],

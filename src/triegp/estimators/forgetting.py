@@ -86,8 +86,7 @@ def queue_and_forget(stream: Stream, batch: Rows, memory: Memory, *, refit: bool
     """
     assert stream.kept is not None
     plan = stream.plan
-    assert not plan.fit_at
-    assert not plan.calibrate_at
+    assert plan.fit_at == plan.calibrate_at == 0
     fade = memory.fade(plan.n_newest, batch.n_rows)
     n_before, n_all = plan.n_rows, plan.n_rows + batch.n_rows
     n_gone = memory.count_dropped(n_all)
