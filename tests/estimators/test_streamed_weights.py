@@ -173,3 +173,17 @@ def test_the_scale_of_added_rows_divides_their_noise():
     score = np.abs(left.y - left.mean)[400:] / np.sqrt(var)
     middle = np.sort(score[used])[(used.size - 1) // 2]
     assert stage.scale == pytest.approx((middle / 0.6744897501960817) ** 2, rel=SUMMED)
+
+
+@pytest.mark.parametrize("kind", [BinaryTreeGPRegressor, TrieGPRegressor])
+def test_rows_of_little_weight_teach_error_bars_little(kind):
+    """Half of the rows are noisy, and have a hundredth of the weight, as if they had faded."""
+    X, y = draw(1000, 6)
+    y[::2] += 3.0 * np.random.default_rng(7).standard_normal(500)
+    weight = np.resize([0.01, 1.0], 1000)
+    options = {"n_members": 6} if kind is BinaryTreeGPRegressor else {}
+    model = kind(random_state=0, **options).fit(X, y, weight)
+    new, observed = draw(4000, 2)
+    low, high = model.predict_interval(new, 0.9).T
+    assert 0.85 < np.mean((low <= observed) & (observed <= high)) < 0.97
+    assert np.mean(high - low) < 1.5 * (2 * 1.645 * 0.3)
