@@ -6,6 +6,8 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from sklearn.base import clone
 
 from forgetting_problems import PLAIN, QUICK, assert_dense, draw
@@ -419,3 +421,27 @@ def test_huge_memories_forget_nothing():
     assert memory_of(None, 1, keep_rows=True) == Memory(10, 1.0)
     assert memory_of(5, 1, keep_rows=True) == Memory(5, 1.0)
     assert memory_of(None, None, keep_rows=False) is None
+
+
+@given(
+    window=st.none() | st.integers(1, 200),
+    half_life=st.none() | st.floats(1.0, 60.0),
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=12),
+)
+def test_batches_do_not_matter(window, half_life, sizes):
+    """What is known by counting batches is what the definition says of the number of rows."""
+    memory = memory_of(window, half_life, keep_rows=True)
+    assume(memory is not None)
+    rows, weight, n_newest, n_rows = np.zeros(0, np.int64), np.zeros(0), 0, 0
+    for size in sizes:
+        fade = memory.fade(n_newest, size)
+        own = np.ones(size) if fade.own is None else fade.own
+        weight = np.append(fade.before * weight, own)
+        rows = np.append(rows, n_rows + np.arange(size))
+        n_known = rows.size - size
+        gone = memory.count_dropped(rows.size)
+        assert memory.is_due(n_known, n_newest, size) == (gone > 0 or fade.before < 1.0)
+        rows, weight, n_newest, n_rows = rows[gone:], weight[gone:], fade.n_newest, n_rows + size
+        expected, faded = known_rows(n_rows, window, half_life)
+        np.testing.assert_array_equal(rows, expected)
+        np.testing.assert_allclose(weight, faded, **VALUE)
