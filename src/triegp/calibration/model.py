@@ -62,14 +62,14 @@ class CalibratedPoints(NamedTuple):
 
     X: on a device, or on the host, where the calibration is then computed. place: int64 (m,), on
     the host, place of each row among the sorted training inputs, which late ones follow; -1 for new
-    inputs. near: the nearest rows of the box to those outside, once they have been read; targets
-    share them.
+    inputs. near: the nearest rows of the box to those outside, if the model goes on there and
+    variances follow; None if there are none.
     """
 
     X: Array
     base: Any
     place: npt.NDArray[np.int64]
-    near: list[CalibratedPoints]
+    near: CalibratedPoints | None = None
 
     @property
     def repeated(self) -> npt.NDArray[np.bool_]:
@@ -171,7 +171,15 @@ class CalibratedModel:
             if self.late is not None:
                 late = find_inputs(self.late.hashes, X)
                 place = np.where(late >= 0, self.inputs.size + late, place)
-        return CalibratedPoints(X, base, place, [])
+        near = self._read_near(X) if var and self.goes_on else None
+        return CalibratedPoints(X, base, place, near)
+
+    def _read_near(self, X: Array) -> CalibratedPoints | None:
+        """The nearest rows of the box to those outside; None if there are none."""
+        beyond = find_beyond(self.border, X, 0)
+        if self.border is None or beyond is None:
+            return None
+        return self.read(np.clip(X[beyond.rows], self.border.low, self.border.high), var=True)
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
@@ -503,14 +511,11 @@ class CalibratedModel:
         If the model goes on beyond the box, the factor is that of the nearest row of the box, and
         multiplies the variance there. What is added on the way out is not scaled.
         """
-        beyond = find_beyond(self.border, points.X, column) if self.goes_on else None
-        if self.border is None or beyond is None:
+        near = points.near
+        beyond = None if near is None else find_beyond(self.border, points.X, column)
+        if near is None or beyond is None:
             return self._factor_inside(points, column, mean, total)
         rows = beyond.rows
-        if not points.near:
-            inside = np.clip(points.X[rows], self.border.low, self.border.high)
-            points.near.append(self.read(inside, var=True))
-        near = points.near[0]
         raw = self._raw(near, column, var=True, latent=False)
         inner, mean = raw.var(), mean.copy()
         mean[rows] = self._mean(near, column, raw.mean())
