@@ -236,7 +236,7 @@ def test_faded_rows_are_fitted_anew_after_a_half_life():
 @pytest.mark.parametrize("size", [10, 30])
 def test_error_bars_are_calibrated_again_between_fits(monkeypatch, size):
     """Between the steps of a window, which are 30 rows, or by a step."""
-    X, y = in_box(900)
+    X, y = in_box(840)
     model = BinaryTreeGPRegressor(**QUICK, window=480).fit(X[:480], y[:480])
     calls, real = [], streaming._recalibrate
 
@@ -264,7 +264,7 @@ def test_rows_between_steps_wait_for_a_prediction():
     assert model._stream.n_rows == 800
 
 
-@pytest.mark.parametrize("forgetting", FORGETTING[1:3], ids=str)
+@pytest.mark.parametrize("forgetting", FORGETTING[2:3], ids=str)
 def test_saved_pickled_and_cloned_models_go_on_alike(tmp_path, forgetting):
     X, y = in_box(400)
     model = BinaryTreeGPRegressor(**QUICK, **forgetting).fit(X[:60], y[:60])

@@ -13,6 +13,10 @@ from triegp.files.container import read_file, write_file
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 3, "random_state": 0}
 PLAIN = {**QUICK, "mixture": "stacking", "refit": False}
+SMALL = {
+    BinaryTreeGPRegressor: {"n_members": 6, "random_state": 0},
+    TrieGPRegressor: {"n_trees": 12, "max_iter": 8, "smooth": False, "random_state": 0},
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*copies of others")
 
@@ -143,8 +147,7 @@ def test_added_rows_of_high_precision_do_not_teach_narrow_intervals(kind, weight
     """Error bars of observations of weight 1, calibrated again from rows of other weights."""
     X, y = draw(1000)
     given = np.resize(weights, 400)
-    options = {"n_members": 6} if kind is BinaryTreeGPRegressor else {}
-    model = kind(random_state=0, weights="precision", **options).fit(X[:600], y[:600])
+    model = kind(weights="precision", **SMALL[kind]).fit(X[:600], y[:600])
     rng = np.random.default_rng(1)
     y[600:] = np.sin(5 * X[600:, 0]) + 0.3 / np.sqrt(given) * rng.standard_normal(400)
     before = scale_of(model)
@@ -181,8 +184,7 @@ def test_rows_of_little_weight_teach_error_bars_little(kind):
     X, y = draw(1000, 6)
     y[::2] += 3.0 * np.random.default_rng(7).standard_normal(500)
     weight = np.resize([0.01, 1.0], 1000)
-    options = {"n_members": 6} if kind is BinaryTreeGPRegressor else {}
-    model = kind(random_state=0, **options).fit(X, y, weight)
+    model = kind(**SMALL[kind]).fit(X, y, weight)
     new, observed = draw(4000, 2)
     low, high = model.predict_interval(new, 0.9).T
     assert 0.85 < np.mean((low <= observed) & (observed <= high)) < 0.97
