@@ -1,19 +1,26 @@
 """Streams: the cost of one more row, and a million rows in random batches against one batch.
 
-    python -m bench.streams                # one more row at 10^5 and 10^6 rows, then the million
-    python -m bench.streams --part rows    # only the first table
+    python -m bench.streams                  # one more row at 10^5 and 10^6 rows, then the million
+    python -m bench.streams --part rows      # only the first table
+    python -m bench.streams --part forget    # one more row of models that forget, at 10^5 rows
+    python -m bench.streams --part memory    # bytes per row of 20,000 single rows
 
 One more row is `partial_fit` of one row, then mean and deviation of another. "inserted" asks for
 `n_rows_` in between, which inserts the row into every tree in O(n), as every prediction did before
 mixtures looked ahead to waiting rows. Times are CPU milliseconds of this process, all threads.
+
+Models that forget get an eighth of their rows once more, one by one: two steps of a window, ten of
+a half life. The mean is that of all calls, so it includes the steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +90,51 @@ def one_more_row(n_rows: int, n_calls: int) -> None:
     )
 
 
+def one_more_row_forgetting(n_rows: int) -> None:
+    """Print the cost of a row of models that forget nothing, rows of a window, or all slowly."""
+    X, y = make_rows(n_rows + n_rows // 8, 0)
+    for name, options in (
+        ("nothing forgotten", {}),
+        (f"window {n_rows:,}", {"window": n_rows}),
+        (f"half life {n_rows // 10:,}", {"half_life": n_rows // 10}),
+    ):
+        model = BinaryTreeGPRegressor(**SETTINGS, **options).fit(X[:n_rows], y[:n_rows])
+        members = len(model.ensembles_[0].members)
+
+        def add(i: int, model: BinaryTreeGPRegressor = model) -> None:
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+            model.predict(X[i - 1 : i], return_std=True)
+
+        add(2)
+        took = cpu_ms(lambda k, add=add: add(n_rows + k), n_rows // 8)
+        half, most = np.quantile(took, 0.5), took.max()
+        print(
+            f"n = {n_rows:9,}  {members} trees  {name:<18} mean {took.mean():6.2f}  "
+            f"median {half:6.2f}  largest {most:9.1f}"
+        )
+
+
+def memory_of_stream(n_rows: int, n_added: int) -> None:
+    """Print the bytes that Python holds more, per row that was added by itself and predicted."""
+    model, (X, y) = fit(n_rows), make_rows(n_added, 1)
+    before = 0
+    for i in range(n_added):
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+        model.predict(X[i : i + 1], return_std=True)
+        if i == 200:  # compiled, and in the cache
+            _ = model.n_rows_
+            gc.collect()
+            tracemalloc.start()
+        elif i > 200 and (i - 200) % ((n_added - 201) // 4) == 0:
+            _ = model.n_rows_  # nothing waits
+            gc.collect()
+            held = tracemalloc.get_traced_memory()[0]
+            print(f"{i - 200:7,} rows added: {held / (i - 200):6.0f} bytes per row", end="")
+            print(f", {(held - before) / 1e6:6.2f} MB more, garbage {len(gc.garbage)}")
+            before = held
+    tracemalloc.stop()
+
+
 def stream_all(how: str) -> None:
     """Print predictions and memory, as JSON, after a million rows in one batch or in many."""
     model, (X, y) = fit(N_FIRST), make_rows(N_ALL, 3)
@@ -116,7 +168,8 @@ def compare() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=["rows", "million", "one", "many"])
+    parts = ["rows", "forget", "memory", "million", "one", "many"]
+    parser.add_argument("--part", choices=parts)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--calls", type=int, default=1_000)
     options = parser.parse_args()
@@ -124,9 +177,13 @@ def main() -> None:
         stream_all(options.part)
         return
     print(json.dumps(machine()))
-    for n_rows in options.rows if options.part != "million" else ():
+    for n_rows in options.rows if options.part in (None, "rows") else ():
         one_more_row(n_rows, options.calls)
-    if options.part != "rows":
+    if options.part in (None, "forget"):
+        one_more_row_forgetting(min(options.rows))
+    if options.part in (None, "memory"):
+        memory_of_stream(2_000, 20_001)
+    if options.part in (None, "million"):
         compare()
 
 

@@ -47,7 +47,6 @@ class ServedModel(Predictor):
     def __init__(self, estimator: str, parameters: dict[str, Any], state: ModelState) -> None:
         self.estimator_ = estimator
         self.outside = parameters.get("outside", "widen")  # older files lack some: the defaults
-        self.weights = parameters.get("weights", "frequency")
         self.one_dimensional_ = state.one_dimensional
         self.n_features_in_ = state.layout.n_columns
         if state.columns.names is not None:

@@ -363,6 +363,25 @@ def test_an_update_replaces_the_model_and_keeps_its_rows(folder, tmp_path):
     assert os.listdir(tmp_path) == ["m.tgp"]
 
 
+def test_an_update_of_a_model_with_a_window_forgets(folder, tmp_path):
+    fit = [
+        *("fit", folder / "d.csv", "--target", "y", "--param", "window=64"),
+        *("--drop", "id", "--categorical", "zip", *QUICK),
+    ]
+    run_well(*fit, "-o", tmp_path / "m.tgp", "--keep-rows")
+    assert triegp.load(tmp_path / "m.tgp").n_rows_ == 64
+    run_well("update", tmp_path / "m.tgp", folder / "new.csv", "--target", "y")
+    loaded = triegp.load(tmp_path / "m.tgp")
+    assert loaded.n_rows_ == 64
+    np.testing.assert_array_equal(
+        loaded.rows_.y[:, 0], problems.make_frame(80, seed=1)["y"].to_numpy()[-64:]
+    )
+    run_well(*fit, "-o", tmp_path / "bare.tgp")
+    result = run("update", tmp_path / "bare.tgp", folder / "new.csv", "--target", "y")
+    assert result.exit_code == 2
+    assert "window needs the training rows" in result.stderr
+
+
 # info
 
 

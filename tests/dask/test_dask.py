@@ -162,10 +162,12 @@ def test_models_are_pickled_cloned_and_saved_without_their_client(client, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:.*lie outside the training box")
-def test_rows_are_added(client):
+@pytest.mark.parametrize("forgetting", [{}, {"window": 450}, {"half_life": 100}], ids=str)
+def test_rows_are_added(client, forgetting):
     X, y = problem(600)
-    model = DaskBinaryTreeGPRegressor(client=client, refit=False, **QUICK)
-    local = BinaryTreeGPRegressor(refit=False, **QUICK)
+    options = QUICK | {"refit": False} | forgetting
+    model = DaskBinaryTreeGPRegressor(client=client, **options)
+    local = BinaryTreeGPRegressor(**options)
     for some in (slice(0, 400), slice(400, 500)):
         lazy = da.from_array(X[some], chunks=150)
         model.partial_fit(lazy, da.from_array(y[some], chunks=150))
@@ -173,6 +175,15 @@ def test_rows_are_added(client):
     model.partial_fit(X[500:], y[500:])
     local.partial_fit(X[500:], y[500:])
     assert_same(model, local, X[:50])
+    assert (model.n_rows_ < 600) == ("window" in forgetting)
+
+
+def test_rows_that_are_summed_up_cannot_be_forgotten(client, monkeypatch):
+    monkeypatch.setattr(pieces_module, "FEWEST_ROWS", 500)
+    X, y = problem(600)
+    model = DaskBinaryTreeGPRegressor(client=client, window=100, max_cells=200, **QUICK)
+    with pytest.raises(ValueError, match="window and half_life need rows in memory, got 600 rows"):
+        model.fit(da.from_array(X, chunks=150), y)
 
 
 def test_the_flagship_is_fitted_by_one_worker(client):

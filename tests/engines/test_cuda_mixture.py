@@ -191,11 +191,18 @@ def test_rows_added_later(monkeypatch):
     assert not base_of(cuda._stream.fitted[0]).on_host
 
 
-def test_rows_that_are_forgotten():
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_rows_that_are_forgotten(by_hand):
     X, y = problem()
     host, card = both(X, y, refit=False)
     for model in (host, card):
-        model.partial_fit(X[:3] + 1e-3, y[:3]).forget(keep_last=N_ROWS // 2, factor=0.5)
+        if by_hand:
+            model.partial_fit(X[:3] + 1e-3, y[:3]).forget(keep_last=N_ROWS // 2, factor=0.5)
+        else:
+            model.set_params(window=N_ROWS // 2, half_life=N_ROWS // 10)
+            model.partial_fit(X[:40] + 1e-3, y[:40])
+            assert model.rows_.n_rows < N_ROWS
+            assert model.rows_.weight[0] < 1.0
     assert not card._stream.fitted[0].on_host
     agree(card.predict(new_rows(), return_std=True), host.predict(new_rows(), return_std=True))
 

@@ -5,50 +5,16 @@ import copy
 import numpy as np
 import pytest
 
-import oracle
-from regressor_problems import dense_kernel
+from forgetting_problems import PLAIN, QUICK, assert_dense, draw
 from tolerances import VALUE
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor, load
-from triegp.tree import build_trie, condition, predict
+from triegp.tree import build_trie, condition
 from triegp.tree.trie import select_rows
-
-QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 3, "random_state": 0}
-PLAIN = {**QUICK, "mixture": "stacking", "refit": False}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*outside the training box"),
     pytest.mark.filterwarnings("ignore:.*copies of others"),
 ]
-
-
-def draw(n, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.random((n, 2))
-    X[-2:] = [[0.0, 0.0], [1.0, 1.0]]
-    return X, np.sin(5 * X[:, 0]) + (0.1 + X[:, 1]) * rng.standard_normal(n)
-
-
-def dense(model, X, y, weight, new):
-    """Each member's mean and variance of f, given weighted rows, by dense algebra."""
-    shift, unit = model.target_mean_[0], model.target_scale_[0]
-    found = []
-    for member in model.ensembles_[0].members:
-        noise = member.posteriors[0].new_noise / weight
-        given = dense_kernel(member, X, X), noise, dense_kernel(member, X, new)
-        mean, cov = oracle.posterior(*given, dense_kernel(member, new, new), (y - shift) / unit)
-        found.append((mean, np.diag(cov)))
-    return found
-
-
-def assert_dense(model, X, y, weight, new):
-    ensemble = model.ensembles_[0]
-    points = ensemble.read(new, var=True)
-    for member, codes, (mean, var) in zip(
-        ensemble.members, points, dense(model, X, y, weight, new), strict=True
-    ):
-        got = predict(member.posteriors[0], codes)
-        np.testing.assert_allclose(got.mean, mean, **VALUE)
-        np.testing.assert_allclose(got.var, var, **VALUE)
 
 
 @pytest.mark.parametrize("nugget", ["row", "bit"])
@@ -231,6 +197,21 @@ def test_a_model_that_forgot_is_saved(tmp_path):
     for one in (model, loaded):
         one.partial_fit(X[:3], y[:3]).forget(keep_last=100)
     np.testing.assert_array_equal(loaded.predict(X[:50]), model.predict(X[:50]))
+
+
+@pytest.mark.parametrize("refit", ["auto", False])
+def test_a_model_without_a_row_of_its_fit_is_copied_and_saved(tmp_path, refit):
+    """The rows that are left lie in a smaller box than those of the fit."""
+    X, y = draw(200)
+    X[100:] = 0.2 + 0.6 * X[100:]
+    model = BinaryTreeGPRegressor(**QUICK | {"refit": refit}).fit(X[:150], y[:150])
+    model.partial_fit(X[150:], y[150:]).forget(keep_last=40)
+    assert model._stream.plan.n_fit == 0
+    model.save(tmp_path / "model", training_data=True)
+    twins = load(tmp_path / "model"), copy.deepcopy(model)
+    expected = model.partial_fit(X[:60], y[:60]).predict(X)
+    for twin in twins:
+        np.testing.assert_array_equal(twin.partial_fit(X[:60], y[:60]).predict(X), expected)
 
 
 def test_some_rows_of_a_trie():

@@ -65,7 +65,7 @@ def test_an_unknown_estimator(parts, tmp_path, estimator):
 
 def test_a_key_or_an_array_that_is_missing(parts, tmp_path):
     header, arrays = parts
-    older = {"plan", "seeds", "fit_seconds", "training_curve"}  # files without them are older
+    older = {"plan", "seeds", "fit_seconds", "training_curve", "divided"}  # older files lack them
     for key in header.keys() - older:
         rest = {name: value for name, value in header.items() if name != key}
         refused(write_parts(tmp_path / "m", rest, arrays))
@@ -408,10 +408,13 @@ def test_a_stage_that_says_nonsense(calibrated, tmp_path, key, value):
     [
         {"n_rows": 199},
         {"n_fit": -1, "n_model": -1},
+        {"n_fit": 100, "n_model": 101},
         {"n_fit": 201},
         {"n_calibrated": 201},
         {"n_aside": -1},
         {"n_aside": 200},
+        {"n_newest": -1},
+        {"n_newest": 1.5},
         {"varied": []},
         {"varied_at_fit": [True, True]},
     ],

@@ -35,7 +35,7 @@ from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
 from triegp.models.distribution import PredictiveDistribution, fetch_distribution
-from triegp.models.interface import Fitted, Residuals, repeated_residuals
+from triegp.models.interface import Fitted, Residuals, divide_noise, repeated_residuals
 from triegp.models.repeats import (
     NO_OTHERS,
     Hashes,
@@ -55,6 +55,7 @@ Floats = npt.NDArray[np.float64]
 
 
 FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than all others
+LIKE_NEW = (0.5, 2.0)  # precisions of rows from which error bars of new ones, of 1, are learned
 
 
 class CalibratedPoints(NamedTuple):
@@ -62,14 +63,14 @@ class CalibratedPoints(NamedTuple):
 
     X: on a device, or on the host, where the calibration is then computed. place: int64 (m,), on
     the host, place of each row among the sorted training inputs, which late ones follow; -1 for new
-    inputs. near: the nearest rows of the box to those outside, once they have been read; targets
-    share them.
+    inputs. near: the nearest rows of the box to those outside, if the model goes on there and
+    variances follow; None if there are none.
     """
 
     X: Array
     base: Any
     place: npt.NDArray[np.int64]
-    near: list[CalibratedPoints]
+    near: CalibratedPoints | None = None
 
     @property
     def repeated(self) -> npt.NDArray[np.bool_]:
@@ -171,7 +172,15 @@ class CalibratedModel:
             if self.late is not None:
                 late = find_inputs(self.late.hashes, X)
                 place = np.where(late >= 0, self.inputs.size + late, place)
-        return CalibratedPoints(X, base, place, [])
+        near = self._read_near(X) if var and self.goes_on else None
+        return CalibratedPoints(X, base, place, near)
+
+    def _read_near(self, X: Array) -> CalibratedPoints | None:
+        """The nearest rows of the box to those outside; None if there are none."""
+        beyond = find_beyond(self.border, X, 0)
+        if self.border is None or beyond is None:
+            return None
+        return self.read(np.clip(X[beyond.rows], self.border.low, self.border.high), var=True)
 
     def predict(
         self, points: CalibratedPoints, column: int, *, var: bool, latent: bool
@@ -354,7 +363,12 @@ class CalibratedModel:
         return found if self.inputs is None else found._add_inputs(self.inputs, rows)
 
     def recalibrate(
-        self, n_seen: int, X: Array | None, repeated: npt.NDArray[np.bool_] | None = None
+        self,
+        n_seen: int,
+        X: Array | None,
+        repeated: npt.NDArray[np.bool_] | None = None,
+        *,
+        divided: bool = False,
     ) -> Self:
         """Scale and tails learned again from the rows added since training; local noise stays.
 
@@ -362,7 +376,9 @@ class CalibratedModel:
         features of the rows after these, None if they are not known. With them the result does not
         depend on how the rows were divided when they were inserted. repeated: which of these rows
         repeat the input of another row. They are not learned from: a copy of a row that is left out
-        would say that the model is certain.
+        would say that the model is certain. divided: whether weights divide the noise variance of
+        an observation. Rows of another weight than about 1 then say little about new ones, and are
+        not learned from.
         """
         stages = []
         for column, stage in enumerate(self.stages):
@@ -370,6 +386,9 @@ class CalibratedModel:
             fresh = residuals.rows >= n_seen
             if repeated is not None:
                 fresh[fresh] = ~repeated[residuals.rows[fresh] - n_seen]
+            if divided and residuals.weight is not None:
+                fresh &= (residuals.weight >= LIKE_NEW[0]) & (residuals.weight <= LIKE_NEW[1])
+                residuals = divide_noise(residuals, self.noise(column))
             if fresh.sum() >= FEWEST_LEFT:
                 if stage.local is not None and X is not None:
                     rows, logs = residuals.rows[fresh], stage.logs.copy()
@@ -493,14 +512,11 @@ class CalibratedModel:
         If the model goes on beyond the box, the factor is that of the nearest row of the box, and
         multiplies the variance there. What is added on the way out is not scaled.
         """
-        beyond = find_beyond(self.border, points.X, column) if self.goes_on else None
-        if self.border is None or beyond is None:
+        near = points.near
+        beyond = None if near is None else find_beyond(self.border, points.X, column)
+        if near is None or beyond is None:
             return self._factor_inside(points, column, mean, total)
         rows = beyond.rows
-        if not points.near:
-            inside = np.clip(points.X[rows], self.border.low, self.border.high)
-            points.near.append(self.read(inside, var=True))
-        near = points.near[0]
         raw = self._raw(near, column, var=True, latent=False)
         inner, mean = raw.var(), mean.copy()
         mean[rows] = self._mean(near, column, raw.mean())

@@ -39,6 +39,7 @@ from triegp.estimators.inputs import (
     standardise,
 )
 from triegp.estimators.loading import ESTIMATORS, find_estimator
+from triegp.estimators.memory import Memory, remember
 from triegp.estimators.parameters import (
     check_common,
     count_threads,
@@ -84,7 +85,7 @@ from triegp.models.jobs import Pool, Stopwatch
 from triegp.models.pieces import Pieces
 from triegp.models.repeats import Observations
 from triegp.models.run import Run, keep_interrupts, progress_bars
-from triegp.tree.rows import Rows
+from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
 
@@ -218,11 +219,12 @@ class TreeGPRegressor(
         X, y, sample_weight, known_noise = map(to_host, (X, y, sample_weight, known_noise))
         check_common(self.get_params(deep=False))
         self._settings()
+        memory = self._memory()
         pieces = self._pieces(X, y, sample_weight, known_noise)
         if pieces is not None:
             return self._fit_pieces(pieces)
         data, columns = read_table(X, self, categorical=self.categorical_features)
-        return self._fit_read(data, columns, y, sample_weight, known_noise)
+        return self._fit_read(data, columns, y, sample_weight, known_noise, memory)
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
@@ -251,26 +253,55 @@ class TreeGPRegressor(
         uses exactly the rows that had been added when it became due, and the random numbers of the
         first fit. So predictions do not depend on when they are asked for, but for rounding errors
         of rows with the same key, and the tolerance of solves of `TrieGPRegressor`.
+
+        A mixture with `window` or `half_life` forgets here, in steps: O(n) per tree once for many
+        rows. Then it does a fit that is due at once.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
         targets = to_host(y)
         extras = tuple(map(to_host, (sample_weight, known_noise)))
         with self._lock:  # the next codes of new categories are given once
+            batch, columns = self._read_batch(X, targets, *extras)
+            plan = self._stream.plan
+            if (plan.fit_at or plan.calibrate_at) and self._forgets(batch.n_rows):
+                self._insert_all()  # what is due needs rows that are forgotten now
+                batch, columns = self._read_batch(X, targets, *extras)
             stream = self._stream
-            data, columns = self._read_features(X, stream)
-            checked = self._read_targets(targets, data.shape[0])
-            batch = copy_rows(read_rows(data, checked, *extras, all_zero=True))
-            refuse_known_noise(self.target_transform, batch)
-            read = transform_rows(batch, stream.transforms)
-            table = (stream.encoders, stream.layout, columns.names)
-            check_batch(read, stream.fitted, *table, stream.mean, stream.scale)
-            queued = queue_rows(stream, batch, refit=self.refit == "auto")
+            queued = self._queue(stream, batch)
             self._stream = replace(queued.stream, columns=columns)
+            self.__dict__.pop("_summary", None)
             self._tell_stream(queued)
             if self._stream.plan.fit_at and not (stream.layout.plain and queued.all_seen):
                 self._insert_all()  # a fit may change the layout, by which later rows are judged
         return self
+
+    def _read_batch(
+        self, X: Any, y: Any, sample_weight: Any, known_noise: Any
+    ) -> tuple[Rows, Columns]:
+        """Check rows to add to the current models; return them, and how columns are read then."""
+        stream = self._stream
+        data, columns = self._read_features(X, stream)
+        checked = self._read_targets(y, data.shape[0])
+        batch = copy_rows(read_rows(data, checked, sample_weight, known_noise, all_zero=True))
+        refuse_known_noise(self.target_transform, batch)
+        read = transform_rows(batch, stream.transforms)
+        table = (stream.encoders, stream.layout, columns.names)
+        check_batch(read, stream.fitted, *table, stream.mean, stream.scale)
+        return batch, columns
+
+    def _queue(self, stream: Stream, batch: Rows) -> Queued:
+        """The stream with one more batch."""
+        return queue_rows(stream, batch, refit=self.refit == "auto")
+
+    def _memory(self) -> Memory | None:
+        """How long rows are remembered, checked; None for ever."""
+        return None
+
+    def _forgets(self, n_added: int) -> bool:
+        """Whether `_queue` forgets rows, or lets weights fade, when so many rows are added."""
+        memory, plan = self._memory(), self._stream.plan
+        return memory is not None and memory.is_due(plan.n_rows, plan.n_newest, n_added)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination, R squared, of the predicted mean.
@@ -310,7 +341,8 @@ class TreeGPRegressor(
                 )
             rows, columns = stream.kept, stream.columns
             y = rows.y[:, 0] if self.one_dimensional_ else rows.y
-            return self._fit_read(rows.features, columns, y, rows.weight, rows.known_noise)
+            given = (rows.features, columns, y, rows.weight, rows.known_noise)
+            return self._fit_read(*given, n_newest=stream.plan.n_newest)
 
     def save(self, path: str | Path, *, training_data: bool = False) -> None:
         """Write the fitted model to a file, completely or not at all; `triegp.load` reads it.
@@ -417,6 +449,7 @@ class TreeGPRegressor(
         super().__setstate__(state)
         if packed is not None:
             header, arrays = packed
+            header = {"parameters": {"weights": self.weights}} | header  # older pickles need it
             model = unpack_model(header, arrays, self._format)
             self._restore(model if transforms is None else replace(model, transforms=transforms))
 
@@ -466,6 +499,7 @@ class TreeGPRegressor(
             plan=stream.plan,
             seeds=stream.seeds,
             transforms=stream.transforms,
+            divided=stream.divided,
             **facts,
         )
 
@@ -506,7 +540,8 @@ class TreeGPRegressor(
         plan = replace(stream.plan, n_model=state.plan.n_model, fit_at=0)
         rest = tuple(replace(one, X=recode(one.features, columns, state.columns)) for one in rest)
         if not state.layout.plain:  # boxes are those of the working columns
-            plan = replace(state.plan, n_rows=plan.n_rows, n_aside=plan.n_aside)
+            n_rows, n_aside, n_newest = plan.n_rows, plan.n_aside, plan.n_newest
+            plan = replace(state.plan, n_rows=n_rows, n_aside=n_aside, n_newest=n_newest)
         self._adopt(state, plan, rest)
         tell_warnings(told)
 
@@ -518,13 +553,27 @@ class TreeGPRegressor(
                 warnings.warn(text, UserWarning, stacklevel=3)
 
     def _fit_read(
-        self, data: npt.NDArray[Any], columns: Columns, y: Any, weight: Any, known_noise: Any
+        self,
+        data: npt.NDArray[Any],
+        columns: Columns,
+        y: Any,
+        weight: Any,
+        known_noise: Any,
+        memory: Memory | None = None,
+        n_newest: int = 0,
     ) -> Self:
-        """Train on a table as `read_table` returns it; fitted attributes are set at the end."""
+        """Train on a table as `read_table` returns it; fitted attributes are set at the end.
+
+        memory: which of the rows are remembered, and with which weights; None for all. n_newest: of
+        the rows, how many have not faded yet, if there is no memory.
+        """
         check_finite(data, columns.names, missing=True)
         rows = read_rows(data, y, weight, known_noise)
+        if memory is not None:
+            rows, n_newest = remember(rows, memory)
+            refuse_zero_weights(rows)
         state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, columns, None)
-        self._restore(state)
+        self._restore(replace(state, plan=replace(state.plan, n_newest=n_newest)))
         tell_warnings(told)
         return self
 
@@ -605,6 +654,7 @@ class TreeGPRegressor(
             transforms=transforms,
             fit_seconds=seconds_since(began),
             curve=join_curves([part.curve for part in trained]),
+            divided=self.weights == "precision",
         )
         told = copies_warning(folded, rows.n_rows)
         if stopped:

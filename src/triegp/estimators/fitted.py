@@ -53,7 +53,6 @@ class FittedEstimator:
         Whether y was passed as a vector.
     """
 
-    weights: str
     one_dimensional_: bool
     _stream: Stream
     _lock: Any  # an RLock, held while `_stream` is replaced: warnings may lead back here
@@ -286,8 +285,8 @@ class FittedEstimator:
         summary = self.__dict__.get("_summary")
         if summary is None or summary[0] is not stream.fitted:
             targets = self._targets(stream)
-            precision = self.weights == "precision"
-            evidence = [units.log_marginal_likelihood(t, precision=precision) for t in targets]
+            divided = stream.divided
+            evidence = [units.log_marginal_likelihood(t, precision=divided) for t in targets]
             density = np.sum([units.loo_log_density(target) for target in targets], axis=0)
             weight = targets[0].observed()[1]
             if weight is not None:  # leave-one-out is NaN for rows of weight 0

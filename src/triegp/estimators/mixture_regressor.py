@@ -17,10 +17,17 @@ from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose
 from triegp.estimators.base import count_of
-from triegp.estimators.forgetting import forget_rows
+from triegp.estimators.forgetting import (
+    check_forgetting,
+    forget_rows,
+    queue_and_count,
+    queue_and_forget,
+)
 from triegp.estimators.importances import Importances, ImportancesMixin, importances
+from triegp.estimators.memory import Memory, memory_of
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
+from triegp.estimators.streaming import Queued, Stream
 from triegp.files.formats import format_of
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
@@ -139,6 +146,16 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Whether `partial_fit` makes the model fit anew to all rows: when their number has doubled
         since the last fit, when more than a tenth of them lie outside the training box, or when a
         target that was constant no longer is. False: parameters stay those of `fit`.
+    window : int, optional
+        Number of rows to remember, the last ones; all by default. Older rows are forgotten a
+        sixteenth of the window at a time, so up to a sixteenth more are known. `fit` forgets, too:
+        rows are taken to be in the order of time. Needs `keep_rows`, and a model without cells.
+    half_life : float, optional
+        Number of rows after which the weight of a row is halved; no weight fades by default. It
+        fades in steps of an eighth of the half life, s rows: after N rows, row i, counted from 0,
+        has its sample weight times 2^(-s k / half_life), with k = (N - 1) // s - i // s. Rows are
+        dropped after ten half lives, with a weight below 0.001, as if that were the window. In
+        `fit`, too (`docs/streaming.md`).
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
@@ -159,10 +176,11 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     ensembles_ : tuple of Ensemble
         One per target, or one for all.
     rows_ : Rows or None
-        The training rows as they were passed; None if they are not kept.
+        The training rows as they were passed, those that are forgotten left out and with the
+        weights to which they have faded; None if they are not kept.
     n_rows_, n_copies_ : int
-        Number of training rows, rows that wait included; and how many of those that the model was
-        last fitted to are copies of others.
+        Number of training rows, rows that wait included and forgotten ones not; and how many of
+        those that the model was last fitted to are copies of others.
     feature_importances_ : float64 (n_features,) or (n_features, n_targets)
         Share of the explained variance per feature.
     importances_ : Importances or list of them
@@ -252,6 +270,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         on_interrupt: str = "raise",
         keep_rows: bool = True,
         refit: Any = "auto",
+        window: int | None = None,
+        half_life: float | None = None,
         engine: str = "auto",
         n_jobs: int | None = -1,
         verbose: int = 0,
@@ -281,6 +301,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
         self.refit = refit
+        self.window = window
+        self.half_life = half_life
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -333,15 +355,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             raise ValueError(f"factor must lie in (0, 1], got {factor}")
         with self._lock:
             stream = self._insert_all()
-            if base_of(stream.fitted[0]).held is not None:
-                raise ValueError("a model that holds sums of its rows (max_cells) cannot forget")
-            if stream.kept is None:
-                raise ValueError(
-                    "forget needs the training rows, which this model does not hold: fit with "
-                    "keep_rows=True, and save with training_data=True"
-                )
-            precision = self.weights == "precision"
-            self._stream = forget_rows(stream, keep_last, share, precision=precision)
+            check_forgetting(stream, "forget")
+            self._stream = forget_rows(stream, keep_last, share)
             self.__dict__.pop("_summary", None)
         return self
 
@@ -377,6 +392,18 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         each = " each" if len(ensembles) > 1 else ""
         contents = f"{count_of(n_bits, 'bit')}, {members}{each}"
         return f"<{text} fitted: {self._describe(stream, contents, noise)}>"
+
+    def _memory(self) -> Memory | None:
+        return memory_of(self.window, self.half_life, keep_rows=self.keep_rows)
+
+    def _queue(self, stream: Stream, batch: Rows) -> Queued:
+        memory, refit = self._memory(), self.refit == "auto"
+        if memory is None:
+            return super()._queue(stream, batch)
+        check_forgetting(stream, "window" if self.half_life is None else "half_life")
+        if self._forgets(batch.n_rows):
+            return queue_and_forget(stream, batch, memory, refit=refit)
+        return queue_and_count(stream, batch, memory, refit=refit)
 
     def _settings(self) -> Settings:
         if self.max_cells is not None:

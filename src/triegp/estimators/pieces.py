@@ -77,10 +77,24 @@ class PiecesRegressor(TreeGPRegressor):
         """
         check_common(self.get_params(deep=False))
         self._settings()
+        if self._memory() is not None:
+            raise ValueError(
+                f"window and half_life need rows in memory, got {pieces.n_rows:,} rows in pieces: "
+                "pass the last ones to fit"
+            )
         return self._fit_pieces(pieces)
 
     def _pieces(self, X: Any, y: Any, sample_weight: Any, known_noise: Any) -> Pieces | None:
         n_rows = X.shape[0] if hasattr(X, "shape") and len(X.shape) == 2 else 0
+        memory = self._memory()
+        if memory is not None:
+            n_rows -= memory.count_dropped(n_rows)
+            if known_noise is None and self._by_cells(n_rows):
+                raise ValueError(
+                    f"window must be at most max_cells, {self._most_cells():,.0f}, got "
+                    f"{memory.window:,}: a model that holds sums of its rows cannot forget"
+                )
+            return None
         if known_noise is not None or not self._by_cells(n_rows) or issparse(X):
             return None
         for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
@@ -227,6 +241,7 @@ class PiecesRegressor(TreeGPRegressor):
             transforms=transforms,
             fit_seconds=seconds_since(began),
             curve=join_curves([part.curve for part in trained]),
+            divided=self.weights == "precision",
         )
         told = copies_warning(folded, held.n_rows)
         if survey.n_aside:

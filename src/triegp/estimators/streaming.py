@@ -87,6 +87,8 @@ class Stream:
         empty if there are none.
     n_ahead, n_asked : int
         Waiting rows that these models know, and new rows that were predicted since rows wait.
+    divided : bool
+        Whether weights divide the noise variance of an observation, as they did at the last fit.
     """
 
     fitted: tuple[Fitted, ...]
@@ -104,6 +106,7 @@ class Stream:
     ahead: tuple[Fitted, ...] = ()
     n_ahead: int = 0
     n_asked: int = 0
+    divided: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -128,6 +131,7 @@ def stream_of(state: ModelState) -> Stream:
         observations=state.observations,
         waiting=(),
         transforms=state.transforms,
+        divided=state.divided,
     )
 
 
@@ -189,34 +193,46 @@ def queue_rows(stream: Stream, batch: Rows, *, refit: bool) -> Queued:
             varied=plan.varied | varies(used, plan.level),
         )
     n_aside = int(outside.sum())
-    n_rows = plan.n_rows + batch.n_rows
-    plan = replace(plan, n_rows=n_rows, n_aside=plan.n_aside + n_aside)
-    is_due = refit and (
-        n_rows >= GROWTH * plan.n_fit
-        or plan.n_aside > MOST_ASIDE * n_rows
-        or bool((plan.varied & ~plan.varied_at_fit).any())
-    )
+    plan = replace(plan, n_rows=plan.n_rows + batch.n_rows, n_aside=plan.n_aside + n_aside)
+    is_due = refit and fit_is_due(plan)
     if is_due and stream.kept is not None:
-        plan = replace(
-            plan,
-            n_fit=n_rows,
-            n_calibrated=n_rows,
-            n_aside=0,
-            low=plan.lowest,
-            high=plan.highest,
-            varied_at_fit=plan.varied,
-            fit_at=n_rows,
-            calibrate_at=0,
-        )
-        n_aside = 0
-    elif (
-        refit
-        and n_rows - plan.n_fit >= FEWEST_FRESH
-        and n_rows >= CALIBRATION_GROWTH * plan.n_calibrated
-    ):
-        plan = replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
+        plan, n_aside = plan_fit(plan), 0
+    elif refit:
+        plan = plan_calibration(plan)
     overdue = is_due and stream.kept is None
     return Queued(replace(stream, waiting=waiting, plan=plan), n_aside, overdue, unseen is None)
+
+
+def fit_is_due(plan: Plan) -> bool:
+    """Whether the rows that were added require a fit."""
+    return (
+        plan.n_rows >= GROWTH * plan.n_fit
+        or plan.n_aside > MOST_ASIDE * plan.n_rows
+        or bool((plan.varied & ~plan.varied_at_fit).any())
+    )
+
+
+def plan_fit(plan: Plan) -> Plan:
+    """The plan with a fit to all rows so far."""
+    return replace(
+        plan,
+        n_fit=plan.n_rows,
+        n_calibrated=plan.n_rows,
+        n_aside=0,
+        low=plan.lowest,
+        high=plan.highest,
+        varied_at_fit=plan.varied,
+        fit_at=plan.n_rows,
+        calibrate_at=0,
+    )
+
+
+def plan_calibration(plan: Plan) -> Plan:
+    """The plan with a calibration, if the rows that were added require one."""
+    n_rows = plan.n_rows
+    if n_rows - plan.n_fit < FEWEST_FRESH or n_rows < CALIBRATION_GROWTH * plan.n_calibrated:
+        return plan
+    return replace(plan, n_calibrated=n_rows, calibrate_at=n_rows)
 
 
 @one_blas_thread()  # more of them round in other ways
@@ -231,16 +247,18 @@ def insert_waiting(stream: Stream) -> Stream:
     first = stream.plan.calibrate_at - stream.n_rows
     stream = replace(stream, waiting=(), ahead=(), n_ahead=0, n_asked=0)
     if first > 0:
-        stream = _insert(stream, batch.select(np.arange(first)))
-        added, again = _added_features(stream), _added_repeats(stream)
-        fitted = tuple(
-            _recalibrate(part, stream.plan.n_model, added, again) for part in stream.fitted
-        )
-        stream = replace(stream, fitted=fitted)
+        stream = calibrate_again(_insert(stream, batch.select(np.arange(first))))
         batch = batch.select(np.arange(first, batch.n_rows))
     if batch.n_rows:
         stream = _insert(stream, batch)
     return replace(stream, plan=replace(stream.plan, calibrate_at=0))
+
+
+def calibrate_again(stream: Stream) -> Stream:
+    """The stream with scale and tails learned again from the rows added since the fit."""
+    added, again = _added_features(stream), _added_repeats(stream)
+    fitted = tuple(_recalibrate(part, stream, added, again) for part in stream.fitted)
+    return replace(stream, fitted=fitted)
 
 
 @one_blas_thread()
@@ -356,12 +374,20 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
     outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
+    return _read_weights(rows, stream), outside
+
+
+def _read_weights(rows: Rows, stream: Stream) -> Rows:
+    """Rows whose weights mean what they did in `fit`, in its units."""
     observations = stream.observations
-    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
+    if observations is not None and observations.unit != 1.0:
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        # They are weights of one observation each, not numbers of observations.
-        rows = replace(rows, weight=weight / observations.unit, copies=np.ones(rows.n_rows))
-    return rows, outside
+        rows = replace(rows, weight=weight / observations.unit)
+    single = stream.divided or (observations is not None and observations.copies)
+    if rows.weight is None or not single:
+        return rows
+    # They are weights of one observation each, not numbers of observations.
+    return replace(rows, copies=(rows.weight > 0).astype(np.float64))
 
 
 def _last_rows(batches: Sequence[Rows], n_rows: int) -> Rows:
@@ -435,14 +461,14 @@ def _added_repeats(stream: Stream) -> npt.NDArray[np.bool_] | None:
 
 def _recalibrate(
     part: Fitted,
-    n_model: int,
+    stream: Stream,
     added: npt.NDArray[np.floating] | None,
     again: npt.NDArray[np.bool_] | None,
 ) -> Fitted:
     """The model with a new calibration, if it has one and its residuals are not costly."""
     if not isinstance(part, CalibratedModel) or not part.base.quick_residuals:
         return part
-    return part.recalibrate(n_model, added, again)
+    return part.recalibrate(stream.plan.n_model, added, again, divided=stream.divided)
 
 
 def varies(rows: Rows, level: Floats) -> npt.NDArray[np.bool_]:

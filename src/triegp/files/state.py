@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import one_of, positive_number
+from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.codes import check_precision
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
@@ -92,6 +92,8 @@ class Plan:
         Whether each target took other values than its level, at the last fit and since.
     fit_at, calibrate_at : int
         Rows passed when the next fit or calibration became due; 0 if none is.
+    n_newest : int
+        Last rows whose weights have not faded yet, if weights fade.
     """
 
     n_rows: int
@@ -108,6 +110,7 @@ class Plan:
     varied: npt.NDArray[np.bool_]
     fit_at: int = 0
     calibrate_at: int = 0
+    n_newest: int = 0
 
 
 PLAN_COUNTS = ("n_rows", "n_fit", "n_model", "n_calibrated", "n_aside")
@@ -151,6 +154,9 @@ class ModelState:
         Wall-clock seconds of the last fit; None in older files.
     curve : TrainingCurve or None
         Nll per row during the last fit; None in older files.
+    divided : bool
+        Whether weights divide the noise variance of an observation, as they did at the last fit;
+        in older files, what the parameter `weights` says.
     """
 
     encoders: tuple[Quantiser, ...]
@@ -169,6 +175,7 @@ class ModelState:
     transforms: tuple[Transform | None, ...] = ()
     fit_seconds: float | None = None
     curve: TrainingCurve | None = None
+    divided: bool = False
 
 
 def pack_model(
@@ -184,6 +191,7 @@ def pack_model(
         "stopped_early": state.stopped_early,
         "n_evaluations": state.n_evaluations,
         "fit_seconds": state.fit_seconds,
+        "divided": state.divided,
         "feature_names": None if state.columns.names is None else list(state.columns.names),
         "scalings": [encoder.scaling for encoder in state.encoders],
         "margin": float(state.encoders[0].margin),
@@ -208,6 +216,7 @@ def pack_model(
     header["plan"] |= {
         "varied_at_fit": plan.varied_at_fit.tolist(),
         "varied": plan.varied.tolist(),
+        "n_newest": plan.n_newest,
     }
     arrays |= {f"plan.{name}": getattr(plan, name) for name in (*PLAN_BOXES, "level")}
     header["seeds"] = None
@@ -298,6 +307,7 @@ def unpack_model(header: dict[str, Any], arrays: Arrays, kind: PartFormat) -> Mo
         transforms=transforms,
         fit_seconds=_unpack_seconds(header.get("fit_seconds")),
         curve=unpack_curve(header.get("training_curve"), arrays),
+        divided=_unpack_divided(header),
     )
 
 
@@ -321,19 +331,27 @@ def _unpack_plan(
     n_passed, n_fit, n_first, n_calibrated, n_aside = (int(facts[name]) for name in PLAN_COUNTS)
     if n_passed != n_rows or not 0 <= n_aside < n_rows:
         raise ValueError(f"plan must count {n_rows} rows, got {n_passed}, {n_aside} set aside")
-    if not (0 <= n_first <= n_fit <= n_calibrated <= n_rows):  # rows of the fit may be forgotten
+    if not (0 <= n_first <= n_fit <= n_calibrated <= n_rows):  # 0: those of the fit are forgotten
         raise ValueError("plan must have 0 <= n_model <= n_fit <= n_calibrated <= n_rows")
     lowest, highest = (
         check_array(arrays, f"plan.{name}", np.float64, low.shape) for name in PLAN_BOXES
     )
-    if (lowest > highest).any():  # they need not contain the box of the fit, either
-        raise ValueError("plan.lowest must be at most plan.highest")
+    if (lowest > highest).any():
+        raise ValueError("plan.lowest must not exceed plan.highest")
     level = check_array(arrays, "plan.level", np.float64, (n_targets,))
     flags = np.array([facts["varied_at_fit"], facts["varied"]], bool)
     if flags.shape != (2, n_targets):
         raise ValueError(f"plan must have {n_targets} flags of each kind")
+    n_newest = whole_number("n_newest", facts.get("n_newest", 0), least=0)  # older files lack it
     counts = (n_rows, n_fit, n_first, n_calibrated, n_aside)
-    return Plan(*counts, low, high, lowest, highest, level, flags[0], flags[1])
+    boxes = (low, high, lowest, highest)
+    return Plan(*counts, *boxes, level, flags[0], flags[1], n_newest=n_newest)
+
+
+def _unpack_divided(header: dict[str, Any]) -> bool:
+    if "divided" in header:
+        return boolean("divided", header["divided"])
+    return bool(header["parameters"].get("weights", "frequency") == "precision")
 
 
 def _unpack_seconds(seconds: Any) -> float | None:

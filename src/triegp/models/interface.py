@@ -5,7 +5,7 @@ Models work in standardised units. The estimators convert to the units of y.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -198,9 +198,9 @@ def expand_residuals(
 ) -> Residuals:
     """Residuals of observations, several of which may share a row of the model.
 
-    All of them are predicted without any observation at their row. Together they count as one: what
-    is learned from them is how new inputs are predicted. noise: if weights divide the noise of an
-    observation, that of weight 1.
+    All of them are predicted without any observation at their row. Together they count as one, or
+    as their weight if that is less: what is learned from them is how new inputs are predicted.
+    noise: if weights divide the noise of an observation, that of weight 1.
     """
     place = np.full(int(observations.index.max()) + 1, -1, np.int64)
     place[residuals.rows] = np.arange(residuals.rows.size)
@@ -214,7 +214,7 @@ def expand_residuals(
             weight = own
         else:
             var = var + noise * (1.0 / own - 1.0)
-    weight = weight / np.bincount(at, weight)[at]
+    weight = weight / np.maximum(np.bincount(at, weight), 1.0)[at]
     return Residuals(
         residuals.rows[at],
         residuals.mean[at],
@@ -223,6 +223,19 @@ def expand_residuals(
         weight,
         residuals.fresh[at],
     )
+
+
+def divide_noise(residuals: Residuals, noise: float) -> Residuals:
+    """Residuals of rows whose weights divide the noise variance: each counts once.
+
+    noise: of an observation of weight 1, part of the variances. Rows of weight 0 count nothing.
+    """
+    weight = residuals.weight
+    if weight is None:
+        return residuals
+    used = weight > 0
+    added = noise * (1.0 / np.where(used, weight, 1.0) - 1.0)
+    return replace(residuals, var=residuals.var + added, weight=used.astype(np.float64))
 
 
 def repeated_residuals(
