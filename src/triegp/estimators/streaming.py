@@ -331,7 +331,7 @@ def check_batch(
 
 
 def _insert(stream: Stream, batch: Rows) -> Stream:
-    """Insert rows; those outside the box are kept, but set aside."""
+    """Insert rows; those outside the box and those of weight 0 are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
     rows, outside = _read_batch(stream, batch)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
@@ -351,6 +351,8 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
     """Rows as the models read them, in standardised units, and whether each is set aside."""
     working, unseen = read_working(stream.layout, batch.features)
     outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
+    if batch.weight is not None:  # in a trie they would be rows from which others part
+        outside |= batch.weight == 0
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
     observations = stream.observations
@@ -392,7 +394,7 @@ def _append(
 ) -> Observations:
     """Observations followed by new rows.
 
-    Those inside the box are rows of the models, from `first` on; the others are of no row.
+    Those that are not set aside are rows of the models, from `first` on; the others are of no row.
     """
     weight = observations.weight
     if weight is not None or rows.weight is not None:
