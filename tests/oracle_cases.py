@@ -172,7 +172,7 @@ def draw_single(seed):
 def draw_case(seed, dtype=np.float64):
     """The case of a seed, within the range of messages of this type."""
     rng = np.random.default_rng(seed)
-    least, furthest, widest = {np.float64: (-300, 150, 150), np.float32: (-30, 15, 25)}[dtype]
+    least, furthest, widest = {np.float64: (-300, 150, 150), np.float32: (-30, 15, 18)}[dtype]
     exact = rng.random() < 0.5
     engine = rng.choice(list(ENGINES), p=[0.42, 0.2, 0.35, 0.03])
     if exact:

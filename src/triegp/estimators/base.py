@@ -176,6 +176,14 @@ class TreeGPRegressor(
         """The rows in pieces, if there are more than the model can hold; otherwise None."""
         return None
 
+    def _check_parameters(self, *, here: bool = True) -> None:
+        """Raise ValueError if a parameter is invalid.
+
+        here: whether the model is to be trained here; RuntimeError if its engine cannot run.
+        """
+        check_common(self.get_params(deep=False), here=here)
+        self._settings()
+
     def _pool(self) -> Pool | None:
         """Workers elsewhere that learn orders; None to use threads."""
         return None
@@ -215,8 +223,7 @@ class TreeGPRegressor(
             name = type(self).__name__
             raise ValueError(f"This {name} requires y to be passed, but the target y is None")
         X, y, sample_weight, known_noise = map(to_host, (X, y, sample_weight, known_noise))
-        check_common(self.get_params(deep=False))
-        self._settings()
+        self._check_parameters()
         pieces = self._pieces(X, y, sample_weight, known_noise)
         if pieces is not None:
             return self._fit_pieces(pieces)
@@ -304,6 +311,7 @@ class TreeGPRegressor(
                 "refresh needs the training rows, which this model does not hold: fit with "
                 "keep_rows=True, and save with training_data=True"
             )
+        self._check_parameters()
         rows = self.rows_
         y = rows.y[:, 0] if self.one_dimensional_ else rows.y
         columns = self._stream.columns
@@ -344,6 +352,7 @@ class TreeGPRegressor(
                 "model files never hold pickles, so a target_transform of type "
                 f"{type(self.target_transform).__name__} cannot be saved: pickle the estimator"
             )
+        self._check_parameters(here=False)
 
     def report(
         self,
@@ -489,6 +498,7 @@ class TreeGPRegressor(
         validate_data(self, X, reset=False, skip_check_array=True)
 
     def _refit(self) -> None:
+        self._check_parameters()
         stream = self._stream
         rows, rest = rows_to_fit(stream)
         columns = stream.columns
