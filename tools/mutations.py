@@ -239,13 +239,17 @@ ODD_SETTINGS += ("auto", "x" * 10**5, [0] * 10**5, ["x0", "x9"])
 
 
 def edit_parameter(parts: Parts, other: Parts, draw: Draw) -> Parts:
-    """One to three parameters of the estimator become hostile, or words of other parameters."""
+    """One to three parameters of the estimator become hostile; most are numbers, as before."""
     header = copy.deepcopy(parts.header)
     own = header["parameters"]
-    for name in draw.choice(sorted(own), int(draw.choice([1, 1, 1, 2, 3]))):
-        words = [value for value in own.values() if isinstance(value, str)]
-        values = ((*WORDS, *words), ODD_SETTINGS, SETTINGS)[draw.choice(3, p=[0.2, 0.2, 0.6])]
-        own[str(name)] = copy.deepcopy(values[draw.integers(0, len(values))])
+    words = [name for name, value in own.items() if isinstance(value, str)]
+    rest = [name for name in own if name not in words]
+    for _ in range(int(draw.choice([1, 1, 1, 2, 3]))):
+        name = str(draw.choice(sorted(words if words and draw.random() < 0.2 else rest)))
+        values: Any = SETTINGS if draw.random() < 0.8 else ODD_SETTINGS
+        if name in words and draw.random() < 0.8:
+            values = (*WORDS, *(own[one] for one in words))
+        own[name] = copy.deepcopy(values[draw.integers(0, len(values))])
     return Parts(header, parts.arrays)
 
 

@@ -51,6 +51,7 @@ def grow(model: Any, path: Path, draw: np.random.Generator) -> Any:
     n_rows = model.n_rows_
     for n in (n_rows // 2 + 1, n_rows // 2 + 1, 3):
         model.partial_fit(*some_rows(model, n))
+    model.predict(new_rows(model._stream.columns))  # the fit is done before
     return model
 
 

@@ -279,6 +279,8 @@ ARRAY_EDITS = {
     "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
     "variance times 0": ("ensemble.0.tempering", np.zeros_like),
     "means pushed apart": ("ensemble.0.tempering", at((0, 0), 1e300)),
+    "variance times infinity, nearly": ("ensemble.0.tempering", at((0, 1), 1.7e308)),
+    "outliers without variance, nearly": ("ensemble.0.tempering", at((0, 3), 1e-300)),
     "tempering of one target": ("ensemble.0.tempering", lambda a: a[:1]),
     "shift beyond 1": ("ensemble.0.0.shift", at(0, 1.5)),
     "shift of other features": ("ensemble.0.0.shift", lambda a: a[:2]),
@@ -311,6 +313,8 @@ ARRAY_EDITS = {
     "observations not finite": ("rows.standardised", at((0, 0), np.nan)),
     "observations without squares": ("rows.standardised", at((0, 0), 1e300)),
     "observations counted below 0": ("rows.counted", at(0, -1.0)),
+    "observations hardly counted": ("rows.counted", at(0, 5e-324)),
+    "observations counted too often": ("rows.counted", at(0, 1e200)),
 }
 
 
