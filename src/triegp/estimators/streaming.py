@@ -304,29 +304,22 @@ def rows_to_fit(stream: Stream) -> tuple[Rows, tuple[Rows, ...]]:
     return rows.select(np.arange(n)), (rest,) if rest.n_rows else ()
 
 
-def check_batch(
-    batch: Rows,
-    fitted: Sequence[Fitted],
-    encoders: Sequence[Quantiser],
-    layout: Layout,
-    names: Any,
-    mean: Floats,
-    scale: Floats,
-) -> None:
+def check_batch(batch: Rows, stream: Stream, names: Any) -> None:
     """Raise ValueError if rows cannot be inserted. O(k) per tree for k rows.
 
-    names: of the columns, or None. mean, scale: float64 (n_targets,), how targets are standardised.
+    batch: with transformed targets. names: of the columns, or None.
     """
-    if encoders[0].outside != "clip":
+    encoder, layout = stream.encoders[0], stream.layout
+    if encoder.outside != "clip":
         refuse_unseen(layout, batch.features, names)
     batch = replace(batch, X=read_working(layout, batch.features)[0])
-    outside = encoders[0].find_outside(batch.features)  # the box is the same for all encoders
+    outside = encoder.find_outside(batch.features)  # the box is the same for all encoders
     if outside.any():
         raise ValueError(
             f"X of added rows must lie inside the box, row {int(np.argmax(outside))} does not"
         )
-    rows = standardise(batch, mean, scale)
-    for part, group in zip(fitted, groups_of(fitted), strict=True):
+    rows = _weigh(standardise(batch, stream.mean, stream.scale), stream)
+    for part, group in zip(stream.fitted, groups_of(stream.fitted), strict=True):
         part.check(rows.targets(group))
 
 
@@ -355,12 +348,19 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
         outside |= batch.weight == 0
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
+    return _weigh(rows, stream), outside
+
+
+def _weigh(rows: Rows, stream: Stream) -> Rows:
+    """Rows whose weights mean what they did in `fit`."""
     observations = stream.observations
-    if observations is not None and observations.unit != 1.0:  # weights mean what they did in `fit`
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        # They are weights of one observation each, not numbers of observations.
-        rows = replace(rows, weight=weight / observations.unit, copies=np.ones(rows.n_rows))
-    return rows, outside
+    if observations is None or observations.unit == 1.0:
+        return rows
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    # They are weights of one observation each, not numbers of observations.
+    with np.errstate(over="ignore"):  # `check_batch` refuses them
+        weight = weight / observations.unit
+    return replace(rows, weight=weight, copies=np.ones(rows.n_rows))
 
 
 def _last_rows(batches: Sequence[Rows], n_rows: int) -> Rows:

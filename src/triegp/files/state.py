@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
-LARGEST_UNIT = 1e300  # of weights
+LARGEST_UNIT = 1e31  # of weights, which are at most 1e30
 LARGEST_COUNT = 1e100  # weight of one observation, and one over the smallest
 LARGEST_SCALE = 1e150  # of transformed targets, whose variances are needed
 
