@@ -329,7 +329,8 @@ class TreeGPRegressor(
         Notes
         -----
         JSON and safetensors, never pickle. A `random_state` that is not an integer is stored as
-        None. Raises TypeError if `target_transform` is a transformer of scikit-learn.
+        None. Raises TypeError if `target_transform` is a transformer of scikit-learn, and
+        ValueError if a parameter is one that `fit` would refuse.
         """
         self._check_savable()
         header, arrays = pack_model(self._state(), self._format, training_data)

@@ -44,9 +44,13 @@ def check_common(parameters: dict[str, Any], *, here: bool = True) -> None:
     if not hasattr(verbose, "__index__") or verbose < 0:
         raise ValueError(f"verbose must be an integer >= 0, got {verbose!r:.80}")
     count_threads(parameters["n_jobs"])
-    check_engine(parameters["engine"]) if here else one_of("engine", parameters["engine"], ENGINES)
-    if isinstance(parameters["random_state"], int | float | str | list | dict):
-        random_generator(parameters["random_state"])
+    if here:
+        check_engine(parameters["engine"])
+    else:
+        one_of("engine", parameters["engine"], ENGINES)
+    seed = parameters["random_state"]
+    if isinstance(seed, int | float | str | list | dict):  # what a file can hold; nothing is drawn
+        random_generator(seed)
     check_transform(parameters.get("target_transform", IDENTITY))
 
 
