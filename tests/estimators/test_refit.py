@@ -359,3 +359,12 @@ def test_any_tolerance_is_one():
     for tol in (1e-320, 1e308):
         model = BinaryTreeGPRegressor(**(MIXTURE | {"tol": tol})).fit(X, y)
         assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, [3] * 10**5, [["x" * 10**6]], 10**400])
+@pytest.mark.parametrize("name", ["precision", "n_members", "tol", "random_state", "outside"])
+def test_errors_about_long_parameters_are_short(name, value):
+    model = BinaryTreeGPRegressor(**(MIXTURE | {name: value}))
+    with pytest.raises(ValueError, match=name) as caught:
+        model.fit(*make_data(20))
+    assert len(str(caught.value)) < 1000
