@@ -103,7 +103,8 @@ def choose_categories(categorical: Any, names: Sequence[Any]) -> list[bool]:
             chosen[item] = True
         else:
             raise ValueError(
-                f"categorical_features must name columns or be between 0 and {n - 1}, got {item!r:.80}"
+                f"categorical_features must name columns or be between 0 and {n - 1}, "
+                f"got {item!r:.80}"
             )
     return chosen
 
