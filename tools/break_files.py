@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import os
 import secrets
 import selectors
@@ -33,7 +34,8 @@ from tools.model_kinds import KINDS, kept_files, new_rows, write_kinds
 from tools.mutations import MUTATIONS, OF_BYTES, mutate
 from tools.refits import STEPS, refit
 
-SECONDS = 30.0  # for one file, after which it counts as an endless loop
+SECONDS = 30.0  # of CPU time for one file, after which it counts as an endless loop
+PATIENCE = 10.0  # times as long on the clock: other programs run, too
 MEMORY = 2**31  # bytes of address space for one file, beside what an idle process has
 LONGEST = 1000  # letters of an error that a person can read
 AGREE = 1e-6  # difference of predictions with and without kernels, in deviations of y
@@ -239,6 +241,15 @@ def run_case(
 # The process that watches
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far; infinite if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Reader:
     """A process that reads damaged files; it is started again after a crash."""
 
@@ -267,11 +278,14 @@ class Reader:
         self.process.stdin.flush()
 
     def hear(self, seconds: float) -> Any:
-        """The next line of the process; None if it has ended, or says nothing for so long."""
+        """The next line of the process; None if it has ended, or worked so long without one."""
+        began, worked = time.monotonic(), cpu_seconds(self.process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return None
+            while not selector.select(1.0):
+                late = time.monotonic() - began > PATIENCE * seconds
+                if late or cpu_seconds(self.process.pid) - worked > seconds:
+                    return None
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
