@@ -34,6 +34,22 @@ def smooth_kernel(name, scale, lengthscale, A, B):
     return scale * shape[name](r)
 
 
+def smooth_derivatives(name, scale, lengthscale, A):
+    """Derivatives of a stationary kernel among rows A by the logarithms of lengthscales, (p, n, n).
+
+    The derivative of k(r) by log l_j is -k'(r) / r times the square of the difference over l_j.
+    """
+    squares = np.square((A[:, None, :] - A[None, :, :]) / lengthscale)
+    r = np.sqrt(squares.sum(axis=2))
+    slope = {
+        "matern12": lambda r: np.exp(-r) / np.where(r > 0, r, 1.0),
+        "matern32": lambda r: 3 * np.exp(-np.sqrt(3) * r),
+        "matern52": lambda r: 5 / 3 * (1 + np.sqrt(5) * r) * np.exp(-np.sqrt(5) * r),
+        "rbf": lambda r: np.exp(-0.5 * r**2),
+    }
+    return scale * slope[name](r) * np.moveaxis(squares, 2, 0)
+
+
 def level_matrices(a):
     """K_i (D, n, n): 1 where two rows share their first i bits, i = 1..D."""
     lcp = shared_prefix(a, a)

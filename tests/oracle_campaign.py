@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oracle_cases import check_case, draw_case
+from oracle_cases import check_case, draw_case, draw_single
 from oracle_forests import check_forest, check_smooth, draw_forest, draw_smooth_case
+from oracle_models import check_model, draw_model
 
 KINDS = {  # share of the cases
-    "tree": (0.92, draw_case, check_case),
+    "tree": (0.79, draw_case, check_case),
+    "float32": (0.1, draw_single, check_case),
     "forest": (0.06, draw_forest, check_forest),
+    "model": (0.03, draw_model, check_model),
     "smooth": (0.02, draw_smooth_case, check_smooth),
 }
 

@@ -11,8 +11,10 @@ from functools import cached_property
 import numpy as np
 
 import oracle
+from oracle_points import check_points
 from oracle_reference import Reference
-from tolerances import HUNDRED_ROUNDINGS
+from oracle_streams import check_streams
+from tolerances import HUNDRED_ROUNDINGS, HUNDRED_SINGLE
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine, PlainEngine
 from triegp.engines.cuda import CudaEngine
@@ -23,7 +25,6 @@ from triegp.tree import (
     dense_covariance,
     evaluate_orders,
     factorize,
-    insert,
     inverse_diagonal,
     joint_mean,
     joint_posterior,
@@ -61,6 +62,7 @@ class Case:
     known: np.ndarray | None
     sample_weight: np.ndarray | None
     rng: np.random.Generator
+    dtype: type = np.float64  # of messages
 
     @property
     def n(self):
@@ -94,12 +96,17 @@ class Case:
     def options(self):
         return {"known_noise": self.known, "sample_weight": self.sample_weight}
 
+    @property
+    def limit(self):
+        return HUNDRED_ROUNDINGS if self.dtype == np.float64 else HUNDRED_SINGLE
+
     def describe(self):
         given = [f"{self.n} rows", f"{self.order.n_bits} bits", f"nugget {self.order.nugget}"]
         given += [f"noise {self.noise:.3g}", f"scale {self.order.scale:.3g}", self.engine]
         given += ["known noise"] * (self.known is not None)
         given += ["weights"] * (self.sample_weight is not None)
         given += ["shards of three rows"] * (self.cuts is not None)
+        given += ["float32 messages"] * (self.dtype == np.float32)
         given += [f"|y| up to {np.abs(self.y).max():.3g}"]
         return ", ".join([*given, "decimal" if self.exact else "float64"])
 
@@ -157,9 +164,15 @@ def draw_targets(rng, n, size):
     return y / max(np.abs(y).max(), 1e-3) * size
 
 
-def draw_case(seed):
-    """The case of a seed."""
+def draw_single(seed):
+    """The case of a seed with messages of float32."""
+    return draw_case(seed, np.float32)
+
+
+def draw_case(seed, dtype=np.float64):
+    """The case of a seed, within the range of messages of this type."""
     rng = np.random.default_rng(seed)
+    least, furthest, widest = {np.float64: (-300, 150, 150), np.float32: (-30, 15, 18)}[dtype]
     exact = rng.random() < 0.5
     engine = rng.choice(list(ENGINES), p=[0.42, 0.2, 0.35, 0.03])
     if exact:
@@ -177,7 +190,7 @@ def draw_case(seed):
     keys[:, bits] = draw_keys(rng, n + 4, n_bits)[rng.permutation(n + 4)]
     packed = np.packbits(keys, axis=1)
     wide = rng.random() < 0.3  # extremes
-    reach = (150 if exact else 40) * wide
+    reach = (widest if exact else min(40, widest)) * wide
     scale = log_uniform(rng, -reach, reach) if wide else log_uniform(rng, -2, 2)
     weights = draw_weights(rng, n_bits, nugget)
     order = BitOrder.from_weights(bits, weights, scale=scale, nugget=nugget)
@@ -185,9 +198,9 @@ def draw_case(seed):
     if not exact:
         noise = scale * log_uniform(rng, -5, 3)
     elif kind < 0.25:
-        noise = log_uniform(rng, -300, 3)
+        noise = log_uniform(rng, least, 3)
     elif kind < 0.3:
-        noise = 1e-300
+        noise = float(f"1e{least}")
     else:
         noise = log_uniform(rng, -20, 3)
     weight = None
@@ -196,13 +209,15 @@ def draw_case(seed):
         if rng.random() < 0.5:
             weight = log_uniform(rng, -3, 3, n) * (rng.random(n) < 0.9)
         weight[rng.integers(n)] += 1.0
-        noise = max(noise, 1.1e-300 * weight.max())
+        noise = max(noise, 1.1 * float(f"1e{least}") * weight.max())
     known = None
     if rng.random() < 0.4:
         known = noise * log_uniform(rng, -3, 3, n) * (rng.random(n) < 0.8)
-    size = log_uniform(rng, -150, 150) if rng.random() < 0.3 else log_uniform(rng, -3, 3)
+    size = log_uniform(rng, -furthest, furthest) if rng.random() < 0.3 else log_uniform(rng, -3, 3)
     if not exact:
         size = np.sqrt(scale) * log_uniform(rng, *((-60, 60) if wide else (-3, 3)))
+        if dtype == np.float32:
+            size = max(size, 1e-15)
     return Case(
         seed=seed,
         exact=bool(exact),
@@ -211,22 +226,24 @@ def draw_case(seed):
         codes=Codes(packed[:n], precision),
         new=Codes(packed[n:], precision),
         order=order,
-        y=draw_targets(rng, n, min(size, 1e150)),
+        y=draw_targets(rng, n, min(size, 10.0**furthest)),
         noise=float(noise),
         known=known,
         sample_weight=weight,
         rng=rng,
+        dtype=dtype,
     )
 
 
 def check_case(case):
     """(quantity, reference, error, limit); an error is inf if a value has no meaning."""
     errors = compute_errors(case)
-    if not case.exact and any(error > HUNDRED_ROUNDINGS for _, _, error in errors):
+    if not case.exact and any(error > case.limit for _, _, error in errors):
         # The reference may have lost more than the condition number: decimal numbers decide.
-        errors = compute_errors(replace(draw_case(case.seed), exact=True))
+        errors = compute_errors(replace(draw_case(case.seed, case.dtype), exact=True))
+    single = case.dtype == np.float32
     for quantity, against, error in errors:
-        yield quantity, against, error, HUNDRED_ROUNDINGS
+        yield f"float32: {quantity}" if single else quantity, against, error, case.limit
 
 
 def compute_errors(case):
@@ -234,24 +251,33 @@ def compute_errors(case):
     trie = build_trie(case.codes, case.order, cuts=case.cuts, engine=ENGINES[case.engine])
     reference = Reference(case, case.exact)
     errors = dict(check_likelihood(case, trie, reference))
-    errors |= check_posterior(case, trie, reference)
-    errors |= check_operators(case, trie, reference)
+    posterior = condition(
+        trie, case.codes, case.order, case.y, case.noise, dtype=case.dtype, **case.options
+    )
+    errors |= check_posterior(case, posterior, reference)
+    if case.dtype == np.float64:
+        errors |= check_operators(case, trie, reference)
+    errors |= check_points(case, posterior, reference)
+    errors |= check_streams(case, posterior, reference)
     against = "decimal" if case.exact else "float64"
     found = [(quantity, against, error) for quantity, error in errors.items()]
+    if case.dtype == np.float32:
+        return found
     products = check_products(case, trie, reference)
     return found + [(quantity, "float64", error) for quantity, error in products]
 
 
 def check_likelihood(case, trie, reference):
-    given = (case.order, case.y, case.noise)
-    alone = likelihood(trie, *given, **case.options)
+    given, options = (case.order, case.y, case.noise), case.options | {"dtype": case.dtype}
+    alone = likelihood(trie, *given, **options)
     yield "likelihood", reference.errors(alone.nll, reference.nll())
     by_level = reference.level_gradient()
     by_row, by_noise = reference.row_noise_gradient()
-    fits = float(by_level.first.max()) < 1e300 and float(by_row.first.max()) < 1e300
-    fits = fits and float(abs(alone.nll)) < 1e300
+    largest = 1e300 if case.dtype == np.float64 else 1e30  # derivatives by nodes are larger
+    fits = float(by_level.first.max()) < largest and float(by_row.first.max()) < largest
+    fits = fits and float(abs(alone.nll)) < largest
     try:
-        found = likelihood(trie, *given, row_gradients=True, **case.options)
+        found = likelihood(trie, *given, row_gradients=True, **options)
     except OverflowError:
         yield "gradient: overflow", np.inf if fits else 0.0
         return
@@ -268,9 +294,9 @@ def check_likelihood(case, trie, reference):
             case.noise,
             gradient=True,
             engine=trie.engine,
-            **case.options,
+            **options,
         )
-        plain = likelihood(trie, *given, gradient=True, **case.options)
+        plain = likelihood(trie, *given, gradient=True, **options)
         same = batch.nll == plain.nll
         same = same and np.array_equal(batch.gradient.by_level, plain.gradient.by_level)
         if case.engine.startswith("cuda"):  # it adds up the derivative in another order
@@ -280,9 +306,8 @@ def check_likelihood(case, trie, reference):
         yield "many orders: same bits", 0.0 if same else np.inf
 
 
-def check_posterior(case, trie, reference):
+def check_posterior(case, posterior, reference):
     errors = {}
-    posterior = condition(trie, case.codes, case.order, case.y, case.noise, **case.options)
     new = np.arange(case.n, case.n + case.new.n_rows)
     mean, cov = reference.posterior(new)
     found = predict(posterior, case.new)
@@ -303,37 +328,7 @@ def check_posterior(case, trie, reference):
             name = f"leave-one-out {name}"
             error = reference.errors(values[[row]], value)
             errors[name] = max(errors.get(name, 0.0), error)
-    errors["insertion: same bits"] = check_insertion(case, trie.engine, posterior)
     return errors
-
-
-def check_insertion(case, engine, posterior):
-    """0 if rows that come later give the bits of all rows at once, else inf."""
-    first = int(case.rng.integers(1, case.n + 1))
-    if not case.counts[:first].any():
-        return 0.0
-
-    def part(rows):
-        codes = Codes(case.codes.packed[rows], case.codes.precision)
-        options = {k: None if v is None else v[rows] for k, v in case.options.items()}
-        return codes, case.y[rows], options
-
-    codes, y, options = part(slice(0, first))
-    trie = build_trie(codes, case.order, engine=engine)
-    grown = condition(trie, codes, case.order, y, case.noise, **options)
-    codes, y, options = part(slice(first, None))
-    grown = insert(grown, codes, y, **options)
-    used = np.delete(np.arange(2 * case.n), case.n)
-    pairs = zip(
-        (grown.trie.row_idx, *grown.inside, *grown.outside),
-        (posterior.trie.row_idx, *posterior.inside, *posterior.outside),
-        strict=True,
-    )
-    same = all(
-        np.array_equal(a, b) if a.size == case.n else np.array_equal(a[used], b[used])
-        for a, b in pairs
-    )
-    return 0.0 if same else np.inf
 
 
 def check_operators(case, trie, reference):

@@ -12,6 +12,9 @@ and nothing else is: the condition number of K + noise does not enter.
 
 In float64 the reference itself loses the condition number. Then `first` is the largest of its
 array, and the error is divided by the condition number.
+
+Messages of float32 lose more than float64 does at any condition number of these cases: errors are
+not divided by it. Numbers below 2^-126 keep fewer digits, and are measured by that bound.
 """
 
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ import oracle
 LOGARITHMS = Context(prec=40)
 TINY = 1e-305  # float64 keeps fewer digits of numbers below
 GUARD = 30  # digits
+TINY_SINGLE = 2.0**-126  # the same for float32
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,11 @@ class Reference:
             self.K = self.cumulative[self.lcp]
             self.inverse, self.logs = self._invert(self.rows, self.message)
             self.alpha = self.inverse @ self.y[self.rows]
-        if exact:
+        single = case.dtype == np.float32
+        self.tiny = case.n * TINY_SINGLE if single else TINY
+        # A variance below the smallest of float32 is a share of y below this one.
+        self.least_gain = TINY_SINGLE / float(min(self.message)) if single else 0.0
+        if exact or single:
             self.condition = 1.0
         else:
             C = self.K[np.ix_(self.rows, self.rows)] + np.diag(self.message)
@@ -128,9 +136,9 @@ class Reference:
         if least is not None:
             size = max(size, least)
         if not self.arithmetic.exact:
-            return Value(value, np.full(first.shape, size + TINY), second)
+            return Value(value, np.full(first.shape, size + self.tiny), second)
         share = Decimal(10) ** int(-min(GUARD + self.spread, 300.0))
-        first = np.asarray(np.maximum(first, size * share + Decimal(TINY)))
+        first = np.asarray(np.maximum(first, size * share + Decimal(self.tiny)))
         return Value(value, first, second)
 
     def errors(self, found, reference):
@@ -256,20 +264,74 @@ class Reference:
             kind = object if self.arithmetic.exact else np.float64
             return self._value(*(np.array(part, kind) for part in (value, first, second)))
 
-    def posterior(self, at, rows=None, message=None, inverse=None):
-        """Mean and covariance of f at the rows `at` of all rows, old and new."""
+    def posterior(self, at, rows=None, message=None, inverse=None, lcp=None):
+        """Mean and covariance of f at the rows `at` of all rows, old and new.
+
+        lcp: of `rows` with `at`, if it is not that of their keys.
+        """
         with localcontext(self.context):
             rows = self.rows if rows is None else rows
             inverse = self.inverse if inverse is None else inverse
-            cross, y = self.K[np.ix_(rows, at)], self.y[rows]
+            lcp = self.lcp[np.ix_(rows, at)] if lcp is None else lcp
+            cross, y = self.cumulative[lcp], self.y[rows]
             gain = inverse @ cross
             value = gain.T @ y if len(rows) else self.arithmetic.of(np.zeros(len(at)))
             first = np.abs(gain).T @ np.abs(y) if len(rows) else value
             cov = self.K[np.ix_(at, at)]
             cov = cov - cross.T @ gain if len(rows) else cov
             largest = np.abs(self.y).max()
+            first = np.maximum(first, largest * self.arithmetic.of(self.least_gain)[()])
             mean = self._value(value, first, least=largest)
             return mean, self._value(cov, np.abs(cov), least=self.prior)
+
+    def apart(self, at):
+        """Mean, variance and run at rows that part from a row which was observed once.
+
+        Such a row has its key to itself. A new row with this key parts from it where it parts from
+        all other rows. Rows of weight 0 are rows, too.
+        """
+        n, n_levels = self.case.n, self.case.order.n_levels
+        lcp = self.lcp[:n, at].copy()
+        among = self.lcp[:n, :n] * (1 - np.eye(n, dtype=int))
+        for j in range(len(at)):
+            (same,) = np.nonzero(lcp[:, j] == n_levels)
+            if len(same) == 1 and self.case.weights[same[0]] <= 1.0:
+                lcp[same[0], j] = among[same[0]].max()
+        mean, cov = self.posterior(at, lcp=lcp[self.rows])
+        with localcontext(self.context):
+            run = self.prior - self.cumulative[lcp.max(axis=0)]
+            run = self._value(run, np.abs(run), least=self.prior)
+        return mean, Value(np.diag(cov.value), np.diag(cov.first)), run
+
+    def walk(self, at, normals):
+        """A function drawn at the row `at` of all rows, given one normal per level.
+
+        At every level f changes by N(0, v), given f above and the rows below. These say s and m
+        of f there: 1 / s = 1' A^-1 1 and m = s 1' A^-1 y, with A their covariance given f.
+        """
+        with localcontext(self.context):
+            of = self.arithmetic.of
+            lcp, normals = self.lcp[self.rows, at], of(normals)
+            value = size = of(0.0)[()]
+            for i in range(len(normals)):
+                v = self.cumulative[i + 1] - self.cumulative[i]
+                if not v > 0:
+                    continue
+                below = self.rows[lcp > i]
+                gain, pull, most, var = of(1.0)[()], 0 * v, 0 * v, v
+                if len(below):
+                    A = self.K[np.ix_(below, below)] - self.cumulative[i + 1]
+                    A[np.diag_indices(len(below))] += self.message[lcp > i]
+                    weight = self.arithmetic.inverse(A)[0].sum(axis=0)
+                    one = of(1.0)[()]
+                    gain = one / (one + v * weight.sum())
+                    pull, most = (
+                        gain * v * (weight @ y) for y in (self.y[below], np.abs(self.y[below]))
+                    )
+                    var = v * gain
+                step = np.sqrt(var) * normals[i]
+                value, size = gain * value + pull + step, gain * size + most + abs(step)
+            return self._value(np.array([value]), np.array([size]))
 
     def leave_out(self, row, whole):
         """Mean and variance of f at a row given the others, and its copies but one."""

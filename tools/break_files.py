@@ -6,8 +6,9 @@
     python -m tools.break_files --checked               kernels are compiled anew to check indices
 
 A damaged file must be refused with a ModelFileError, or load as a model that is well defined
-(`examine`). Files are read by another process with limited memory and time, so that a crash or an
-endless loop is seen. The exit status is 1 if any file did anything else.
+(`examine`). A model that holds its rows must learn again from them, or say why not (`refits`).
+Files are read by another process with limited memory and time, so that a crash or an endless loop
+is seen. The exit status is 1 if any file did anything else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import os
 import secrets
 import selectors
@@ -28,10 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tools.model_kinds import kept_files, new_rows, write_kinds
+from tools.model_kinds import KINDS, kept_files, new_rows, write_kinds
 from tools.mutations import MUTATIONS, OF_BYTES, mutate
+from tools.refits import STEPS, refit
 
-SECONDS = 30.0  # for one file, after which it counts as an endless loop
+SECONDS = 30.0  # of CPU time for one file, after which it counts as an endless loop
+PATIENCE = 10.0  # times as long on the clock: other programs run, too
 MEMORY = 2**31  # bytes of address space for one file, beside what an idle process has
 LONGEST = 1000  # letters of an error that a person can read
 AGREE = 1e-6  # difference of predictions with and without kernels, in deviations of y
@@ -72,13 +76,16 @@ def check_defined(said: list[Any], transformed: bool) -> None:
         raise BrokenError("quantiles fall")
 
 
-def examine(path: Path, reference: list[Any]) -> str:
+def examine(path: Path, reference: list[Any], learned: list[str], steps: list[Any]) -> str:
     """What becomes of a damaged file, one of FINE; raises BrokenError, or what `load` raises.
 
     "refused": a ModelFileError of one sentence that names the file. "too large": the MemoryError
     of a model that this machine cannot hold. "the same": all that it says has the bits of the
     undamaged file's. "another model": predictions are finite and in order; without kernels
     (`serving`) they agree; saved and loaded again they have the same bits; and rows can be added.
+    Then a model that holds its rows learns again: what became of that is added to `learned`.
+
+    steps: those of STEPS to take, each with a random generator.
     """
     import triegp
     from triegp import serving
@@ -122,6 +129,9 @@ def examine(path: Path, reference: list[Any]) -> str:
             raise BrokenError("predictions with and without kernels differ")
     if same or not model._stream.transforms:  # rows must lie in the domain of a transform
         add_rows(model)
+    if model._stream.kept is not None:
+        for step, draw in steps:
+            learned.append(f"{step.__name__}: {refit(path, draw, step)}")
     return "the same" if same else "another model"
 
 
@@ -182,7 +192,8 @@ def examine_copy(path: Path, folder: Path) -> None:
     import triegp
 
     (folder / "case").write_bytes(path.read_bytes())
-    outcome = examine(folder / "case", ask(triegp.load(path)))
+    steps = [(step, np.random.default_rng(1)) for step in STEPS]
+    outcome = examine(folder / "case", ask(triegp.load(path)), [], steps)
     assert outcome == "the same", (path, outcome)
 
 
@@ -205,13 +216,17 @@ def run_case(
     """Damage a file and examine it: source, mutation, outcome, and a traceback if it is broken."""
     draw = np.random.default_rng([seed, case])
     name, other = (str(one) for one in draw.choice(sorted(sources), 2))
+    with_rows = sorted(one for one in sources if one in KINDS and KINDS[one][1])
+    if with_rows and draw.random() < 0.4:
+        name = str(draw.choice(with_rows))
     mutation, content = mutate(sources[name], sources[other], draw)
     path = folder / "case"
     path.write_bytes(content)
-    found = {"case": case, "source": name, "mutation": mutation}
+    found: dict[str, Any] = {"case": case, "source": name, "mutation": mutation, "learned": []}
+    steps = [(STEPS[int(draw.integers(len(STEPS)))], draw)]
     began = time.monotonic()
     try:
-        found["outcome"] = examine(path, references[name])
+        found["outcome"] = examine(path, references[name], found["learned"], steps)
         if mutation in OF_BYTES and found["outcome"] not in ("refused", "the same"):
             raise BrokenError("a file whose digest does not fit is read")
     except KeyboardInterrupt:
@@ -224,6 +239,15 @@ def run_case(
 
 
 # The process that watches
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far; infinite if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Reader:
@@ -254,11 +278,14 @@ class Reader:
         self.process.stdin.flush()
 
     def hear(self, seconds: float) -> Any:
-        """The next line of the process; None if it has ended, or says nothing for so long."""
+        """The next line of the process; None if it has ended, or worked so long without one."""
+        began, worked = time.monotonic(), cpu_seconds(self.process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return None
+            while not selector.select(1.0):
+                late = time.monotonic() - began > PATIENCE * seconds
+                if late or cpu_seconds(self.process.pid) - worked > seconds:
+                    return None
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
@@ -278,6 +305,7 @@ class Reader:
             "source": "?",
             "mutation": "?",
             "outcome": outcome,
+            "learned": [],
             "seconds": SECONDS,
         }
 
@@ -321,6 +349,11 @@ def print_table(found: list[dict[str, Any]]) -> None:
         print(f"| {name} | " + " | ".join(f"{counts[name, out]:,}" for out in outcomes) + " |")
     sums = [sum(counts[name, out] for name in names) for out in outcomes]
     print("| all | " + " | ".join(f"{one:,}" for one in sums) + " |")
+    print("\n| step | fitted | told |\n|---|---:|---:|")
+    learned = collections.Counter(what for one in found for what in one["learned"])
+    for step in STEPS:
+        ends = (learned[f"{step.__name__}: {end}"] for end in ("fitted", "told"))
+        print(f"| {step.__name__} | " + " | ".join(f"{count:,}" for count in ends) + " |")
     found = sorted(found, key=lambda one: float(one["seconds"]))
     last, middle = found[-1], found[len(found) // 2]
     print(f"\nmedian: {middle['seconds']:.4f} s, longest: {last['seconds']:.2f} s, ", end="")

@@ -232,6 +232,45 @@ def edit_structure(parts: Parts, other: Parts, draw: Draw) -> Parts:
     return Parts(header, parts.arrays)
 
 
+SETTINGS = (10**4, 10**6, 10**9, 10**12, 2**31, 2**63, 10**30, -1, 0, 1, 2, 31, 32, 0.5, 1.0)
+SETTINGS += (1e-320, 1e-300, 1e-12, 1e300, None, True, False)
+ODD_SETTINGS = (10**400, float("nan"), float("inf"), [], {}, [32], [32, 32], [[1]], [1e9], [-1])
+ODD_SETTINGS += ("auto", "x" * 10**5, [0] * 10**5, ["x0", "x9"])
+
+
+def edit_parameter(parts: Parts, other: Parts, draw: Draw) -> Parts:
+    """One to three parameters of the estimator become hostile; most are numbers, as before."""
+    header = copy.deepcopy(parts.header)
+    own = header["parameters"]
+    words = [name for name, value in own.items() if isinstance(value, str)]
+    rest = [name for name in own if name not in words]
+    for _ in range(int(draw.choice([1, 1, 1, 2, 3]))):
+        name = str(draw.choice(sorted(words if words and draw.random() < 0.2 else rest)))
+        values: Any = SETTINGS if draw.random() < 0.8 else ODD_SETTINGS
+        if name in words and draw.random() < 0.8:
+            values = (*WORDS, *(own[one] for one in words))
+        own[name] = copy.deepcopy(values[draw.integers(0, len(values))])
+    return Parts(header, parts.arrays)
+
+
+def edit_rows(parts: Parts, other: Parts, draw: Draw) -> Parts:
+    """What a refit reads: rows, the plan, seeds, and how columns are read."""
+    header, names = copy.deepcopy(parts.header), [*parts.arrays]
+    names = [name for name in names if name.startswith(("rows.", "plan.", "table."))]
+    places = [p for p in _places(header) if p[0] in ("plan", "seeds", "table", "has_rows")]
+    if names and (not places or draw.random() < 0.6):
+        name = str(draw.choice(sorted(names)))
+        found = edit_values(Parts(header, {name: parts.arrays[name]}), other, draw)
+        return Parts(header, parts.arrays | found.arrays)
+    if places:
+        place = places[draw.integers(0, len(places))]
+        old = _holder(header, place)[place[-1]]
+        near = (old + 1, old - 1, 2 * old, -old) if isinstance(old, int) else ()
+        values = (*near, *near, *NUMBERS, *THINGS)
+        _holder(header, place)[place[-1]] = copy.deepcopy(values[draw.integers(0, len(values))])
+    return Parts(header, parts.arrays)
+
+
 # Tensors
 
 
@@ -443,9 +482,11 @@ OF_PARTS: dict[str, Callable[[Parts, Parts, Draw], Parts]] = {
     "tensor retyped": retype,
     "tensors swapped": swap_tensors,
     "indices edited": edit_index,
+    "parameters edited": edit_parameter,
+    "rows edited": edit_rows,
 }
 MUTATIONS = (*OF_BYTES, *OF_PARTS, "several")
-SHARES = np.array([5, 3, 3, 7, 14, 8, 4, 8, 14, 6, 5, 7, 12, 4], float)  # of all mutations
+SHARES = np.array([5, 3, 3, 7, 14, 8, 4, 8, 14, 6, 5, 7, 12, 14, 12, 4], float)  # of all
 
 
 def mutate(path: Path, other: Path, draw: Draw) -> tuple[str, bytes]:

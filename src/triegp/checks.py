@@ -56,8 +56,8 @@ def positive_number(name: str, value: Any) -> float:
     """Return `value` as a finite float > 0."""
     try:
         number = real_number(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a positive number, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a positive number, got {value!r:.80}") from None
     if not (np.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be positive and finite, got {number}")
     return number
@@ -70,24 +70,27 @@ def real_number(value: Any) -> float:
     return float(value)
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`."""
+def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return `value` as an int of at least `least`, and at most `most`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        raise ValueError(f"{name} must be an integer, {least} or more, got {value!r}")
+        raise ValueError(f"{name} must be an integer, {least} or more, got {value!r:.80}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value!r:.80}")
     return int(value)
 
 
 def boolean(name: str, value: Any) -> bool:
     """Return `value` as a bool if it is True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
+        raise ValueError(f"{name} must be True or False, got {value!r:.80}")
     return bool(value)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`."""
     if not (isinstance(value, str) and value in choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        expected = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {expected}, got {value!r:.80}")
     return value
 
 

@@ -9,11 +9,14 @@ from typing import Any, Self, cast
 import numpy as np
 
 from triegp.calibration.model import base_of, place_model, with_base
+from triegp.checks import one_of
 from triegp.engines import CpuEngine, Engine, PlainEngine
 from triegp.estimators import units
 from triegp.estimators.loading import complete, read_model
 from triegp.estimators.new_rows import NewRows
+from triegp.estimators.outside import CHOICES
 from triegp.estimators.predictions import Predictor
+from triegp.estimators.repeats import MEANINGS
 from triegp.estimators.streaming import stream_of
 from triegp.files.formats import format_of
 from triegp.files.state import Arrays, ModelState, unpack_model
@@ -46,7 +49,9 @@ class ServedModel(Predictor):
 
     def __init__(self, estimator: str, parameters: dict[str, Any], state: ModelState) -> None:
         self.estimator_ = estimator
-        self.outside = parameters.get("outside", "widen")  # older files lack some: the defaults
+        # Older files lack some of these: they have the defaults.
+        self.outside = one_of("outside", parameters.get("outside", "widen"), CHOICES)
+        one_of("weights", parameters.get("weights", "frequency"), MEANINGS)
         self.one_dimensional_ = state.one_dimensional
         self.n_features_in_ = state.layout.n_columns
         if state.columns.names is not None:
@@ -163,6 +168,9 @@ def _starting_engine(name: str, arrays: Arrays) -> Engine:
 
 def _with_variance(state: ModelState, variance: str) -> ModelState:
     """The models with the parameter of that name."""
+    from triegp.additive.settings import VARIANCES  # needs compiled kernels, as these models do
+
+    one_of("variance", variance, VARIANCES)
     bases = [replace(cast(Any, base_of(part)), variance=variance) for part in state.fitted]
     pairs = zip(state.fitted, bases, strict=True)
     return replace(state, fitted=tuple(with_base(part, base) for part, base in pairs))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from triegp.encoding.categories import FEW_ROWS
+from triegp.encoding.categories import FEW_ROWS, order_categories
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
 from triegp.encoding.layout import (
@@ -208,3 +208,22 @@ def test_the_encoder_takes_tables():
     )
     plain = BitEncoder(precision=4).fit([[1.0], [2.0]])
     assert plain.encode([[np.nan], [1.5]]).unrelated.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("n_codes", [3, 40])
+@pytest.mark.parametrize("factor", [2.0**-1000, 2.0**1015])
+def test_categories_are_ordered_alike_in_any_units(factor, n_codes, n_targets):
+    """Squares of y may exceed float64, or be 0 in it."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, n_codes, 200)
+    y = codes[:, None] + rng.standard_normal((200, n_targets))
+    data = rng.random((200, 2))
+    given = (data, codes, n_codes)
+    plain, other = (order_categories(*given, unit * y, np.ones(200)) for unit in (1.0, factor))
+    for (role, table, crossed), (same, found, found_crossed) in zip(plain, other, strict=True):
+        assert role == same
+        unit = factor if role == "mean" and n_targets == 1 else 1.0
+        np.testing.assert_array_equal(found, unit * table)
+        if crossed is not None:
+            np.testing.assert_array_equal(found_crossed, unit * crossed)

@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import triegp
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
+from triegp.engines import available_cores
 from triegp.estimators.base import TreeGPRegressor
+from triegp.estimators.parameters import count_threads
 
 MIXTURE = {"n_members": 3, "n_candidates": 4, "max_iter": 10, "random_state": 0}
 FOREST = {"n_trees": 6, "max_iter": 3, "random_state": 0}
@@ -301,3 +304,67 @@ def test_names_and_several_targets_survive_a_refit():
     assert model.predict(frame).shape == (60, 2)
     assert list(model.feature_names_in_) == ["a", "b"]
     assert model.encoders_[0].feature_names_in_.tolist() == ["a", "b"]
+
+
+# Parameters that came with a file, or were set since the fit.
+
+
+@both
+def test_a_refit_checks_the_parameters(kind, settings):
+    X, y = corners(40)
+    model = kind(**settings).fit(X[:20], y[:20])
+    model.set_params(time_budget=-1.0)
+    with pytest.raises(ValueError, match="time_budget must be positive"):
+        model.refresh()
+    model.set_params(time_budget=None, n_jobs=0)
+    model.partial_fit(X[20:], y[20:])  # a fit is due
+    for _ in range(2):
+        with pytest.raises(ValueError, match="n_jobs must be"):
+            model.predict(X)
+    model.set_params(n_jobs=1)
+    np.testing.assert_array_equal(model.predict(X), kind(**settings).fit(X, y).predict(X))
+
+
+def test_a_model_with_a_bad_parameter_is_not_saved(tmp_path):
+    """It could not be read again."""
+    model = BinaryTreeGPRegressor(**MIXTURE).fit(*make_data(20)).set_params(tol=-1.0)
+    with pytest.raises(ValueError, match="tol must be positive"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_there_are_no_more_threads_than_64_or_cores():
+    most = max(64, available_cores())
+    assert [count_threads(n) for n in (1, 3, 10**6, 10**400)] == [1, 3, most, most]
+    assert count_threads(-1) == available_cores()
+    assert count_threads(-(10**400)) == 1
+
+
+def test_a_time_budget_ends_any_number_of_candidates_and_steps():
+    X, y = make_data(60)
+    settings = MIXTURE | {"n_candidates": 10**12, "max_iter": 10**12, "tol": 1e-300}
+    with pytest.warns(ConvergenceWarning, match="time_budget"):
+        model = BinaryTreeGPRegressor(**settings, time_budget=0.2).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(KINDS[0][0], "n_members"), (KINDS[1][0], "n_trees")])
+def test_the_number_of_trees_is_limited(kind, name):
+    with pytest.raises(ValueError, match=rf"{name} must be at most 10,000, got 1000000000"):
+        kind(**{name: 10**9}).fit(*make_data(20))
+
+
+def test_any_tolerance_is_one():
+    X, y = make_data(40)
+    for tol in (1e-320, 1e308):
+        model = BinaryTreeGPRegressor(**(MIXTURE | {"tol": tol})).fit(X, y)
+        assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, [3] * 10**5, [["x" * 10**6]], 10**400])
+@pytest.mark.parametrize("name", ["precision", "n_members", "tol", "random_state", "outside"])
+def test_errors_about_long_parameters_are_short(name, value):
+    model = BinaryTreeGPRegressor(**(MIXTURE | {name: value}))
+    with pytest.raises(ValueError, match=name) as caught:
+        model.fit(*make_data(20))
+    assert len(str(caught.value)) < 1000

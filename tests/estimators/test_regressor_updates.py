@@ -5,7 +5,7 @@ import pytest
 
 from regressor_problems import QUICK, by_hand, dense_members, make_data, new_rows
 from tolerances import CHAINED, VALUE
-from triegp import BinaryTreeGPRegressor
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 CONDITIONED = QUICK | {"refit": False}  # rows are added, nothing is fitted anew
 
@@ -65,6 +65,28 @@ def test_partial_fit_with_weights_is_partial_fit_with_copies():
     left = np.stack(model.loo_predict())[:, 30 + i]
     expected = np.ravel(without.predict(X[30 + i : 31 + i], return_std=True))
     np.testing.assert_allclose(left, expected, **VALUE)
+
+
+@pytest.mark.parametrize("n_rows", [40, 600])
+@pytest.mark.parametrize("estimator", [BinaryTreeGPRegressor, TrieGPRegressor])
+def test_added_rows_of_weight_0_are_dropped(estimator, n_rows):
+    """Also at the place of a row that was observed once, whose run counts as noise."""
+    X, y = box_first(n_rows)
+    options = {"random_state": 0, "max_iter": 3, "refit": False}
+    options |= {"n_trees": 2} if estimator is TrieGPRegressor else {"n_members": 2}
+    model, other = (estimator(**options).fit(X, y) for _ in range(2))
+    again, weight = np.arange(8, 12), np.array([0.0, 0.0, 1.0, 0.0])
+    model.partial_fit(X[again], y[again] + 3.0, sample_weight=weight)
+    other.partial_fit(X[[10]], y[[10]] + 3.0)
+    asked = np.concatenate([X[5:15], new_rows()])
+    for _ in ("looking ahead", "inserted"):
+        pairs = zip(*(one.predict(asked, return_std=True) for one in (model, other)), strict=True)
+        for got, expected in pairs:
+            np.testing.assert_array_equal(got, expected)
+        left, expected = model.loo_predict()[0], other.loo_predict()[0]
+        np.testing.assert_array_equal(left[:n_rows], expected[:n_rows])
+        np.testing.assert_array_equal(left[n_rows:], [np.nan, np.nan, expected[-1], np.nan])
+    assert model.n_rows_ == n_rows + 4
 
 
 @pytest.mark.parametrize("multi_target", ["own", "shared"])

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -292,6 +293,19 @@ def test_bad_rows_are_refused_at_once_and_lose_nothing(model, change, said):
         model.partial_fit(**({"X": X, "y": y} | change))
     np.testing.assert_array_equal(model.predict(X), before)
     assert model.loo_predict()[0].shape == (52,)
+
+
+def test_weights_are_checked_in_the_units_of_the_model():
+    """Otherwise the rows would wait, and every prediction would fail."""
+    X, y = make_data(50)
+    options = QUICK | {"weights": "precision", "refit": False}
+    model = BinaryTreeGPRegressor(**options).fit(X, y, sample_weight=np.full(50, 3.0))
+    before = model.predict(X)
+    stream = model._stream
+    model._stream = replace(stream, observations=replace(stream.observations, unit=1e-300))
+    with pytest.raises(ValueError, match="noise / weight"):
+        model.partial_fit(X[:1], y[:1])
+    np.testing.assert_array_equal(model.predict(X), before)
 
 
 @pytest.mark.parametrize("outside", ["error", "unrelated"])

@@ -15,12 +15,13 @@ from model_files import (
     WEIGHT,
     Y2,
     X,
+    Y,
     refused,
     small,
     write_parts,
 )
-from triegp import serving
-from triegp.files.container import FORMAT, VERSION, ModelFileError, _digest
+from triegp import TrieGPRegressor, serving
+from triegp.files.container import FORMAT, VERSION, ModelFileError, _digest, read_file
 from triegp.files.contents import check_sorted_rows
 from triegp.files.state import pack_model
 
@@ -149,6 +150,62 @@ def test_an_error_is_short(parts, tmp_path, value):
     assert len(str(caught.value)) < 1000
 
 
+PARAMETER_EDITS = {
+    "n_members": [10**9, 0, "x", [[1]]],
+    "n_candidates": [-1, 1.5],
+    "max_iter": [0, float("nan")],
+    "noise": [1e-400, -1.0, float("nan"), "x", 10**400],
+    "tol": [float("nan"), float("inf"), "x" * 10**6],
+    "temperature": [0.0],
+    "time_budget": [-1, float("nan"), "soon"],
+    "n_jobs": [0, 0.5, "all"],
+    "verbose": [-1, "x"],
+    "random_state": [-1, 2**32, 0.5, "x", [0] * 10**5],
+    "engine": ["gpu", 3],
+    "refit": ["never", 1],
+    "keep_rows": [0],
+    "outside": ["x", None],
+    "weights": ["x"],
+    "target_transform": ["x", None, []],
+    "preset": ["x"],
+    "no_such_parameter": [1],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, some in PARAMETER_EDITS.items() for value in some]
+)
+def test_a_parameter_that_fit_would_refuse(parts, tmp_path, name, value):
+    """A refit would fail long after the file was read."""
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["parameters"][name] = value
+    path = write_parts(tmp_path / "m", header, arrays)
+    with pytest.raises(ModelFileError, match=name) as caught:
+        triegp.load(path)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("name", "value"), [("outside", "x"), ("weights", 3), ("variance", None)])
+def test_a_parameter_that_serving_reads(tmp_path, name, value):
+    model = TrieGPRegressor(n_trees=2, max_iter=1, random_state=0).fit(X[:40], Y[:40])
+    model.save(tmp_path / "m")
+    header, arrays = read_file(tmp_path / "m")
+    header["parameters"][name] = value
+    path = write_parts(tmp_path / "m", header, arrays)
+    for load in (triegp.load, serving.load):
+        with pytest.raises(ModelFileError, match=f"{name} must be one of"):
+            load(path)
+
+
+def test_a_file_for_an_engine_that_is_not_here_can_be_read(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr("triegp.engines.choice.cuda_problem", lambda: "there is no device")
+    header, arrays = copy.deepcopy(parts[0]), parts[1]
+    header["parameters"]["engine"] = "cuda"
+    model = triegp.load(write_parts(tmp_path / "m", header, arrays))
+    model.save(tmp_path / "again")
+    assert triegp.load(tmp_path / "again").engine == "cuda"
+
+
 @pytest.mark.parametrize("depth", [300, 800, 900, 1100])
 def test_a_header_that_is_deeply_nested(parts, tmp_path, depth):
     """What json can read, repr may not."""
@@ -222,6 +279,8 @@ ARRAY_EDITS = {
     "mixture weights of fewer members": ("ensemble.0.weight", lambda a: a[:, :1] * 0 + 1),
     "variance times 0": ("ensemble.0.tempering", np.zeros_like),
     "means pushed apart": ("ensemble.0.tempering", at((0, 0), 1e300)),
+    "variance times infinity, nearly": ("ensemble.0.tempering", at((0, 1), 1.7e308)),
+    "outliers without variance, nearly": ("ensemble.0.tempering", at((0, 3), 1e-300)),
     "tempering of one target": ("ensemble.0.tempering", lambda a: a[:1]),
     "shift beyond 1": ("ensemble.0.0.shift", at(0, 1.5)),
     "shift of other features": ("ensemble.0.0.shift", lambda a: a[:2]),
@@ -254,6 +313,8 @@ ARRAY_EDITS = {
     "observations not finite": ("rows.standardised", at((0, 0), np.nan)),
     "observations without squares": ("rows.standardised", at((0, 0), 1e300)),
     "observations counted below 0": ("rows.counted", at(0, -1.0)),
+    "observations hardly counted": ("rows.counted", at(0, 5e-324)),
+    "observations counted too often": ("rows.counted", at(0, 1e200)),
 }
 
 

@@ -207,7 +207,7 @@ def test_one_bit_and_one_row():
 
 def test_candidates_keep_the_order_of_significance():
     rng = np.random.default_rng(10)
-    orders = draw_candidates(PRECISION, replace(SETTINGS, n_candidates=50), rng)
+    orders = list(draw_candidates(PRECISION, replace(SETTINGS, n_candidates=50), rng))
     ends = np.cumsum(PRECISION)
     for order in orders:
         place = np.argsort(order.bits)
@@ -221,7 +221,7 @@ def test_candidates_keep_the_order_of_significance():
 @pytest.mark.parametrize("nugget", ["row", "bit"])
 def test_candidates_take_last_weights_in_turns(nugget):
     settings = replace(SETTINGS, n_candidates=7, nugget=nugget)
-    orders = draw_candidates(PRECISION, settings, np.random.default_rng(11))
+    orders = list(draw_candidates(PRECISION, settings, np.random.default_rng(11)))
     uniform = 1 / PRECISION.sum()
     last = [order.weights[-1] for order in orders]
     expected = [uniform, 0.5, 0.9, uniform, 0.5, 0.9, uniform]
@@ -289,7 +289,7 @@ def test_bits_that_a_feature_does_not_have_are_left_out_of_a_drawn_order():
     precision, drawn = np.array([1, 3, 1]), np.array([4, 3, 2])
     kept = [0, 4, 5, 6, 7]  # of the bits drawn
     settings = replace(SETTINGS, n_candidates=20)
-    found = draw_candidates(precision, settings, np.random.default_rng(13), drawn)
+    found = list(draw_candidates(precision, settings, np.random.default_rng(13), drawn))
     rng = np.random.default_rng(13)
     for i, order in enumerate(found):
         whole = random_bits(drawn, rng).tolist()

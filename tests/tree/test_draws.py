@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from draw_problems import check_moments
 from oracle import kernel, posterior, unpack_bits
+from oracle_points import Units
+from tolerances import HANDFUL
 from triegp.encoding.codes import pack_codes, select_codes
 from triegp.engines import CpuEngine, draws, keyed
-from triegp.tree import BitOrder, build_trie, condition, insert
+from triegp.tree import BitOrder, build_trie, condition, draw_samples, insert, joint_posterior
 from triegp.tree.draws import evaluate_draws
 from triegp.tree.trie import sorted_keys
 
@@ -73,6 +75,17 @@ def test_float32_messages_change_draws_by_their_rounding():
     two, _, *_ = problem(np.random.default_rng(1), dtype=np.float32)
     drawn = [evaluate_draws(found, new, seeds(50)) for found in (one, two)]
     np.testing.assert_allclose(*drawn, atol=1e-5)
+
+
+def test_draws_where_the_noise_is_too_small_a_share_for_float64():
+    """At a training row f has the variance of the noise, which is 1e-360 of the scale."""
+    rows = pack_codes([[0], [3]], 2)
+    order = BitOrder.from_weights([0, 1], [0.5, 0.5], scale=1e60, nugget="bit")
+    found = condition(build_trie(rows, order), rows, order, [0.0, 0.0], 1e-300)
+    drawn = evaluate_draws(found, rows, seeds(N_DRAWS)) * 1e150
+    check_moments(drawn, np.zeros(2), np.eye(2))
+    root = draw_samples(joint_posterior(found, rows), 4, Units())
+    np.testing.assert_allclose(root @ root.T, 1e-300 * np.eye(2), rtol=HANDFUL)
 
 
 def test_prior_draws_have_the_kernel_as_covariance():

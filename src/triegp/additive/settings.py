@@ -11,6 +11,7 @@ from triegp.smooth.kernel import KERNELS
 
 INITS = ("auto", "even", "random", "trained")
 VARIANCES = ("nearby", "exact")
+MOST_TREES = 10_000  # grids are made for all of them, however short the time budget is
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def check_settings(settings: Settings) -> Settings:
         boolean("smooth", settings.smooth)
     one_of("kernel", settings.kernel, KERNELS)
     boolean("calibrated", settings.calibrated)
-    whole_number("n_trees", settings.n_trees)
+    whole_number("n_trees", settings.n_trees, most=MOST_TREES)
     whole_number("max_iter", settings.max_iter, 0)
     positive_number("slope", settings.slope)
     return settings

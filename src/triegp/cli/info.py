@@ -27,7 +27,7 @@ def command(console: Console, model: str) -> None:
     try:
         facts = describe_model(model, header)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise CommandError(f"{model} does not hold a complete model: {error!r}") from error
+        raise CommandError(f"{model} does not hold a complete model: {error!r:.400}") from error
     console.result(facts, show_model(facts))
 
 
@@ -76,7 +76,9 @@ def show_model(facts: dict[str, Any]) -> str:
         f"  file        {facts['bytes']:,} bytes, format version {facts['format_version']}",
     ]
     said += show_features(facts["features"], named=facts["named_features"])
-    said.append("  parameters  " + ", ".join(f"{k}={v!r}" for k, v in facts["parameters"].items()))
+    said.append(
+        "  parameters  " + ", ".join(f"{k}={v!r:.80}" for k, v in facts["parameters"].items())
+    )
     return "\n".join(said)
 
 

@@ -37,7 +37,8 @@ def order_categories(
     rare = count < FEW_ROWS
     if count[rare].sum() <= MOST_RARE * counted.sum():
         mean = _shrunken(codes, n_codes, score, counted, None)[0]
-        mean[rare] = counted @ score / counted.sum()
+        unit = _unit(np.abs(score).max())
+        mean[rare] = unit * (counted @ (score / unit) / counted.sum())
         return [("rank", _ranks(mean), None)]
     folds = (hash_rows(_bits(data)) % np.uint64(N_FOLDS)).astype(np.int64)
     table, crossed = _shrunken(codes, n_codes, score, counted, folds)
@@ -52,6 +53,7 @@ def _scores(codes: Ints, n_codes: int, y: Floats, counted: Floats) -> Floats:
     if y.shape[1] == 1:
         return y[:, 0]
     total = counted.sum()
+    y = y / _unit(np.abs(y).max(axis=0))
     centred = y - counted @ y / total
     size = np.sqrt(counted @ centred**2 / total)
     centred = centred / np.where(size > 0, size, 1.0)
@@ -71,6 +73,8 @@ def _shrunken(
     random effect, with r the variance within categories over that between them, by moments.
     """
     total = counted.sum()
+    unit = _unit(np.abs(score).max())
+    score = score / unit  # so that squares stay within float64
     centre = float(counted @ score / total)
     left = score - centre
     count = np.bincount(codes, counted, n_codes).astype(np.float64)
@@ -84,10 +88,10 @@ def _shrunken(
 
     def shrink(sums: Floats, count: Floats) -> Floats:
         if np.isinf(ratio):
-            return np.full(sums.shape, centre)
+            return np.full(sums.shape, unit * centre)
         if ratio == 0:
-            return centre + sums / np.where(count > 0, count, 1.0)
-        return np.asarray(centre + sums / (count + ratio))
+            return np.asarray(unit * (centre + sums / np.where(count > 0, count, 1.0)))
+        return np.asarray(unit * (centre + sums / (count + ratio)))
 
     table = shrink(sums, count)
     if folds is None:
@@ -98,6 +102,12 @@ def _shrunken(
     crossed = shrink(sums[codes] - fold_sums[cell], count[codes] - fold_count[cell])
     used = crossed[counted > 0]
     return np.clip(table, used.min(), used.max()), crossed  # within the training box
+
+
+def _unit(size: npt.NDArray[Any]) -> Floats:
+    """The power of two below each size, 1 for 0: to divide by it is exact."""
+    _, exponent = np.frexp(np.where(size > 0, size, 1.0))
+    return np.asarray(np.ldexp(1.0, exponent - 1))
 
 
 def _ranks(values: Floats) -> Floats:

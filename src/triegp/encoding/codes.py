@@ -153,7 +153,7 @@ def check_precision(precision: Any, n_features: int) -> npt.NDArray[np.int64]:
         widths = np.empty(0)
     if widths.dtype.kind not in "iu" or widths.ndim > 1:
         raise ValueError(
-            f"precision must be an integer or one integer per feature, got {precision!r}"
+            f"precision must be an integer or one integer per feature, got {precision!r:.80}"
         )
     if widths.ndim == 0:
         widths = np.full(n_features, int(widths))

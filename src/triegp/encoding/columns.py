@@ -97,13 +97,14 @@ def choose_categories(categorical: Any, names: Sequence[Any]) -> list[bool]:
     for item in given:
         if isinstance(item, str):
             if item not in names:
-                raise ValueError(f"categorical_features names {item!r}, which X does not have")
+                raise ValueError(f"categorical_features names {item!r:.80}, which X does not have")
             chosen[list(names).index(item)] = True
         elif isinstance(item, int) and not isinstance(item, bool) and -n <= item < n:
             chosen[item] = True
         else:
             raise ValueError(
-                f"categorical_features must name columns or be between 0 and {n - 1}, got {item!r}"
+                f"categorical_features must name columns or be between 0 and {n - 1}, "
+                f"got {item!r:.80}"
             )
     return chosen
 

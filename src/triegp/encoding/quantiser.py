@@ -194,7 +194,7 @@ class Quantiser:
         if precision != "auto":
             raise ValueError(
                 "precision must be 'auto', 'paper', an integer or one integer per feature, "
-                f"got {precision!r}"
+                f"got {precision!r:.80}"
             )
         few = (self.low_ == self.high_) | self.two_valued_
         start = np.where(few, 1, paper_precision(n_features))

@@ -53,8 +53,8 @@ def condition(m: float, s: float, v: float) -> tuple[float, float, float]:
     if s == INF:
         return 1.0, 0.0, v
     total = s + v
-    gain = s / total
-    return gain, (v / total) * m, v * gain
+    gain, share = s / total, v / total
+    return gain, share * m, v * gain if v < s else s * share  # the smaller share may underflow
 
 
 def top_separator(first: int, last: int) -> int:

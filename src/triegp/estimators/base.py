@@ -178,6 +178,15 @@ class TreeGPRegressor(
         """The rows in pieces, if there are more than the model can hold; otherwise None."""
         return None
 
+    def _check_parameters(self, *, here: bool = True) -> None:
+        """Raise ValueError if a parameter is invalid.
+
+        here: whether the model is to be trained here; RuntimeError if its engine cannot run.
+        """
+        check_common(self.get_params(deep=False), here=here)
+        self._settings()
+        self._memory()
+
     def _pool(self) -> Pool | None:
         """Workers elsewhere that learn orders; None to use threads."""
         return None
@@ -217,8 +226,7 @@ class TreeGPRegressor(
             name = type(self).__name__
             raise ValueError(f"This {name} requires y to be passed, but the target y is None")
         X, y, sample_weight, known_noise = map(to_host, (X, y, sample_weight, known_noise))
-        check_common(self.get_params(deep=False))
-        self._settings()
+        self._check_parameters()
         memory = self._memory()
         pieces = self._pieces(X, y, sample_weight, known_noise)
         if pieces is not None:
@@ -286,8 +294,7 @@ class TreeGPRegressor(
         batch = copy_rows(read_rows(data, checked, sample_weight, known_noise, all_zero=True))
         refuse_known_noise(self.target_transform, batch)
         read = transform_rows(batch, stream.transforms)
-        table = (stream.encoders, stream.layout, columns.names)
-        check_batch(read, stream.fitted, *table, stream.mean, stream.scale)
+        check_batch(read, stream, columns.names)
         return batch, columns
 
     def _queue(self, stream: Stream, batch: Rows) -> Queued:
@@ -339,6 +346,7 @@ class TreeGPRegressor(
                     "refresh needs the training rows, which this model does not hold: fit with "
                     "keep_rows=True, and save with training_data=True"
                 )
+            self._check_parameters()
             rows, columns = stream.kept, stream.columns
             y = rows.y[:, 0] if self.one_dimensional_ else rows.y
             given = (rows.features, columns, y, rows.weight, rows.known_noise)
@@ -357,7 +365,8 @@ class TreeGPRegressor(
         Notes
         -----
         JSON and safetensors, never pickle. A `random_state` that is not an integer is stored as
-        None. Raises TypeError if `target_transform` is a transformer of scikit-learn.
+        None. Raises TypeError if `target_transform` is a transformer of scikit-learn, and
+        ValueError if a parameter is one that `fit` would refuse.
         """
         self._check_savable()
         header, arrays = pack_model(self._state(), self._format, training_data)
@@ -379,6 +388,7 @@ class TreeGPRegressor(
                 "model files never hold pickles, so a target_transform of type "
                 f"{type(self.target_transform).__name__} cannot be saved: pickle the estimator"
             )
+        self._check_parameters(here=False)
 
     def report(
         self,
@@ -533,6 +543,7 @@ class TreeGPRegressor(
         validate_data(self, X, reset=False, skip_check_array=True)
 
     def _refit(self) -> None:
+        self._check_parameters()
         stream = self._stream
         rows, rest = rows_to_fit(stream)
         columns = stream.columns

@@ -49,6 +49,7 @@ def load(path: str | Path) -> Any:
     name, header, arrays = read_model(path)
     with complete(path):
         model = find_estimator(name)(**header["parameters"])
+        model._check_parameters(here=False)
         model._restore(unpack_model(header, arrays, model._format))
     return model
 

@@ -59,7 +59,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Number of trees: 24 by default, 20 with the paper's presets. Above 2,000,000 rows the
         default of a calibrated mixture falls in proportion to their number, to 8 from 6,000,000
         rows on: each takes about 110 bytes of memory per row, and 80 above 2,000,000 rows, where
-        messages are float32.
+        messages are float32. At most 10,000.
     n_candidates : int, optional
         Number of random orders to choose from before training, per grid: 30 by default, 480 with
         the paper's presets. There is one grid per member, or one in all if shift is False.
@@ -165,7 +165,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         next prediction moves it. Files and pickles are loaded on the CPU. Trees and a smooth part
         always lie in the host's memory and predict on the CPU.
     n_jobs : int or None, default=-1
-        Threads; -1 is all cores, None is one. The result does not depend on it.
+        Threads; -1 is all cores, None is one. There are at most 64, or as many as cores. The result
+        does not depend on it.
     verbose : int, default=0
         1 shows progress bars.
     random_state : int, RandomState, Generator or None, default=None

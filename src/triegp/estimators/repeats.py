@@ -23,6 +23,8 @@ from triegp.estimators.held import count_shared_cells, has_equal_rows, scale_fea
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows
 
+MEANINGS = ("frequency", "precision")  # of sample weights
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

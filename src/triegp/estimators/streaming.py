@@ -325,34 +325,27 @@ def rows_to_fit(stream: Stream) -> tuple[Rows, tuple[Rows, ...]]:
     return rows.select(np.arange(n)), (rest,) if rest.n_rows else ()
 
 
-def check_batch(
-    batch: Rows,
-    fitted: Sequence[Fitted],
-    encoders: Sequence[Quantiser],
-    layout: Layout,
-    names: Any,
-    mean: Floats,
-    scale: Floats,
-) -> None:
+def check_batch(batch: Rows, stream: Stream, names: Any) -> None:
     """Raise ValueError if rows cannot be inserted. O(k) per tree for k rows.
 
-    names: of the columns, or None. mean, scale: float64 (n_targets,), how targets are standardised.
+    batch: with transformed targets. names: of the columns, or None.
     """
-    if encoders[0].outside != "clip":
+    encoder, layout = stream.encoders[0], stream.layout
+    if encoder.outside != "clip":
         refuse_unseen(layout, batch.features, names)
     batch = replace(batch, X=read_working(layout, batch.features)[0])
-    outside = encoders[0].find_outside(batch.features)  # the box is the same for all encoders
+    outside = encoder.find_outside(batch.features)  # the box is the same for all encoders
     if outside.any():
         raise ValueError(
             f"X of added rows must lie inside the box, row {int(np.argmax(outside))} does not"
         )
-    rows = standardise(batch, mean, scale)
-    for part, group in zip(fitted, groups_of(fitted), strict=True):
+    rows = _read_weights(standardise(batch, stream.mean, stream.scale), stream)
+    for part, group in zip(stream.fitted, groups_of(stream.fitted), strict=True):
         part.check(rows.targets(group))
 
 
 def _insert(stream: Stream, batch: Rows) -> Stream:
-    """Insert rows; those outside the box are kept, but set aside."""
+    """Insert rows; those outside the box and those of weight 0 are kept, but set aside."""
     kept = None if stream.kept is None else join_rows([stream.kept, batch])
     rows, outside = _read_batch(stream, batch)
     observations, n_before = stream.observations, stream.fitted[0].n_rows
@@ -372,6 +365,8 @@ def _read_batch(stream: Stream, batch: Rows) -> tuple[Rows, npt.NDArray[np.bool_
     """Rows as the models read them, in standardised units, and whether each is set aside."""
     working, unseen = read_working(stream.layout, batch.features)
     outside = mark_outside(stream.encoders[0], working) | any_unseen(unseen)
+    if batch.weight is not None:  # in a trie they would be rows from which others part
+        outside |= batch.weight == 0
     rows = transform_rows(replace(batch, X=working), stream.transforms)
     rows = standardise(rows, stream.mean, stream.scale)
     return _read_weights(rows, stream), outside
@@ -382,7 +377,8 @@ def _read_weights(rows: Rows, stream: Stream) -> Rows:
     observations = stream.observations
     if observations is not None and observations.unit != 1.0:
         weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        rows = replace(rows, weight=weight / observations.unit)
+        with np.errstate(over="ignore"):  # `check_batch` refuses them
+            rows = replace(rows, weight=weight / observations.unit)
     single = stream.divided or (observations is not None and observations.copies)
     if rows.weight is None or not single:
         return rows
@@ -421,7 +417,7 @@ def _append(
 ) -> Observations:
     """Observations followed by new rows.
 
-    Those inside the box are rows of the models, from `first` on; the others are of no row.
+    Those that are not set aside are rows of the models, from `first` on; the others are of no row.
     """
     weight = observations.weight
     if weight is not None or rows.weight is not None:

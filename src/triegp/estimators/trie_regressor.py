@@ -48,7 +48,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     ----------
     n_trees : int, default=64
         Number of trees in the sum, T. From 131,072 rows on there are fewer, 8.4 million rows times
-        trees in all, but at least 16.
+        trees in all, but at least 16. At most 10,000.
     smooth : {"auto", True, False}, default="auto"
         Whether there is a smooth part. "auto" drops it after training if it improves the log
         likelihood of training rows by less than 0.001 per row.
@@ -145,7 +145,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         next prediction moves it. Files and pickles are loaded on the CPU. Trees and a smooth part
         always lie in the host's memory and predict on the CPU.
     n_jobs : int or None, default=-1
-        Threads; -1 is all cores, None is one. The result does not depend on it.
+        Threads; -1 is all cores, None is one. There are at most 64, or as many as cores. The result
+        does not depend on it.
     verbose : int, default=0
         1 shows progress bars.
     random_state : int, RandomState, Generator or None, default=None

@@ -21,6 +21,7 @@ Words = npt.NDArray[np.uint64]
 Item = TypeVar("Item")
 
 LARGEST_FACTOR = 1e6  # by which calibration may widen a standard deviation
+TEMPERED = (1e-30, 1e30)  # by which a mixture may multiply variances
 
 
 def check_array(
@@ -193,10 +194,15 @@ def check_mixing(weight: Floats, tempering: Floats) -> None:
     ):
         raise ValueError("weight of the members must be non-negative and sum to 1")
     shrink, scale, outlier, outlier_var = tempering.T
-    if not ((shrink >= 0) & (shrink <= 1) & (scale > 0)).all():
-        raise ValueError("tempering must have 0 <= shrink <= 1 and scale > 0")
-    if not ((outlier >= 0) & (outlier < 1) & (outlier_var > 0)).all():
-        raise ValueError("tempering must have 0 <= outlier < 1 and outlier_var > 0")
+    if not ((shrink >= 0) & (shrink <= 1) & (outlier >= 0) & (outlier < 1)).all():
+        raise ValueError("tempering must have 0 <= shrink <= 1 and 0 <= outlier < 1")
+    least, most = TEMPERED
+    for factor in (scale, outlier_var):
+        if not ((factor >= least) & (factor <= most)).all():
+            raise ValueError(
+                f"tempering must have scale and outlier_var in [{least:g}, {most:g}], "
+                f"got {factor.min()} to {factor.max()}"
+            )
 
 
 def check_training_rows(arrays: Arrays, n_rows: int, n_features: int, n_targets: int) -> None:

@@ -30,7 +30,8 @@ Floats = npt.NDArray[np.float64]
 Pack = Callable[[Any, str, Sequence[Quantiser]], tuple[dict[str, Any], Arrays]]
 
 LARGEST = 1e308  # mean or scale of targets
-LARGEST_UNIT = 1e300  # of weights
+LARGEST_UNIT = 1e31  # of weights, which are at most 1e30
+LARGEST_COUNT = 1e100  # weight of one observation, and one over the smallest
 LARGEST_SCALE = 1e150  # of transformed targets, whose variances are needed
 
 
@@ -391,8 +392,11 @@ def _unpack_observations(
     weight = None
     if "rows.counted" in arrays:
         weight = check_array(arrays, "rows.counted", np.float64, (index.size,))
-        if weight.min() < 0:
-            raise ValueError("rows.counted must not be negative")
+        if ((weight != 0.0) & ~((weight >= 1.0 / LARGEST_COUNT) & (weight <= LARGEST_COUNT))).any():
+            raise ValueError(
+                f"rows.counted must be 0 or in [{1.0 / LARGEST_COUNT:g}, {LARGEST_COUNT:g}], "
+                f"got {weight.min()} to {weight.max()}"
+            )
     with np.errstate(over="ignore"):
         squares = np.square(y) if weight is None else weight[:, None] * np.square(y)
         if not np.isfinite(squares.sum()):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,10 @@ def draw_candidates(
     settings: Settings,
     rng: np.random.Generator,
     drawn: npt.NDArray[np.int64] | None = None,
-) -> list[BitOrder]:
+) -> Iterator[BitOrder]:
     """Random orders with uniform weights, except that the last weight cycles through a list.
+
+    Each is drawn when it is asked for.
 
     drawn: bits per feature of the orders that are drawn, at least `precision`, which is the
     default. Bits that a feature does not have are then left out, and the weight of such a bit goes
@@ -51,13 +54,11 @@ def draw_candidates(
     depth = np.arange(n_drawn) - np.repeat(np.cumsum(drawn) - drawn, drawn)
     there = depth < np.repeat(precision, drawn)
     name = np.cumsum(there) - 1  # of each bit that is kept
-    found = []
     for i in range(settings.n_candidates):
         bits = random_bits(drawn, rng)
         kept = np.flatnonzero(there[bits])  # begins with 0: the first bit of a feature is kept
         own = np.add.reduceat(weights[i % len(weights)], kept)
-        found.append(BitOrder.from_weights(name[bits[kept]], own, nugget=settings.nugget))
-    return found
+        yield BitOrder.from_weights(name[bits[kept]], own, nugget=settings.nugget)
 
 
 def drawn_precision(encoder: Quantiser) -> npt.NDArray[np.int64]:
@@ -102,13 +103,11 @@ def choose_starts(
     share: part of all rows that the problems have. Also returns the seconds to reserve for what
     follows training; 0 without a time budget.
     """
-    candidates = [
-        (grid, order)
-        for grid, encoder in enumerate(grids)
-        for order in draw_candidates(
-            encoder.precision_, settings, streams[grid], drawn_precision(encoder)
-        )
+    drawn = [
+        draw_candidates(encoder.precision_, settings, stream, drawn_precision(encoder))
+        for encoder, stream in zip(grids, streams, strict=False)  # one stream is for all
     ]
+    first = (0, next(drawn[0]))
 
     def evaluate(candidate: Start) -> float:
         grid, order = candidate
@@ -121,9 +120,9 @@ def choose_starts(
         for _ in range(3):  # the first ones may find cold caches
             began = run.watch.elapsed()
             if batches is None:
-                evaluate(candidates[0])
+                evaluate(first)
             else:
-                batches.evaluate(candidates[:1], gradient=False)
+                batches.evaluate([first], gradient=False)
             measured.append(run.watch.elapsed() - began)
             if run.watch.left() < 10 * measured[-1]:
                 break
@@ -131,28 +130,27 @@ def choose_starts(
         per_grid, n_members, later = plan_ensemble(
             run.watch.left(), seconds, at_once, settings, share
         )
-    n_seen = n_members if settings.shift else 1
-    asked = [k for k in range(len(candidates)) if k % settings.n_candidates < per_grid]
-    asked = [k for k in asked if k // settings.n_candidates < n_seen]
-    some = [candidates[k] for k in asked]
-    if len(some) < len(candidates):
-        run.leave_out(f"{len(candidates) - len(some)} of {len(candidates)} candidates")
-    tell = run.tell("candidates", len(some))
-    found_values: list[float | None]
+    n_seen = min(n_members, len(grids)) if settings.shift else 1
+    candidates = [first]
+    for grid in range(n_seen):
+        rest = islice(drawn[grid], per_grid - (grid == 0))
+        candidates += [(grid, order) for order in rest]
+    n_all = settings.n_candidates * len(grids)
+    if len(candidates) < n_all:
+        run.leave_out(f"{n_all - len(candidates)} of {n_all} candidates")
+    tell = run.tell("candidates", len(candidates))
+    values: list[float | None]
     if batches is not None:
-        found_values = evaluate_candidates(some, batches, run.watch, tell)
+        values = evaluate_candidates(candidates, batches, run.watch, tell)
     else:
-        found_values = run_jobs(evaluate, some, run.n_threads, run.watch, tell)
-    values: list[float | None] = [None] * len(candidates)
-    for k, value in zip(asked, found_values, strict=True):
-        values[k] = value
+        values = run_jobs(evaluate, candidates, run.n_threads, run.watch, tell)
     if all(value is None for value in values):
         values[0] = 0.0
     nll = np.array([np.inf if value is None else value for value in values])
     if settings.shift:
-        by_grid = nll.reshape(len(grids), -1)
-        seen = [grid for grid in range(len(grids)) if np.isfinite(by_grid[grid]).any()]
-        best = [grid * settings.n_candidates + int(np.argmin(by_grid[grid])) for grid in seen]
+        by_grid = nll.reshape(n_seen, per_grid)
+        seen = [grid for grid in range(n_seen) if np.isfinite(by_grid[grid]).any()]
+        best = [grid * per_grid + int(np.argmin(by_grid[grid])) for grid in seen]
         return [candidates[k] for k in best], later
     found = np.flatnonzero(np.isfinite(nll))
     picks = boltzmann_pick(-nll[found], n_members, streams[-1])

@@ -20,6 +20,7 @@ from triegp.tree.order import BitOrder
 from triegp.tree.rows import Rows
 from triegp.tree.trie import Trie, build_trie, rebuild_trie
 
+LARGEST_TOL = 1e100  # scipy divides it by the rounding error
 LOG_SCALE_BOUNDS = (-20.0, 20.0)
 MAX_DENSE_BITS = 5_000  # for BFGS, which keeps a q x q matrix
 
@@ -169,7 +170,8 @@ def train_order(
         method = "L-BFGS-B"
         if settings.learn_scale:
             bounds = [(None, None)] * (start.n_bits) + [LOG_SCALE_BOUNDS]
-        options |= {"maxcor": 20, "ftol": settings.tol * 1e-3, "maxfun": 10 * settings.max_iter}
+        ftol = min(settings.tol, LARGEST_TOL) * 1e-3
+        options |= {"maxcor": 20, "ftol": ftol, "maxfun": 10 * settings.max_iter}
     converged = False
     try:
         found = scipy.optimize.minimize(

@@ -19,6 +19,7 @@ OPTIMIZERS = ("lbfgs", "bfgs")
 MIXTURES = ("calibrated", "stacking", "softmax", "best")
 MANY_ROWS = 2_000_000  # with more, there are fewer members, and their messages are float32
 LEAST_MEMBERS = 8  # however many rows there are
+MOST_MEMBERS = 10_000  # grids are made for all of them, however short the time budget is
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,13 @@ def settings_of(preset: Any, given: dict[str, Any]) -> Settings:
     one_of("mixture", settings.mixture, MIXTURES)
     if settings.mixture in ("softmax", "best"):  # these compare the nll of all rows
         settings = replace(settings, by_parts=False)
-    for name in ("n_members", "n_candidates", "max_iter"):
+    whole_number("n_members", settings.n_members, most=MOST_MEMBERS)
+    for name in ("n_candidates", "max_iter"):
         whole_number(name, getattr(settings, name))
     for name in ("noise", "tol", "temperature"):
         positive_number(name, getattr(settings, name))
     for name in ("shift", "learn_scale"):
-        if not isinstance(getattr(settings, name), (bool, np.bool_)):
-            raise ValueError(f"{name} must be True, False or None, got {getattr(settings, name)!r}")
+        value = getattr(settings, name)
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True, False or None, got {value!r:.80}")
     return settings

@@ -174,7 +174,8 @@ def predict(
         Whether to compute the variance. If False, the variance is None and costs nothing.
     apart : bool, default=False
         Whether a new row with the key of a training row that was observed once is predicted as if
-        it parted from that row where the row parted from all others (`docs/notation.md`).
+        it parted from that row where the row parted from all others (`docs/notation.md`), rows of
+        weight 0 included.
     run : bool, default=True
         Whether to return `run`, too, with `apart` and `var`.
 
