@@ -9,7 +9,7 @@ CASES ?= 100000
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test card-test botorch-test mlflow-test integrations-test wheel-test fuzz \
-	break-files audit check lint types arrows bounds bench docs docs-test clean
+	break-files break-stops audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -66,6 +66,12 @@ KILLS ?= 1000
 break-files: $(VENV)/.ready
 	$(BIN)/python -m tools.break_files --count $(COUNT) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tools.kill_saves --count $(KILLS) $(if $(SEED),--seed $(SEED))
+
+# Ctrl-C at random moments of every call, time budgets and commands that are ended, with a new seed
+# or one that failed.
+STOPS ?= 600
+break-stops: $(VENV)/.ready
+	$(BIN)/python -m tools.break_stops --count $(STOPS) $(if $(SEED),--seed $(SEED))
 
 check: lint types arrows test bounds
 
