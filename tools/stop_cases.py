@@ -137,7 +137,7 @@ def check_usable(scene: Scene, folder: Path) -> None:
         raise BrokenError("predictions are not finite")
     if isinstance(model.target_transform, str):
         model.save(folder / "afterwards")
-        again = load(folder / "afterwards").predict(scene.new)
+        again, _ = load(folder / "afterwards").predict(scene.new, return_std=True)
         (folder / "afterwards").unlink()
         if not same(again, mean):
             raise BrokenError("the saved model says something else")
@@ -234,8 +234,8 @@ def run_stopped(case: dict[str, Any], reference: Reference, folder: Path, tell: 
     with scene.context, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         before["warning filters"] = list(warnings.filters)
-        tell(b"begin\n")
         try:
+            tell(b"begin\n")
             returned = work()
         except KeyboardInterrupt as error:
             ended, raised = "raised", error
