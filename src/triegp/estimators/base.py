@@ -204,8 +204,8 @@ class TreeGPRegressor(
         Returns
         -------
         self
-            Fitted. If training fails or is interrupted, the estimator is left unchanged. Ctrl-C after
-            the model was replaced leaves the new one, whole.
+            Fitted. If training fails or is interrupted, the estimator is left unchanged. Ctrl-C
+            after the model was replaced leaves the new one, whole.
 
         Notes
         -----

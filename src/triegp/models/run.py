@@ -87,9 +87,9 @@ def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
     """Make Ctrl-C stop the watch instead of raising KeyboardInterrupt.
 
     The first ends training, the second also ends what has to finish. From the third on, Ctrl-C
-    raises GivenUp if it comes within 2 seconds of the one before. It may come at any instruction
-    of the block's own beginning and end, so the caller catches it. With verbose > 0, each is
-    answered by a line on stderr.
+    raises KeyboardInterrupt if it comes within 2 seconds of the one before; GivenUp if that is at
+    the very beginning or end of the block, so the caller catches it, too. With verbose > 0, each
+    is answered by a line on stderr.
 
     Does nothing outside the main thread, or if the program handles Ctrl-C in its own way.
     """
@@ -114,6 +114,8 @@ def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
     try:
         signal.signal(signal.SIGINT, handle)
         yield
+    except GivenUp:
+        raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
 
