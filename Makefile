@@ -9,7 +9,7 @@ CASES ?= 100000
 GALLERY ?= 1
 
 .PHONY: demo examples test browser-test cluster-test card-test botorch-test mlflow-test integrations-test wheel-test fuzz \
-	break-files break-runs audit check lint types arrows bounds bench docs docs-test clean
+	break-files break-runs break-stops audit check lint types arrows bounds bench docs docs-test clean
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
@@ -71,6 +71,12 @@ break-files: $(VENV)/.ready
 RUNS ?= 300
 break-runs: $(VENV)/.ready
 	$(BIN)/python -m tools.break_runs --count $(RUNS) $(if $(SEED),--seed $(SEED))
+
+# Ctrl-C at random moments of every call, time budgets and commands that are ended, with a new seed
+# or one that failed.
+STOPS ?= 600
+break-stops: $(VENV)/.ready
+	$(BIN)/python -m tools.break_stops --count $(STOPS) $(if $(SEED),--seed $(SEED))
 
 check: lint types arrows test bounds
 

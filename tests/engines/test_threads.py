@@ -14,6 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from triegp.encoding import Codes
 from triegp.engines import CpuEngine
+from triegp.engines.cpu import threads
 from triegp.engines.cpu.threads import run_each, thread_blocks
 from triegp.engines.cuts import default_cuts
 from triegp.tree import (
@@ -119,14 +120,12 @@ def test_work_inside_work_does_not_wait_for_itself():
 
 
 def test_one_pool_whatever_is_asked_for():
-    before = _count_threads()  # the largest pool of earlier tests
+    before = threads._pool.size  # the largest number that earlier tests asked for
+    seen = set()
     for n_threads in (2, 5, 3, 4):
-        run_each(lambda k: k, range(50), n_threads)
-    assert _count_threads() <= max(before, 5) + 2  # and a smaller one that may be ending
-
-
-def _count_threads():
-    return sum(thread.name.startswith("triegp") for thread in threading.enumerate())
+        run_each(lambda k: seen.add(threading.get_ident()), range(50), n_threads)
+    assert threads._pool.size == max(before, 5)
+    assert 1 <= len(seen) <= threads._pool.size
 
 
 def test_tries_and_posteriors_can_be_pickled():

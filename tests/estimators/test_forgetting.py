@@ -277,3 +277,11 @@ def test_forgetting_nothing_changes_nothing_after_weighted_rows_were_added(weigh
     model.forget(keep_last=10**6)
     for here, there in zip(model.predict(more, return_std=True), before, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-9)
+
+
+def test_a_model_that_has_forgotten_its_outermost_rows_can_be_saved(tmp_path):
+    X, y = draw(80)
+    model = BinaryTreeGPRegressor(**QUICK).fit(X[::-1], y[::-1]).forget(keep_last=40)
+    assert (model._stream.plan.lowest > model._stream.plan.low).all()
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))

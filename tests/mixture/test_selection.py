@@ -20,7 +20,7 @@ AVERAGED = replace(SETTINGS, n_candidates=12, mixture="calibrated", final_noise=
 
 
 def learned_orders(problem, seed=0):
-    orders = draw_candidates(PRECISION, AVERAGED, np.random.default_rng(seed))
+    orders = list(draw_candidates(PRECISION, AVERAGED, np.random.default_rng(seed)))
     values = [nll_per_row(problem, order, FLOOR) for order in orders]
     pairs = zip(orders, values, strict=True)
     return [(0, TrainedOrder(order, value, 1, 1, True)) for order, value in pairs]

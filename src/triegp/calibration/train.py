@@ -95,8 +95,11 @@ def train_calibrated(
         stages.append(replace(stage, trend=trends[column] if trends else None))
     run.progress("calibration", rows.n_targets, rows.n_targets)
     found = CalibratedModel(trained.fitted, tuple(stages))
-    if observations is not None and repeats and not run.watch.stop:
-        found = calibrate_repeats(found, rows.features, observations)
+    if observations is not None and repeats:
+        if run.watch.stop:
+            run.leave_out("the calibration of repeated measurements")
+        else:
+            found = calibrate_repeats(found, rows.features, observations)
     return trained._replace(fitted=found)
 
 

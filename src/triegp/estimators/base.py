@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -84,7 +85,7 @@ from triegp.models.interface import Trained
 from triegp.models.jobs import Pool, Stopwatch
 from triegp.models.pieces import Pieces
 from triegp.models.repeats import Observations
-from triegp.models.run import Run, keep_interrupts, progress_bars
+from triegp.models.run import GivenUp, Run, keep_interrupts, progress_bars
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
@@ -214,7 +215,8 @@ class TreeGPRegressor(
         Returns
         -------
         self
-            Fitted. If training fails or is interrupted, the estimator is left unchanged.
+            Fitted. If training fails or is interrupted, the estimator is left unchanged. Ctrl-C
+            after the model was replaced leaves the new one, whole.
 
         Notes
         -----
@@ -515,26 +517,41 @@ class TreeGPRegressor(
 
     def _restore(self, state: ModelState) -> None:
         """Set all fitted attributes."""
-        if not hasattr(self, "_lock"):  # others may wait for it
-            self._make_lock()
-        with self._lock:
-            self.one_dimensional_ = state.one_dimensional
-            self.n_features_in_ = state.layout.n_columns
-            if state.columns.names is None:
-                self.__dict__.pop("feature_names_in_", None)
-            else:
-                self.feature_names_in_ = np.array(state.columns.names, dtype=object)
-            self._told = set()
-            self._adopt(state, state.plan)
+        lock = self.__dict__.get("_lock") or self._new_lock()  # others may wait for it
+        with lock:
+            fitted: dict[str, Any] = {
+                "one_dimensional_": state.one_dimensional,
+                "n_features_in_": state.layout.n_columns,
+                "_told": set(),
+                "_lock": lock,
+            }
+            if state.columns.names is not None:
+                fitted["feature_names_in_"] = np.array(state.columns.names, dtype=object)
+            drop = ("_summary", "feature_names_in_")
+            self._adopt(state, state.plan, fitted=fitted, drop=drop)
 
-    def _adopt(self, state: ModelState, plan: Plan, waiting: tuple[Rows, ...] = ()) -> None:
-        """Replace the stream and what belongs to a single fit."""
-        self.stopped_early_ = state.stopped_early
-        self.n_evaluations_ = state.n_evaluations
-        self.fit_seconds_ = state.fit_seconds
-        self.training_curve_ = state.curve
-        self.__dict__.pop("_summary", None)
-        self._stream = replace(stream_of(state), plan=plan, waiting=waiting)
+    def _adopt(
+        self,
+        state: ModelState,
+        plan: Plan,
+        waiting: tuple[Rows, ...] = (),
+        fitted: Mapping[str, Any] = MappingProxyType({}),
+        drop: tuple[str, ...] = ("_summary",),
+    ) -> None:
+        """Replace the stream, what belongs to a single fit, and other fitted attributes.
+
+        All of them are replaced in one step: Ctrl-C leaves the old ones or the new ones.
+        """
+        kept = {name: value for name, value in self.__dict__.items() if name not in drop}
+        self.__dict__ = {
+            **kept,
+            **fitted,
+            "stopped_early_": state.stopped_early,
+            "n_evaluations_": state.n_evaluations,
+            "fit_seconds_": state.fit_seconds,
+            "training_curve_": state.curve,
+            "_stream": replace(stream_of(state), plan=plan, waiting=waiting),
+        }
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)
@@ -739,15 +756,15 @@ class TreeGPRegressor(
         budget = parameters["time_budget"]
         keep, verbose = parameters["on_interrupt"] == "keep", parameters["verbose"]
         trained: list[Trained] = []
-        ended_by, left_out = "", list[str]()
-        for k, (group, seed) in enumerate(zip(groups, seeds, strict=True)):
-            watch = Stopwatch(share_budget(budget, began, len(groups) - k))
-            if ended_by:
-                watch.halt()
+        left_out = list[str]()
+        watch = Stopwatch()
+
+        def train(k: int) -> Trained:
+            group, seed = groups[k], seeds[k]
             run = Run(
                 rng=generator_of(seed),
                 n_threads=count_threads(parameters["n_jobs"]),
-                watch=watch,
+                watch=watch.again(share_budget(budget, began, len(groups) - k)),
                 progress=progress_bars(verbose),
                 keep=keep,
                 engine=parameters["engine"],
@@ -757,13 +774,17 @@ class TreeGPRegressor(
             own = observations
             if own is not None:
                 own = replace(own, y=own.y[:, group])
-            some = rows.targets(group)
+            whole = None if wholes is None else wholes[k]
+            return self._train_calibrated(encoders, rows.targets(group), own, settings, run, whole)
+
+        try:
             with keep_interrupts(watch, verbose) if keep else nullcontext():
-                whole = None if wholes is None else wholes[k]
-                trained.append(self._train_calibrated(encoders, some, own, settings, run, whole))
-            if watch.interrupted:
-                ended_by = "Ctrl-C"
-        return trained, ended_by or f"time_budget of {budget} s", left_out
+                for k in range(len(groups)):
+                    trained.append(train(k))
+        except GivenUp:
+            raise KeyboardInterrupt from None
+        ended_by = "Ctrl-C" if watch.interrupted else f"time_budget of {budget} s"
+        return trained, ended_by, left_out
 
 
 def seconds_since(began: float) -> float:

@@ -189,8 +189,12 @@ class FittedEstimator:
 
     def _make_lock(self) -> None:
         """Give the model a lock of its own, and a new one after a fork."""
-        self._lock = threading.RLock()
+        self._lock = self._new_lock()
+
+    def _new_lock(self) -> Any:
+        """A lock for the model, which gets a new one after a fork."""
         _locked[id(self)] = self
+        return threading.RLock()
 
     def _placed(self) -> Stream:
         """`_inserted`, with the models where parameter `engine` says that they predict."""

@@ -138,8 +138,9 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Whether Ctrl-C during `fit` raises KeyboardInterrupt, or keeps the best found so far. With
         "keep", the first Ctrl-C ends training, and the model is finished. The second finishes it at
         once, with a less accurate solve or fewer members. A third within 2 seconds of the second
-        raises KeyboardInterrupt. With verbose=1 each is answered on stderr; a ConvergenceWarning
-        follows at the end.
+        raises KeyboardInterrupt. So does any before training begins, while a table is read or a
+        transform is chosen. With verbose=1 each is answered on stderr; a ConvergenceWarning follows
+        at the end.
     keep_rows : bool, default=True
         Whether to keep a copy of the training rows, which `refresh` and `refit` need.
     refit : {"auto", False}, default="auto"

@@ -337,7 +337,7 @@ def _unpack_plan(
     lowest, highest = (
         check_array(arrays, f"plan.{name}", np.float64, low.shape) for name in PLAN_BOXES
     )
-    if (lowest > highest).any():
+    if (lowest > highest).any():  # they may lie inside the box: rows can be forgotten
         raise ValueError("plan.lowest must not exceed plan.highest")
     level = check_array(arrays, "plan.level", np.float64, (n_targets,))
     flags = np.array([facts["varied_at_fit"], facts["varied"]], bool)

@@ -45,36 +45,40 @@ def open_whole(path: str | Path) -> Iterator[IO[bytes]]:
             yield device
         return
     _remove_leftovers(target)
-    with _new_part(target) as part:
-        try:
-            yield part
-            part.flush()
-            os.fsync(part.fileno())
-            if fcntl is None:
-                part.close()  # Windows does not rename open files
-            os.replace(part.name, target)
-        except BaseException:
+    names: list[str] = []
+    part: IO[bytes] | None = None
+    try:  # from before there is a file: Ctrl-C may come at once
+        part = _new_part(target, names)
+        yield part
+        part.flush()
+        os.fsync(part.fileno())
+        if fcntl is None:
+            part.close()  # Windows does not rename open files
+        os.replace(part.name, target)
+        part.close()
+    except BaseException:
+        if part is not None:
             with suppress(OSError):  # what is in its buffer may not find space either
                 part.close()
-            Path(part.name).unlink(missing_ok=True)
-            raise
+        for name in names:
+            Path(name).unlink(missing_ok=True)
+        raise
 
 
-def _new_part(target: Path) -> IO[bytes]:
+def _new_part(target: Path, names: list[str]) -> IO[bytes]:
     """Open a new file beside the target, with the permissions of the target if it exists.
 
     The file stays locked until it is closed, so that `_remove_leftovers` knows that it is in use.
+    names: gets the name of every file that is made, before it is.
     """
     keep = fcntl is not None and target.is_file()
     mode = stat.S_IMODE(target.stat().st_mode) if keep else None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    permissions = 0o666 if mode is None else mode & 0o600
     while True:
         name = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
-        number = os.open(
-            name,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0),
-            0o666 if mode is None else mode & 0o600,
-        )
-        part = open(name, "wb", opener=lambda *_, number=number: number)  # noqa: SIM115
+        names.append(name)
+        part = open(name, "wb", opener=lambda path, _: os.open(path, flags, permissions))  # noqa: SIM115
         try:
             free = _lock(part) and (fcntl is None or os.fstat(part.fileno()).st_nlink > 0)
         except OSError:  # there are no locks here: no save removes another's file

@@ -7,7 +7,7 @@ thread. When all of them wait for a likelihood, the calling thread evaluates one
 
 from __future__ import annotations
 
-import threading
+import _thread
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
@@ -165,12 +165,12 @@ def run_in_step(
     # As in `run_jobs`, KeyboardInterrupt may be raised anywhere in this loop. If that happens while
     # a thread is being started, it is unknown whether the thread runs. So a job that has not begun
     # when the watch stops is removed here, and also returns at once if its thread does run.
-    waiting = [threading.Thread(target=run, args=(job,), daemon=True) for job in range(n_jobs)]
+    waiting = list(range(n_jobs))
     finished = not waiting
     while not finished:
         try:
             while waiting and not watch.stop:
-                waiting.pop().start()
+                _thread.start_new_thread(run, (waiting.pop(),))
             if watch.stop:
                 for job in range(n_jobs):
                     given_up[job] = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Protocol, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -21,8 +23,8 @@ GRACE_SECONDS, GRACE_SHARE = 1.0, 0.1  # what `Stopwatch.last` may take over the
 class Stopwatch:
     """Signals jobs to stop: after a time budget, or on request.
 
-    A part of the work gets a watch of its own from `before`, `within` or `last`. All of them share
-    the requests to stop, and the clock.
+    A part of the work gets a watch of its own from `before`, `within`, `again` or `last`. All of
+    them share the requests to stop, and the clock.
 
     Parameters
     ----------
@@ -49,11 +51,11 @@ class Stopwatch:
     def interrupt(self) -> None:
         """Request that all jobs stop, because of Ctrl-C; a second time, also what has to finish."""
         self._requests.n_interrupts += 1
-        self._requests.asked.set()
+        self._requests.asked = True
 
     def halt(self) -> None:
         """Request that all jobs stop for another reason, such as an error in one of them."""
-        self._requests.asked.set()
+        self._requests.asked = True
 
     @property
     def interrupted(self) -> bool:
@@ -75,7 +77,7 @@ class Stopwatch:
         """Whether jobs should end now and return their best result so far."""
         if self._patience:
             return self._requests.n_interrupts >= self._patience or self.out_of_time
-        return self._requests.asked.is_set() or self.out_of_time
+        return self._requests.asked or self.out_of_time
 
     def elapsed(self) -> float:
         """Seconds since the beginning."""
@@ -95,6 +97,13 @@ class Stopwatch:
         """Watch that stops with this one, but after so many seconds from now at the latest."""
         part = copy.copy(self)
         part._budget = min(self._budget, self.elapsed() + seconds)
+        return part
+
+    def again(self, time_budget: float | None) -> Self:
+        """Watch that begins now, with a time budget of its own."""
+        part = copy.copy(self)
+        part.started = self._clock()
+        part._budget = math.inf if time_budget is None else time_budget
         return part
 
     def last(self, n_interrupts: int = 2) -> Self:
@@ -129,10 +138,13 @@ class Pool(Protocol):
 
 
 class _Requests:
-    """Requests to stop, shared by a watch and those made from it."""
+    """Requests to stop, shared by a watch and those made from it.
+
+    Signal handlers make them, and may interrupt each other: there is no lock.
+    """
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.asked = False
         self.n_interrupts = 0
 
 
@@ -156,7 +168,7 @@ def run_jobs(
     begun: list[bool] = []
     ended: list[bool] = []
     errors: list[BaseException] = []
-    bell = threading.Semaphore(0)
+    bell: SimpleQueue[None] = SimpleQueue()
 
     def take_turns() -> None:
         begun.append(True)
@@ -169,21 +181,22 @@ def run_jobs(
             watch.halt()
         finally:
             ended.append(True)
-            bell.release()
+            bell.put(None)
 
-    # KeyboardInterrupt may be raised anywhere in this loop. Thread pools and Thread.join can lose
-    # track of threads then, so each thread records its own end in `ended`. A thread whose start was
-    # interrupted finds the watch stopped and ends.
+    # KeyboardInterrupt may be raised anywhere in this loop. What `threading` and `concurrent` are
+    # made of would stay locked if it came inside: starting a thread and waiting are single calls
+    # of C here. Each thread records its own end in `ended`. One whose start was interrupted finds
+    # the watch stopped and ends.
     n_workers = min(n_jobs, len(items))
-    waiting = [threading.Thread(target=take_turns, daemon=True) for _ in range(n_workers)]
     n_started = 0
-    finished = not waiting
+    finished = not n_workers
     while not finished:
         try:
-            while waiting and not watch.stop:
-                waiting.pop().start()
+            while n_started < n_workers and not watch.stop:
+                _thread.start_new_thread(take_turns, ())
                 n_started += 1
-            bell.acquire(timeout=POLL_SECONDS)
+            with suppress(Empty):
+                bell.get(timeout=POLL_SECONDS)
             finished = len(ended) >= max(n_started, len(begun))
             progress(len(done))
         except KeyboardInterrupt:

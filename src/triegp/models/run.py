@@ -88,7 +88,8 @@ def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
     """Make Ctrl-C stop the watch instead of raising KeyboardInterrupt.
 
     The first ends training, the second also ends what has to finish. From the third on, Ctrl-C
-    raises KeyboardInterrupt if it comes within 2 seconds of the one before. With verbose > 0, each
+    raises KeyboardInterrupt if it comes within 2 seconds of the one before; GivenUp if that is at
+    the very beginning or end of the block, so the caller catches it, too. With verbose > 0, each
     is answered by a line on stderr.
 
     Does nothing outside the main thread, or if the program handles Ctrl-C in its own way.
@@ -102,23 +103,25 @@ def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
     def handle(number: int, frame: Any) -> None:
         pressed.append(watch.elapsed())
         if len(pressed) > 2 and pressed[-1] - pressed[-2] <= REPEAT_SECONDS:
-            raise _GivenUp
+            signal.signal(signal.SIGINT, before)  # this may interrupt the line that restores it
+            raise GivenUp
         watch.interrupt()
         if verbose:
             # A write in progress may not be entered again; then the line is missing.
             with suppress(RuntimeError):
                 print(FINISHING[min(len(pressed), 2) - 1], file=sys.stderr, flush=True)
 
-    before = signal.signal(signal.SIGINT, handle)
+    before = signal.default_int_handler
     try:
+        signal.signal(signal.SIGINT, handle)
         yield
-    except _GivenUp:
+    except GivenUp:
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-class _GivenUp(BaseException):
+class GivenUp(BaseException):
     """Ctrl-C that nothing on the way may keep."""
 
 

@@ -42,16 +42,16 @@ class _Library:
 
 
 class _Users:
-    """Threads inside a block, and the limits that hold outside."""
+    """Blocks that threads are in, and the limits that hold outside."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.depth: dict[int, int] = {}  # number of nested blocks, by thread
+        self.inside: dict[object, int] = {}  # the thread of each block
         self.before: list[int] | None = None  # limits of the shared libraries
 
 
 _users = _Users()
-_here = threading.local()  # .before: limits of the other libraries, which are the thread's own
+_here = threading.local()  # .before: limits of the other libraries, the thread's own, or None
 
 
 def _after_fork() -> None:
@@ -64,8 +64,7 @@ def _after_fork() -> None:
     me, old = threading.get_ident(), _users
     _users = _Users()
     _users.before = old.before
-    if me in old.depth:
-        _users.depth[me] = old.depth[me]
+    _users.inside = {block: thread for block, thread in old.inside.items() if thread == me}
 
 
 if hasattr(os, "register_at_fork"):
@@ -79,44 +78,55 @@ def one_blas_thread() -> Iterator[None]:
     The optimiser's vectors have q entries, too few to share between threads. BLAS threads that wait
     for each other would take ten times as long as the work, and cores from the other members.
     """
-    _enter()
+    block, pressed, left = object(), False, False
     try:
+        _enter(block)
         yield
     finally:
-        _leave()
+        while not left:
+            try:
+                _leave(block)
+                left = True
+            except KeyboardInterrupt:  # it may come here, too: the limit would stay
+                pressed = True
+        if pressed:
+            raise KeyboardInterrupt
 
 
-def _enter() -> None:
+def _enter(block: object) -> None:
     me = threading.get_ident()
     shared, own = _libraries()
     with _users.lock:
-        nested = _users.depth.get(me, 0)
+        nested = me in _users.inside.values()
         if _users.before is None:
             _users.before = [library.read() for library in shared]
-        if not _users.depth:
+        first = not _users.inside
+        _users.inside[block] = me
+        if first:
             for library in shared:
                 library.limit(1)
-        _users.depth[me] = nested + 1
     if not nested:
         _here.before = [library.read() for library in own]
         for library in own:
             library.limit(1)
 
 
-def _leave() -> None:
+def _leave(block: object) -> None:
+    """Undo what `_enter` did, also if it or an earlier call of this was interrupted."""
     me = threading.get_ident()
     shared, own = _libraries()
     with _users.lock:
-        nested = _users.depth.pop(me) - 1
-        if nested:
-            _users.depth[me] = nested
-        elif not _users.depth and _users.before is not None:
+        _users.inside.pop(block, None)
+        nested = me in _users.inside.values()
+        if not _users.inside and _users.before is not None:
             for library, before in zip(shared, _users.before, strict=True):
                 library.limit(before)
             _users.before = None
-    if not nested:
-        for library, before in zip(own, _here.before, strict=True):
-            library.limit(before)
+    limits = getattr(_here, "before", None)
+    if limits is not None and not nested:
+        for library, limit in zip(own, limits, strict=True):
+            library.limit(limit)
+        _here.before = None
 
 
 @cache

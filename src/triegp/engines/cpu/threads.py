@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import concurrent.futures.thread  # noqa: F401  (as in `compiler`: loaded before threads fork)
 import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from typing import TypeVar
 
 from triegp.engines.cpu import scratch
@@ -20,22 +22,30 @@ MAX_BLOCKS = 64
 
 
 class _Pool:
-    """The thread pool of the process. It grows to the largest number of threads requested."""
+    """The thread pool of the process. It grows to the largest number of threads requested.
+
+    KeyboardInterrupt may be raised anywhere in the calling thread. Pools of `concurrent` would
+    then stay locked or shut down. Here every step is a single call of C: starting a thread, `put`
+    and `get`. If one is interrupted, the pool has a thread more than it counts.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._size = 0
-        self._threads: ThreadPoolExecutor | None = None
+        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.size = 0
 
-    def submit(self, work: Callable[[], None], n_threads: int) -> list[Future[None]]:
-        """Start `work` once on each of n_threads threads."""
+    def submit(self, task: Callable[[], None], n_threads: int) -> None:
+        """Run `task`, which raises nothing, once on each of n_threads threads."""
         with self._lock:
-            if self._threads is None or n_threads > self._size:
-                if self._threads is not None:
-                    self._threads.shutdown(wait=False)
-                self._size = n_threads
-                self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="triegp")
-            return [self._threads.submit(work) for _ in range(n_threads)]
+            while self.size < n_threads:
+                _thread.start_new_thread(self._serve, ())
+                self.size += 1
+        for _ in range(n_threads):
+            self._tasks.put(task)
+
+    def _serve(self) -> None:
+        while True:
+            self._tasks.get()()
 
 
 _pool = _Pool()
@@ -74,34 +84,45 @@ def run_each(work: Callable[[Item], Result], items: Sequence[Item], n_threads: i
 
     Each thread takes the next item as soon as it is free. If called on a thread of the pool, all
     items are processed on that thread. After an exception in one item or Ctrl-C, no more items are
-    started, and the exception is raised once the running items have ended.
+    started, and the exception is raised once the running items have ended: they write to arrays
+    of the caller.
     """
     n_threads = min(n_threads, len(items))
     if n_threads < 2 or on_pool():
         return [work(item) for item in items]
     results: dict[int, Result] = {}
-    turns = itertools.count()  # next() on it is atomic in CPython
-    stop = threading.Event()
+    turns = itertools.count()  # next() on it is atomic in CPython, and so is `append`
+    begun: list[bool] = []
+    ended: list[bool] = []
+    errors: list[BaseException] = []
+    bell: SimpleQueue[None] = SimpleQueue()
 
     def take_turns() -> None:
+        begun.append(True)
         _here.busy = True
         try:
-            while not stop.is_set() and (turn := next(turns)) < len(items):
+            while not errors and (turn := next(turns)) < len(items):
                 results[turn] = work(items[turn])
-        except BaseException:
-            stop.set()
-            raise
+        except BaseException as error:
+            errors.append(error)
         finally:
             _here.busy = False
             scratch.release()
+            ended.append(True)
+            bell.put(None)
 
-    workers = _pool.submit(take_turns, n_threads)
-    try:
-        wait(workers)
-    except BaseException:  # Ctrl-C: wait until no thread writes to the caller's arrays any more
-        stop.set()
-        wait(workers)
-        raise
-    for worker in workers:
-        worker.result()
+    # A thread that begins after an error does nothing, so it is not waited for.
+    submitted = finished = False
+    while not finished:
+        try:
+            if not (submitted or errors):
+                _pool.submit(take_turns, n_threads)
+                submitted = True
+            while len(ended) < len(begun) or (len(results) < len(items) and not errors):
+                bell.get()
+            finished = True
+        except BaseException as error:  # Ctrl-C
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return [results[turn] for turn in range(len(items))]
