@@ -193,3 +193,23 @@ def test_progress_moves_in_every_stage(monkeypatch):
     for shares in seen.values():
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("auto_rows", "said"), [(10**9, training.NO_TEST), (0, training.NO_ORDERS)]
+)
+def test_what_ctrl_c_skips_after_training_is_said(monkeypatch, auto_rows, said):
+    real = training.train_stage
+
+    def train_and_press(*given):
+        found = real(*given)
+        given[-1].watch.interrupt()
+        return found
+
+    monkeypatch.setattr(training, "train_stage", train_and_press)
+    monkeypatch.setattr(training, "AUTO_ROWS", auto_rows)
+    X = np.random.default_rng(0).random((60, 2))
+    model = TrieGPRegressor(n_trees=4, max_iter=2, on_interrupt="keep", random_state=0)
+    with pytest.warns(ConvergenceWarning, match=said):
+        model.fit(X, X[:, 0])
+    assert model.stopped_early_

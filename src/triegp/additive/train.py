@@ -70,6 +70,7 @@ CARD_TARGET_BYTES = 64  # GPU memory per row and target after the first: vectors
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
+NO_TEST = "the test whether the smooth part is of use"
 AUTO_ROWS = 100_000  # from this many rows on, init="auto" tries the orders of single trees
 LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 
@@ -162,7 +163,9 @@ def _train(
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
     n_evaluations += stage.n_steps
-    if _asks_singles(settings, rows.n_rows) and not (run.watch.limited or run.watch.stop):
+    if _asks_singles(settings, rows.n_rows) and run.watch.stop and not run.watch.limited:
+        run.leave_out(NO_ORDERS)
+    elif _asks_singles(settings, rows.n_rows) and not run.watch.limited:
         orders = better_orders(
             condition_some(data, found, settings, seed, host, seen, Limits(run.watch)),
             encoders,
@@ -279,7 +282,10 @@ def _drop_smooth(
 ) -> Parameters:
     """The trained parameters; with smooth="auto", without a smooth part that does nothing."""
     found = stage.parameters
-    if settings.smooth != "auto" or found.smooth is None or run.watch.stop:
+    if settings.smooth != "auto" or found.smooth is None:
+        return found
+    if run.watch.stop:
+        run.leave_out(NO_TEST)
         return found
     with np.errstate(divide="ignore"):  # constant targets: minus infinity
         gain = smooth_gain(data, found, seen, engine, run.rng)

@@ -78,7 +78,8 @@ def one_blas_thread() -> Iterator[None]:
     The optimiser's vectors have q entries, too few to share between threads. BLAS threads that wait
     for each other would take ten times as long as the work, and cores from the other members.
     """
-    block, pressed, left = object(), False, False
+    block, left = object(), False
+    pressed: BaseException | None = None
     try:
         _enter(block)
         yield
@@ -87,10 +88,10 @@ def one_blas_thread() -> Iterator[None]:
             try:
                 _leave(block)
                 left = True
-            except KeyboardInterrupt:  # it may come here, too: the limit would stay
-                pressed = True
-        if pressed:
-            raise KeyboardInterrupt
+            except BaseException as error:  # Ctrl-C may come here, too: the limit would stay
+                pressed = error
+        if pressed is not None:
+            raise pressed
 
 
 def _enter(block: object) -> None:
