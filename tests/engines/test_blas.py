@@ -9,6 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from triegp.engines import one_blas_thread
+from triegp.engines.cpu import blas
 
 
 def blas_threads():
@@ -91,3 +92,14 @@ def test_a_child_forked_inside_a_block_leaves_it_too():
         finally:
             os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_block_that_was_never_left_does_not_last():
+    """Two Ctrl-C within the lines that leave a block can skip them."""
+    block = blas._Block()
+    blas._enter(block)
+    assert set(blas_threads()) == {1}
+    del block
+    with one_blas_thread():
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
@@ -41,12 +42,17 @@ class _Library:
     limit: Callable[[int], Any]
 
 
+class _Block:
+    """A block in which BLAS runs on one thread; it lives as long as the call that entered it."""
+
+
 class _Users:
     """Blocks that threads are in, and the limits that hold outside."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.inside: dict[object, int] = {}  # the thread of each block
+        # The thread of each block. Blocks that Ctrl-C ended without being left are gone.
+        self.inside: WeakKeyDictionary[_Block, int] = WeakKeyDictionary()
         self.before: list[int] | None = None  # limits of the shared libraries
 
 
@@ -64,7 +70,8 @@ def _after_fork() -> None:
     me, old = threading.get_ident(), _users
     _users = _Users()
     _users.before = old.before
-    _users.inside = {block: thread for block, thread in old.inside.items() if thread == me}
+    mine = [block for block, thread in old.inside.items() if thread == me]
+    _users.inside.update((block, me) for block in mine)
 
 
 if hasattr(os, "register_at_fork"):
@@ -78,7 +85,7 @@ def one_blas_thread() -> Iterator[None]:
     The optimiser's vectors have q entries, too few to share between threads. BLAS threads that wait
     for each other would take ten times as long as the work, and cores from the other members.
     """
-    block, left = object(), False
+    block, left = _Block(), False
     pressed: BaseException | None = None
     try:
         _enter(block)
@@ -94,7 +101,7 @@ def one_blas_thread() -> Iterator[None]:
             raise pressed
 
 
-def _enter(block: object) -> None:
+def _enter(block: _Block) -> None:
     me = threading.get_ident()
     shared, own = _libraries()
     with _users.lock:
@@ -112,7 +119,7 @@ def _enter(block: object) -> None:
             library.limit(1)
 
 
-def _leave(block: object) -> None:
+def _leave(block: _Block) -> None:
     """Undo what `_enter` did, also if it or an earlier call of this was interrupted."""
     me = threading.get_ident()
     shared, own = _libraries()
