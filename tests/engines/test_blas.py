@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+import scipy.linalg  # noqa: F401  (it comes with a BLAS library of its own)
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from triegp.engines import one_blas_thread
