@@ -1,8 +1,10 @@
 """Ctrl-C at every instruction of some files, one after the other."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pytest
 from tools.pressing import Presser
 
 
@@ -13,6 +15,8 @@ def press_everywhere(
 
     What came of it is KeyboardInterrupt, or what `work` returned. every: only each so manieth.
     """
+    if sys.version_info >= (3, 13):
+        pytest.skip("Python 3.13 does not tell trace functions about every instruction")
     counter = Presser(files, functions=functions)
     counter.run(work)
     assert counter.n_seen > 0

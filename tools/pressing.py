@@ -4,6 +4,8 @@ A trace function sees every instruction of these files. At the chosen one it end
 makes Python believe that SIGINT has come, by PyErr_SetInterrupt. The handler then runs at the next
 place where Python looks for signals, which is where a real one could have been noticed. A
 KeyboardInterrupt that a trace function raises would also come where no signal is ever noticed.
+
+Python 3.11 and 3.12: from 3.13 on, trace functions are not told about every instruction.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class Presser:
         """Run `work` in the main thread and watch it."""
         assert threading.current_thread() is threading.main_thread()
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it in `settrace`
         try:
             sys.settrace(self._enter)
             return work()

@@ -268,7 +268,7 @@ def test_a_disk_that_becomes_full_leaves_the_old_file(folder, tmp_path, monkeypa
     path, real = tmp_path / f"p.{kind}", triegp.files.whole._new_part
     path.write_bytes(b"old")
     monkeypatch.setattr(
-        triegp.files.whole, "_new_part", lambda target: FullPart(real(target), space)
+        triegp.files.whole, "_new_part", lambda *given: FullPart(real(*given), space)
     )
     arguments = ["predict", folder / "m.tgp", folder / "d.csv", "-o", path, "--batch-rows", 10]
     result = run(*arguments)
@@ -282,7 +282,7 @@ def test_a_disk_that_becomes_full_leaves_the_old_file(folder, tmp_path, monkeypa
 def test_a_disk_that_is_full_when_a_model_is_saved(folder, tmp_path, monkeypatch, command):
     path, real = tmp_path / "m.tgp", triegp.files.whole._new_part
     path.write_bytes((folder / "m.tgp").read_bytes())
-    monkeypatch.setattr(triegp.files.whole, "_new_part", lambda target: FullPart(real(target), 10))
+    monkeypatch.setattr(triegp.files.whole, "_new_part", lambda *given: FullPart(real(*given), 10))
     arguments = ["update", path] if command == "update" else ["fit", "-o", path, *QUICK]
     result = run(*arguments, folder / "d.csv", "--target", "y")
     assert result.exit_code == 2

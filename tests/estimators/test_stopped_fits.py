@@ -78,10 +78,16 @@ def test_a_fit_replaces_the_whole_model_or_nothing(stubbed, fitted):
 def is_free(lock):
     """Whether another thread could take the lock."""
     found = []
-    thread = threading.Thread(target=lambda: found.append(lock.acquire(blocking=False)))
+
+    def take():
+        found.append(lock.acquire(blocking=False))
+        if found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
     thread.start()
     thread.join()
-    return found == [True]
+    return found[0]
 
 
 def test_a_refit_replaces_the_whole_model_or_nothing(stubbed):
