@@ -124,6 +124,7 @@ class Library:
         Device=Device,
         is_available=lambda: True,
         get_current_stream=lambda: types.SimpleNamespace(ptr=0),  # the default one
+        Stream=types.SimpleNamespace(null=types.SimpleNamespace(synchronize=lambda: None)),
     )
 
     def __init__(self, library=np):

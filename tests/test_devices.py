@@ -166,14 +166,21 @@ def test_what_nothing_else_can_read_goes_through_cupy(fake_cupy, kind):
     assert type(like(np.ones(2), there)) is fake_cupy.ndarray
 
 
-def test_device_work_is_done_on_the_default_stream(fake_cupy):
+def test_device_work_is_done_on_the_default_stream(fake_cupy, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "triegp.engines.cuda", raising=False)
+        with device_work():
+            fake_cupy.log.append("work")
+        assert fake_cupy.log == ["work"]  # on the host
+    fake_cupy.log.clear()
+    monkeypatch.setitem(sys.modules, "triegp.engines.cuda", types.ModuleType("cuda"))
     with device_work():
         fake_cupy.log.append("work")
-    assert fake_cupy.log == ["work"]
+    assert fake_cupy.log == ["work", "wait for 0"]
     fake_cupy.log.clear()
     with fake_cupy.cuda.Stream(7), device_work():
         fake_cupy.log.append("work")
-    expected = ["on 7", "wait for 7", "on 0", "work", "wait for 0", "on 7", "on 0"]
+    expected = ["on 7", "wait for 7", "on 0", "work", "on 7", "wait for 0", "on 0"]
     assert fake_cupy.log == expected
     with pytest.raises(KeyError), fake_cupy.cuda.Stream(7), device_work():
         raise KeyError

@@ -3,8 +3,9 @@
 Names are imported on first use, so that `import triegp` itself loads nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from triegp.imports import import_once
 
 if TYPE_CHECKING:
     from triegp.additive.solve import NotConverged
@@ -49,7 +50,7 @@ if not TYPE_CHECKING:  # a type checker would take any other name for granted
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        found = globals()[name] = getattr(import_once(_HOMES[name]), name)
         return found
 
 

@@ -27,6 +27,8 @@ import numpy.typing as npt
 # DLPack device types that the host can read: CPU, pinned CUDA memory, pinned ROCm memory.
 HOST_DEVICES = (1, 3, 11)
 
+ENGINE = "triegp.engines.cuda"  # the module that uses a device
+
 # Parts of the messages of CUDA and its libraries that say that there is no memory.
 EXHAUSTED = ("OUT_OF_MEMORY", "MemoryAllocation", "ALLOC_FAILED", "out of memory")
 
@@ -123,15 +125,21 @@ def is_exhausted(error: BaseException) -> bool:
 
 @contextmanager
 def _default_stream() -> Iterator[None]:
-    """Make the default stream the current one, if CuPy is loaded and another one is."""
+    """Make the default stream the current one, and wait for it at the end.
+
+    Nothing is done unless CuPy is loaded and there is a device, nor at the end unless the CUDA
+    engine is loaded: waiting would make a context on the device.
+    """
     cupy = sys.modules.get("cupy")
     current = cupy.cuda.get_current_stream() if cupy and cupy.cuda.is_available() else None
-    if cupy is None or current is None or not current.ptr:
+    if cupy is not None and current is not None and current.ptr:
+        current.synchronize()
+        with cupy.cuda.Stream.null:
+            yield
+    else:
         yield
-        return
-    current.synchronize()
-    with cupy.cuda.Stream.null:
-        yield
+    cupy = sys.modules.get("cupy")  # the block may have been the first to need it
+    if cupy is not None and ENGINE in sys.modules and cupy.cuda.is_available():
         cupy.cuda.Stream.null.synchronize()
 
 

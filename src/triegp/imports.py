@@ -12,12 +12,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 LOADING = threading.RLock()  # held during imports on first use; taken before any other lock
+_loaded: dict[str, Any] = {}
 
 
-def load(name: str) -> Any:
-    """The module of this name."""
-    with LOADING:
-        return importlib.import_module(name)
+def import_once(name: str) -> Any:
+    """The module of this name; the lock is taken only when it is first asked for."""
+    if name not in _loaded:
+        with LOADING:
+            _loaded[name] = importlib.import_module(name)
+    return _loaded[name]
 
 
 class _Parts:
@@ -29,7 +32,7 @@ class _Parts:
     def __getattr__(self, part: str) -> Any:
         if part.startswith("__"):  # asked by copy, inspect and the like, not a module
             raise AttributeError(part)
-        found = self.__dict__[part] = load(f"{self._package}.{part}")
+        found = self.__dict__[part] = import_once(f"{self._package}.{part}")
         return found
 
 

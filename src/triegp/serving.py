@@ -20,6 +20,7 @@ from triegp.estimators.repeats import MEANINGS
 from triegp.estimators.streaming import stream_of
 from triegp.files.formats import format_of
 from triegp.files.state import Arrays, ModelState, unpack_model
+from triegp.imports import import_once
 
 __all__ = ["ServedModel", "load"]
 
@@ -168,9 +169,8 @@ def _starting_engine(name: str, arrays: Arrays) -> Engine:
 
 def _with_variance(state: ModelState, variance: str) -> ModelState:
     """The models with the parameter of that name."""
-    from triegp.additive.settings import VARIANCES  # needs compiled kernels, as these models do
-
-    one_of("variance", variance, VARIANCES)
+    known = import_once("triegp.additive.settings").VARIANCES  # needs compiled kernels, as they do
+    one_of("variance", variance, known)
     bases = [replace(cast(Any, base_of(part)), variance=variance) for part in state.fitted]
     pairs = zip(state.fitted, bases, strict=True)
     return replace(state, fitted=tuple(with_base(part, base) for part, base in pairs))

@@ -50,6 +50,7 @@ def card(monkeypatch):
         Device=lambda: device,
         is_available=lambda: True,
         get_current_stream=lambda: types.SimpleNamespace(ptr=0),
+        Stream=types.SimpleNamespace(null=types.SimpleNamespace(synchronize=lambda: None)),
     )
     numba_cuda = types.SimpleNamespace(
         is_available=lambda: True, cuda_error=lambda: "\nno\ndriver\n"

@@ -30,7 +30,7 @@ from triegp.calibration.tails import (
 from triegp.calibration.trend import add_trend, line_at
 from triegp.devices import like, on_device, to_host
 from triegp.engines import Engine
-from triegp.imports import LOADING
+from triegp.imports import import_once
 from triegp.mixture.forgetting import reweigh_ensemble
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
@@ -595,18 +595,16 @@ def grow_model(fitted: Fitted, rows: Rows) -> Fitted | None:
     Only a mixture grows. O(K k D) for k rows and K members. Leave-one-out of the result lacks the
     local noise of these rows.
     """
-    with LOADING:
-        from triegp.mixture.growing import GrowingEnsemble, grow_ensemble  # needs numba
-
+    growing = import_once("triegp.mixture.growing")  # needs numba
     base = base_of(fitted)
     if isinstance(base, Ensemble):
-        base = grow_ensemble(base)
-    if not isinstance(base, GrowingEnsemble):
+        base = growing.grow_ensemble(base)
+    if not isinstance(base, growing.GrowingEnsemble):
         return None
-    base = base.insert(rows)
+    larger: Fitted = base.insert(rows)
     if not isinstance(fitted, CalibratedModel):
-        return base
-    grown = replace(fitted, base=base)
+        return larger
+    grown = replace(fitted, base=larger)
     return grown if grown.inputs is None else grown._add_late(rows)
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from triegp.encoding.codes import Codes, pack_codes
-from triegp.imports import load
+from triegp.imports import import_once
 
 if TYPE_CHECKING:
     from triegp.encoding.encoder import BitEncoder
@@ -16,4 +16,4 @@ if not TYPE_CHECKING:  # scikit-learn, of which the encoder is a transformer, lo
     def __getattr__(name: str) -> Any:
         if name != "BitEncoder":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return load("triegp.encoding.encoder").BitEncoder
+        return import_once("triegp.encoding.encoder").BitEncoder

@@ -31,6 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 N_VARIANTS = 16  # values that stand for an unseen one
 WEEK, YEAR = 7.0, 365.2425  # days
+MOST_DAYS = 1e8  # from 1970 on, of a date whose day of the year is known
 LEAST_PERIODS = 2.0  # periods that times must cover for the calendar to have a column
 ROLES = ("value", "missing", "rank", "mean", "frequency", "listed", "weekday", "hour", "yearday")
 BY_CODE = ("rank", "mean", "frequency", "listed")  # roles that look codes up in a table
@@ -315,7 +316,8 @@ def _of_calendar(days: Floats, role: str) -> Floats:
     if role == "hour":
         return np.asarray(24.0 * (days - np.floor(days)))
     if role == "yearday":
-        whole = np.floor(days).astype("datetime64[D]")
+        # Days of tables lie within 300,000 years of 1970, those of an edited model file anywhere.
+        whole = np.clip(np.floor(days), -MOST_DAYS, MOST_DAYS).astype("datetime64[D]")
         start = whole.astype("datetime64[Y]").astype("datetime64[D]")
         return np.asarray((whole - start).astype(np.float64) + days - np.floor(days))
     return days

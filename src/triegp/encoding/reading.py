@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import refuse_masked
-from triegp.imports import LOADING, scipy
+from triegp.imports import import_once, scipy
 
 BLOCK_ENTRIES = 2**17  # 1 MB of float64: a block stays in cache
 
@@ -23,9 +23,8 @@ def real_array(X: Any, estimator: Any) -> npt.NDArray[Any]:
     plain = rows_of_lists("X", X)
     if type(plain) is np.ndarray and plain.dtype.kind in "fiub" and plain.ndim == 2 and plain.size:
         return plain
-    with LOADING:
-        from sklearn.utils import check_array  # rows of numbers do not need scikit-learn
-
+    # Rows of numbers do not need scikit-learn.
+    check_array = import_once("sklearn.utils").check_array
     try:
         data = check_array(X, dtype="numeric", ensure_all_finite=False, estimator=estimator)
         if data.dtype.kind == "O":

@@ -37,7 +37,7 @@ from triegp.engines.records import (
     Tree,
     Woodbury,
 )
-from triegp.imports import load
+from triegp.imports import import_once
 
 if TYPE_CHECKING:
     from triegp.engines.cpu import nearby, overlay, paths
@@ -91,4 +91,4 @@ if not TYPE_CHECKING:  # they load numba, which a mixture without compiled kerne
     def __getattr__(name: str) -> Any:
         if name not in ("nearby", "overlay", "paths"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return load(f"triegp.engines.cpu.{name}")
+        return import_once(f"triegp.engines.cpu.{name}")

@@ -15,7 +15,7 @@ from triegp.engines.contract import DeviceEngine, Engine
 from triegp.engines.cpu import CpuEngine
 from triegp.engines.cpu.threads import available_cores
 from triegp.engines.records import Floats
-from triegp.imports import LOADING, load
+from triegp.imports import LOADING, import_once
 
 ENGINES = ("auto", "cpu", "cuda")
 
@@ -97,7 +97,8 @@ def cuda_problem() -> str | None:
         if problem is not None:
             return problem
     try:
-        load("triegp.engines.cuda")
+        with LOADING:
+            import triegp.engines.cuda  # noqa: F401
     except Exception as error:  # incompatible package versions can raise anything
         return f"the engine does not load: {_in_words(error)}"
     return None
@@ -155,10 +156,7 @@ def _simulated() -> bool:
 
 def device_engine() -> DeviceEngine:
     """The engine of arrays that lie on a device."""
-    with LOADING:
-        from triegp.engines.cuda import CudaEngine
-
-    cuda: DeviceEngine = CudaEngine()
+    cuda: DeviceEngine = import_once("triegp.engines.cuda").CudaEngine()
     return cuda
 
 
@@ -167,10 +165,7 @@ def device_quantiles(weights: Any, means: Any, variances: Any, q: Floats) -> Any
 
     weights: (K,) or (K, m); means, variances: (K, m). q: float64 (len(q),), in (0, 1).
     """
-    with LOADING:
-        from triegp.engines.cuda.mixtures import quantiles
-
-    return quantiles(weights, means, variances, q)
+    return import_once("triegp.engines.cuda.mixtures").quantiles(weights, means, variances, q)
 
 
 def threads_of(engine: Engine) -> int:

@@ -265,7 +265,7 @@ class TreeGPRegressor(
         of rows with the same key, and the tolerance of solves of `TrieGPRegressor`.
 
         A mixture with `window` or `half_life` forgets here, in steps: O(n) per tree once for many
-        rows. Then it does a fit that is due at once.
+        rows. If a fit is due that needs rows which are to be forgotten, it is done first.
         """
         if not hasattr(self, "_stream"):
             return self.fit(X, y, sample_weight, known_noise)
@@ -471,7 +471,7 @@ class TreeGPRegressor(
         noise: variance of the noise of each model, in standardised units.
         """
         waiting = sum(batch.n_rows for batch in stream.waiting)
-        text = count_of(stream.n_rows, "row")
+        text = count_of(max(stream.plan.n_rows - waiting, 0), "row")
         text += f" and {waiting:,} waiting" if waiting else ""
         n_targets = stream.scale.size
         text += f", {n_targets} targets" if n_targets > 1 else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from triegp.files.container import ModelFileError, read_file
 from triegp.files.state import Arrays, unpack_model, upgrade_header
+from triegp.imports import import_once
 
 ESTIMATORS = {  # the classes that `load` can create, and their modules
     "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
@@ -20,7 +20,7 @@ GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and 
 
 def find_estimator(name: str) -> type[Any]:
     """The class of this name, a key of ESTIMATORS."""
-    found: type[Any] = getattr(import_module(ESTIMATORS[name]), name)
+    found: type[Any] = getattr(import_once(ESTIMATORS[name]), name)
     return found
 
 

@@ -90,10 +90,12 @@ class Memory:
         return self.fade(n_newest, n_added).before < 1.0
 
 
-def memory_of(window: Any, half_life: Any, *, keep_rows: bool) -> Memory | None:
+def memory_of(
+    window: Any, half_life: Any, *, keep_rows: bool, weights: str = "frequency"
+) -> Memory | None:
     """The memory that the parameters of an estimator say, None if nothing is forgotten.
 
-    Raises ValueError if they are invalid, or if rows are not kept.
+    Raises ValueError if they are invalid, if rows are not kept, or if precisions would fade.
     """
     if window is None and half_life is None:
         return None
@@ -102,6 +104,11 @@ def memory_of(window: Any, half_life: Any, *, keep_rows: bool) -> Memory | None:
         most = whole_number("window", window)
     if half_life is not None:
         half_life = _number_of_rows("half_life", half_life)
+        if weights == "precision":
+            raise ValueError(
+                'half_life needs weights="frequency", got weights="precision": precisions say how '
+                "noisy a row is, not how much it counts. Use window instead"
+            )
         most = min(most, math.ceil(min(HALF_LIVES * half_life, MOST_ROWS)))
     if not keep_rows:
         raise ValueError(
@@ -132,7 +139,7 @@ def fade_rows(rows: Rows, factor: Floats | float | None) -> Rows:
 def _number_of_rows(name: str, value: Any) -> float:
     try:
         number = real_number(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not (math.isfinite(number) and number >= 1.0):
         raise ValueError(f"{name} must be a finite number of rows, 1 or more, got {value!r:.80}")

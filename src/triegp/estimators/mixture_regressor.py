@@ -156,7 +156,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         fades in steps of an eighth of the half life, s rows: after N rows, row i, counted from 0,
         has its sample weight times 2^(-s k / half_life), with k = (N - 1) // s - i // s. Rows are
         dropped after ten half lives, with a weight below 0.001, as if that were the window. In
-        `fit`, too (`docs/streaming.md`).
+        `fit`, too (`docs/streaming.md`). Needs weights="frequency".
     engine : {"auto", "cpu", "cuda"}, default="auto"
         Where training runs. "cuda" uses a CUDA device and raises RuntimeError naming the missing
         package or device; it never falls back. "auto" takes the device if there is one, the extra
@@ -326,7 +326,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         factor : float, default=1.0
             In (0, 1]; multiplies the weights of all rows, those passed with `sample_weight`
             included. Called once a day with 0.9, a row of k days ago has weight 0.9^k. Rows whose
-            weight falls below 1e-12 are dropped.
+            weight falls below 1e-12 are dropped. With weights="precision" old rows become noisier,
+            but still count once each when error bars are learned.
 
         Returns
         -------
@@ -396,7 +397,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         return f"<{text} fitted: {self._describe(stream, contents, noise)}>"
 
     def _memory(self) -> Memory | None:
-        return memory_of(self.window, self.half_life, keep_rows=self.keep_rows)
+        window, half_life = self.window, self.half_life
+        return memory_of(window, half_life, keep_rows=self.keep_rows, weights=self.weights)
 
     def _queue(self, stream: Stream, batch: Rows) -> Queued:
         memory, refit = self._memory(), self.refit == "auto"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.estimators.inputs import location_and_scale
-from triegp.imports import LOADING, scipy
+from triegp.imports import import_once, scipy
 from triegp.models.transforms import Log, Quantile, Transform, YeoJohnson, yeo_johnson
 from triegp.tree.rows import Rows
 
@@ -255,9 +255,7 @@ class Transformer:
 
 def fit_transformer(transformer: Any, y: Floats) -> Transformer:
     """A clone of the transformer, fitted to y (n,); raises ValueError unless it is increasing."""
-    with LOADING:
-        from sklearn.base import clone  # loading a model does not need scikit-learn
-
+    clone = import_once("sklearn.base").clone  # loading a model does not need scikit-learn
     own = clone(transformer)
     own.fit(y[:, None])
     scale = float(location_and_scale(y[:, None], None)[1][0])

@@ -8,7 +8,7 @@ from triegp.engines import Engine
 from triegp.files.calibration import calibrated
 from triegp.files.mixture import pack_ensemble, pack_ensemble_quickly, unpack_ensemble
 from triegp.files.state import PartFormat
-from triegp.imports import LOADING
+from triegp.imports import import_once
 
 
 def format_of(estimator: str, engine: Engine | None = None) -> PartFormat:
@@ -20,7 +20,5 @@ def format_of(estimator: str, engine: Engine | None = None) -> PartFormat:
         unpack = partial(unpack_ensemble, engine=engine)
         mixture = PartFormat("ensemble", pack_ensemble, unpack, pack_ensemble_quickly)
         return calibrated(mixture, engine)
-    with LOADING:
-        from triegp.files.additive import pack_forest, unpack_forest
-
-    return calibrated(PartFormat("forest", pack_forest, unpack_forest))
+    forest = import_once("triegp.files.additive")
+    return calibrated(PartFormat("forest", forest.pack_forest, forest.unpack_forest))

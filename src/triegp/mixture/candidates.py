@@ -174,10 +174,10 @@ def plan_ensemble(
     shortest = seconds / n_threads if settings.shift else 0.0  # one candidate per grid
     members = (left - WEIGH_SECONDS) / (each + trained + shortest)
     members = min(members, left / 2 / each)  # no more than half of the time is for what follows
-    n_members = int(np.clip(members, 1, settings.n_members))
+    n_members = settings.n_members if members >= settings.n_members else max(1, int(members))
     n_grids = n_members if settings.shift else 1
     most = left * CANDIDATE_SHARE * n_threads / (seconds * n_grids)
-    per_grid = int(np.clip(most, 1, settings.n_candidates))
+    per_grid = settings.n_candidates if most >= settings.n_candidates else max(1, int(most))
     return per_grid, n_members, min(n_members * each + WEIGH_SECONDS, left / 2)
 
 

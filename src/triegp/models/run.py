@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from triegp.imports import LOADING
+from triegp.imports import import_once
 from triegp.models.jobs import Pool, Stopwatch
 
 REPEAT_SECONDS = 2.0  # a third Ctrl-C this soon after the second raises
@@ -129,9 +129,7 @@ def progress_bars(verbose: int) -> Progress:
     """Progress as one tqdm bar per stage; silent for verbose = 0."""
     if not verbose:
         return silent
-    with LOADING:
-        from tqdm.auto import tqdm
-
+    tqdm = import_once("tqdm.auto").tqdm
     bars: dict[str, Any] = {}
 
     def show(stage: str, done: int, total: int) -> None:

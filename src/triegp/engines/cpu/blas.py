@@ -91,12 +91,16 @@ def one_blas_thread() -> Iterator[None]:
         _enter(block)
         yield
     finally:
-        while not left:
-            try:
+        try:
+            while not left:
+                try:
+                    _leave(block)
+                    left = True
+                except BaseException as error:  # Ctrl-C may come here, too: the limit would stay
+                    pressed = error
+        finally:
+            if not left:  # another one came while the first was noted
                 _leave(block)
-                left = True
-            except BaseException as error:  # Ctrl-C may come here, too: the limit would stay
-                pressed = error
         if pressed is not None:
             raise pressed
 

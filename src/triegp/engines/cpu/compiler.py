@@ -8,33 +8,40 @@ without compiled kernels does not need it.
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures.thread  # noqa: F401  (its hook for forks comes before ours, see below)
 import logging  # noqa: F401
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from typing import Any
 
-from triegp.imports import LOADING, load
+from triegp.imports import LOADING, import_once
 
 _held: list[list[Any]] = []  # locks that a fork in progress holds
+_pressed: list[bool] = []  # Ctrl-C that came while a fork waited for them
 
 
 def _hold_locks() -> None:
     """Wait until no thread imports libraries, makes a dispatcher or compiles.
 
     Otherwise a forked child could never do that: its copy of a lock would be held by a thread that
-    the child does not have.
+    the child does not have. Python ignores exceptions of this function, so Ctrl-C is kept for the
+    end of the fork.
     """
-    locks: list[Any] = [LOADING]
-    LOADING.acquire()  # first: imports of numba take the lock of its compiler
-    compiling = _compiler_lock()
-    if compiling is not None:
-        compiling.acquire()
-        locks.append(compiling)
-    _held.append(locks)
+    held: list[Any] = []
+    _held.append(held)
+    for find in (lambda: LOADING, _compiler_lock):  # imports of numba take the lock of its compiler
+        lock = find()
+        while lock is not None and lock not in held:
+            try:
+                lock.acquire()
+                held.append(lock)
+            except KeyboardInterrupt:
+                _pressed.append(True)
 
 
 def _compiler_lock() -> Any:
@@ -48,11 +55,23 @@ def _release_locks() -> None:
         lock.release()
 
 
+def _release_in_parent() -> None:
+    _release_locks()
+    if _pressed:
+        _pressed.clear()
+        threading.Timer(0.01, _thread.interrupt_main).start()  # here it would be ignored, too
+
+
+def _release_in_child() -> None:
+    _pressed.clear()
+    _release_locks()
+
+
 # Locks are taken in the reverse order of registration: that of `logging`, which numba's import
 # takes while `LOADING` is held, must come after ours. Hence the import of logging above.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks
+        before=_hold_locks, after_in_parent=_release_in_parent, after_in_child=_release_in_child
     )
 
 
@@ -130,4 +149,4 @@ def _warn_no_cache() -> None:
 @cache
 def _numba() -> Any:
     """The package numba."""
-    return load("numba")
+    return import_once("numba")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from triegp.engines.cpu.once import computed_once
-from triegp.engines.cuda.card import SMALL_BYTES, free_bytes, to_device, xp
+from triegp.engines.cuda.card import SMALL_BYTES, finish, free_bytes, to_device, xp
 from triegp.engines.cuda.keys import ranks
 from triegp.engines.cuda.linking import CardLinks, Origin
 from triegp.engines.cuda.plan import Plan, make_plan
@@ -40,7 +40,9 @@ class Grove:
     def plan(self) -> Plan:
         """The merge plan; its members are the trees."""
         n_trees, n_levels = self.levels.shape
-        return make_plan(self.rank, self.row_idx.size // n_trees, n_levels - 1, n_trees)
+        plan = make_plan(self.rank, self.row_idx.size // n_trees, n_levels - 1, n_trees)
+        finish()  # threads with other streams may share it
+        return plan
 
 
 class Planted(list[Tree]):

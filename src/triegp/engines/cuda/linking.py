@@ -136,7 +136,9 @@ class CardLinks(Links):
     @computed_once
     def plan(self) -> Plan:
         """The merge plan of this trie."""
-        return make_plan(self.rank, self.n_rows, self.n_levels, 1)
+        plan = make_plan(self.rank, self.n_rows, self.n_levels, 1)
+        finish()
+        return plan
 
     @computed_once
     def _tree(self) -> tuple[Any, Any, int]:
