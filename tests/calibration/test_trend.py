@@ -229,3 +229,15 @@ def test_a_trend_that_cannot_be_is_refused(model, edit, tmp_path):
     header, arrays = pack_model(replace(state, fitted=(wrong,)), model._format, False)
     named = {"estimator": type(model).__name__, "parameters": model.get_params()}
     refused(write_parts(tmp_path / "m", named | header, arrays), "does not hold a complete model")
+
+
+@pytest.mark.parametrize("power", [-300, 40, 300])
+def test_lines_of_any_size_have_a_share(power):
+    """One feature with a single huge value gives such lines."""
+    rng = np.random.default_rng(0)
+    y, mean, var = rng.standard_normal(50), np.zeros(50), np.full(50, 0.5)
+    line = 2.0 * y
+    assert choose_share(y, mean, line, var) == 0.5
+    share = choose_share(np.ldexp(y, power), mean, np.ldexp(line, power), var)
+    assert share == 0.5
+    assert choose_share(y, mean, np.ldexp(line, 1000), var) == 0.0

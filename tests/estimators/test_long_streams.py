@@ -11,6 +11,7 @@ import pytest
 from triegp import BinaryTreeGPRegressor
 from triegp.calibration.model import CalibratedModel
 from triegp.estimators import fitted, streaming
+from triegp.imports import LOADING
 from triegp.mixture import members
 from triegp.mixture.growing import GrowingEnsemble
 from triegp.tree.posterior import Posterior
@@ -155,3 +156,29 @@ def test_a_model_does_not_wait_while_another_changes(monkeypatch, step):
         held.go_on.set()
         one.join()
     np.testing.assert_array_equal(models[0].rows_.X, models[1].rows_.X[:-1])
+
+
+def test_a_model_does_not_wait_while_a_library_is_imported():
+    """No lock of all models lies on the way of rows and predictions."""
+    X, y = draw(N_FIRST + 4)
+    model = BinaryTreeGPRegressor(**QUICK).fit(X[:N_FIRST], y[:N_FIRST])
+    model.partial_fit(X[N_FIRST : N_FIRST + 1], y[N_FIRST : N_FIRST + 1]).predict(X[:2])
+    held, go_on = threading.Event(), threading.Event()
+
+    def import_slowly():
+        with LOADING:
+            held.set()
+            assert go_on.wait(120)
+
+    def ask():
+        model.partial_fit(X[-1:], y[-1:]).predict(X[:2], return_std=True)
+        model.predict_interval(X[:2].tolist())
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (import_slowly, ask)]
+    threads[0].start()
+    assert held.wait(60)
+    threads[1].start()
+    threads[1].join(60)
+    assert not threads[1].is_alive()
+    go_on.set()
+    threads[0].join()

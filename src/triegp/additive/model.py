@@ -263,7 +263,7 @@ class ForestModel:
         for encoder, order in zip(self.encoders, self.orders, strict=True):
             features = features_of(encoder)[order.key_bits]
             share += np.bincount(features, -np.diff(order.levels), share.size)
-        root: Floats = np.sqrt(share / share.max())
+        root: Floats = np.sqrt(share / (share.max() or 1.0))  # 0: no tree has a weight
         return root[self.coordinates.feature_of]
 
 

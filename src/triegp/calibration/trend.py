@@ -76,10 +76,13 @@ def fit_line(X: Array, y: Floats, weight: Floats | None = None) -> tuple[Floats,
 def choose_share(y: Floats, mean: Floats, line: Floats, var: Floats) -> float:
     """Share of the line that minimises the squared error of held-out rows, from 0 to 1."""
     apart = line - mean
+    power = int(np.frexp(np.abs(apart).max(initial=0.0))[1])
+    apart = np.ldexp(apart, -power)  # its squares do not overflow, and no bit changes
     size = float(np.sum(apart * apart / var))
     if not size > 0:
         return 0.0
-    share = float(np.clip(np.sum((y - mean) * apart / var) / size, 0.0, 1.0))
+    best = np.ldexp(np.sum((y - mean) * apart / var) / size, -power)
+    share = float(np.clip(best, 0.0, 1.0))
     return share if share >= LEAST_SHARE else 0.0
 
 
