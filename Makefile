@@ -34,7 +34,8 @@ cluster-test: $(VENV)/.ready
 
 # Everything that runs on a CUDA device, on that device; set PYTHON to one with the extra `cuda`.
 card-test:
-	TRIEGP_TEST_CARD=1 $(PYTHON) -m pytest -q tests/engines tests/mixture/test_batches_in_step.py tests/test_devices.py
+	TRIEGP_TEST_CARD=1 $(PYTHON) -m pytest -q tests/engines tests/mixture/test_batches_in_step.py tests/test_devices.py \
+		tests/test_oracle_campaign.py
 
 # BoTorch and torch are large: they have an environment of their own.
 botorch-test: .venv-botorch/.ready
