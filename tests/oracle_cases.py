@@ -296,13 +296,15 @@ def check_likelihood(case, trie, reference):
             engine=trie.engine,
             **options,
         )
+        if case.engine.startswith("cuda"):  # other kernels, and another order of sums
+            yield "many orders: likelihood", reference.errors(batch.nll, reference.nll())
+            yield "many orders: by level", reference.errors(batch.gradient.by_level, by_level)
+            yield "many orders: by noise", reference.errors(batch.gradient.by_noise, by_noise)
+            return
         plain = likelihood(trie, *given, gradient=True, **options)
         same = batch.nll == plain.nll
         same = same and np.array_equal(batch.gradient.by_level, plain.gradient.by_level)
-        if case.engine.startswith("cuda"):  # it adds up the derivative in another order
-            yield "many orders: by noise", reference.errors(batch.gradient.by_noise, by_noise)
-        else:
-            same = same and batch.gradient.by_noise == plain.gradient.by_noise
+        same = same and batch.gradient.by_noise == plain.gradient.by_noise
         yield "many orders: same bits", 0.0 if same else np.inf
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from triegp.encoding import layout
 from triegp.encoding.categories import FEW_ROWS, order_categories
 from triegp.encoding.columns import Columns
 from triegp.encoding.encoder import BitEncoder
@@ -227,3 +228,11 @@ def test_categories_are_ordered_alike_in_any_units(factor, n_codes, n_targets):
         np.testing.assert_array_equal(found, unit * table)
         if crossed is not None:
             np.testing.assert_array_equal(found_crossed, unit * crossed)
+
+
+def test_dates_of_any_size_have_a_calendar():
+    """An edited model file may hold days that no table can."""
+    days = np.array([-1e300, -1e15, 0.5, 1e15, 1e300])
+    found = layout._of_calendar(days, "yearday")
+    assert np.isfinite(found).all()
+    assert found[2] == 0.5

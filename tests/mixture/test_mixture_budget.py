@@ -1,5 +1,7 @@
 """What of a mixture fits into a time budget."""
 
+from dataclasses import replace
+
 from triegp.mixture.candidates import plan_ensemble
 from triegp.mixture.learning import turn_seconds
 from triegp.mixture.settings import settings_of
@@ -22,6 +24,8 @@ def test_a_mixture_is_thinned_to_the_time_left():
     per_grid, n_members, _ = plan_ensemble(10.0, 0.05, 2, one_grid)
     assert per_grid == int(10 / 3 * 2 / 0.05)
     assert n_members < 20
+    many = replace(settings, n_candidates=10**400)  # more than a float can hold
+    assert plan_ensemble(10.0, 0.05, 2, many) == plan_ensemble(10.0, 0.05, 2, settings)
 
 
 def test_members_share_the_time_left():

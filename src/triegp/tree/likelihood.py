@@ -190,8 +190,9 @@ def evaluate_orders(
 
     Each order's trie is built and evaluated on one thread. If `engine.batches` is True, the engine
     evaluates many orders in one call instead. Results are in the order of `orders`, and bitwise
-    equal to those of `likelihood` for one order at a time; but the CUDA engine adds up the
-    derivative by the noise in another order, so that it may differ by rounding.
+    equal to those of `likelihood` for one order at a time; on the CUDA engine they may differ by
+    rounding: other kernels compute them, and derivatives by the noise are added up in another
+    order.
 
     Parameters
     ----------
