@@ -38,7 +38,7 @@ def fitted(request):
 
 
 OLD = heteroscedastic()[0]
-NEW = np.vstack([heteroscedastic(seed=1)[0][:12].clip(OLD.min(axis=0), OLD.max(axis=0)), OLD[:4]])
+NEW = np.vstack([heteroscedastic(seed=1)[0][:60].clip(OLD.min(axis=0), OLD.max(axis=0)), OLD[:4]])
 
 
 def with_line(stage, mean, line):

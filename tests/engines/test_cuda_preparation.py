@@ -17,7 +17,7 @@ from triegp.encoding.held import fit_held, hash_held, held_layout
 from triegp.encoding.layout import fit_layout
 from triegp.engines.cuda import CudaEngine
 from triegp.estimators import mixture_regressor, repeats
-from triegp.estimators.held import count_shared_cells, has_equal_rows, scale_features
+from triegp.estimators.held import count_shared_cells, order_distinct, scale_features
 from triegp.models.repeats import hash_inputs
 from triegp.tree.rows import Rows
 
@@ -78,12 +78,12 @@ def test_layouts():
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_hashes_and_equal_rows(kind):
-    X = table(kind=kind)
+def test_hashes_and_the_order_of_distinct_rows(kind):
+    X = np.unique(table(kind=kind), axis=0)
     np.testing.assert_array_equal(to_host(hash_held(CUDA.hold(X))), hash_inputs(X))
-    assert has_equal_rows(CUDA.hold(X)) == (len(np.unique(X, axis=0)) < len(X))
+    np.testing.assert_array_equal(order_distinct(CUDA.hold(X)), np.argsort(hash_inputs(X)))
     X[7] = X[3]
-    assert has_equal_rows(CUDA.hold(X))
+    assert order_distinct(CUDA.hold(X)) is None
 
 
 def test_cells_that_rows_share():
@@ -103,9 +103,11 @@ def test_cells_that_rows_share():
 def test_rows_that_repeat_are_folded_on_the_host():
     rng = np.random.default_rng(0)
     X, y = rng.random((N_ROWS, 3)), rng.standard_normal((N_ROWS, 1))
-    held = repeats.fold_rows(Rows(y, X=CUDA.hold(X)), "frequency")
-    assert held.index is None
-    assert on_device(held.rows.features)
+    held, there = (repeats.fold_rows(Rows(y, X=own), "frequency") for own in (X, CUDA.hold(X)))
+    assert on_device(there.rows.features)
+    np.testing.assert_array_equal(there.index, held.index)
+    np.testing.assert_array_equal(to_host(there.rows.features), held.rows.features)
+    np.testing.assert_array_equal(there.rows.y, held.rows.y)
     X[5] = X[4]
     one, two = (repeats.fold_rows(Rows(y, X=own), "frequency") for own in (X, CUDA.hold(X)))
     np.testing.assert_array_equal(two.rows.features, one.rows.features)

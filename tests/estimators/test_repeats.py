@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from tolerances import HANDFUL, ROUNDING
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
+from triegp.encoding.precision import hash_rows
 from triegp.estimators.repeats import fold_rows
+from triegp.models.repeats import hash_inputs
 from triegp.tree.rows import Rows
 
 
@@ -24,12 +27,16 @@ def make_rows(n=40, n_targets=1, seed=0, weight=None, noise=False, differ=True):
 
 
 def groups_by_hand(rows):
-    """Rows of weight > 0 by their features, in lexicographic order."""
+    """Rows of weight > 0 by their features, in the order of their hashes with the known noise."""
     found = {}
     for i in range(rows.n_rows):
         if rows.weight is None or rows.weight[i] > 0:
             found.setdefault(tuple(rows.X[i]), []).append(i)
-    return dict(sorted(found.items()))
+    first = [group[0] for group in found.values()]
+    hashes = hash_inputs(rows.X[first])
+    if rows.known_noise is not None:
+        hashes = hash_rows(np.stack([hashes, rows.known_noise[first].view(np.uint64)]))
+    return {key: found[key] for _, key in sorted(zip(hashes, found, strict=True))}
 
 
 @pytest.mark.parametrize("weight", [None, "integers", "fractions"])
@@ -118,24 +125,27 @@ def test_weights_are_repetitions(differ):
         np.testing.assert_allclose(one.rows.scatter, two.rows.scatter, atol=ROUNDING)
 
 
-@pytest.mark.parametrize("weight", [None, np.ones(20)])
-def test_distinct_rows_without_weights_stay_as_they_are(weight):
+@pytest.mark.parametrize("weight", [None, np.ones(20), np.repeat([1.0, 0.0], 10)])
+def test_distinct_rows_are_ordered_by_their_hashes(weight):
     rng = np.random.default_rng(0)
     rows = Rows(rng.standard_normal((20, 1)), None, weight, rng.random((20, 3)))
     folded = fold_rows(rows, "frequency")
-    assert folded.index is None
+    used = np.flatnonzero(np.ones(20) if weight is None else weight)
+    order = used[np.argsort(hash_inputs(rows.X[used]))]
     assert folded.rows.weight is None
-    assert folded.rows.X is rows.X
-    assert folded.rows.y is rows.y
-    assert folded.observations(rows.y) is None
+    assert folded.weight is None
+    np.testing.assert_array_equal(folded.rows.X, rows.X[order])
+    np.testing.assert_array_equal(folded.rows.y, rows.y[order])
+    np.testing.assert_array_equal(folded.index[order], np.arange(order.size))
+    np.testing.assert_array_equal(np.flatnonzero(folded.index >= 0), used)
+    assert folded.observations(rows.y).plain
 
 
 def test_hashes_that_agree_by_chance_change_nothing():
     """Integers beyond 2^53 become the same float64, and so have the same hash."""
     X = np.array([[2**53], [2**53 + 1]])
     folded = fold_rows(Rows(np.zeros((2, 1)), None, None, X), "frequency")
-    assert folded.index is None
-    assert folded.rows.X is X
+    np.testing.assert_array_equal(folded.rows.X[folded.index], X)
 
 
 def test_minus_zero_is_zero():
@@ -146,9 +156,10 @@ def test_minus_zero_is_zero():
 def test_other_known_noise_is_another_row():
     rows = Rows(np.array([[0.0], [1.0], [2.0]]), np.array([0.1, 0.2, 0.1]), None, np.ones((3, 1)))
     folded = fold_rows(rows, "frequency")
-    np.testing.assert_array_equal(folded.index, [0, 1, 0])
+    first, other, again = folded.index
+    assert first == again != other
     np.testing.assert_array_equal(folded.rows.y[:, 0], [1.0, 1.0])
-    np.testing.assert_array_equal(folded.rows.scatter[:, 0], [2.0, 0.0])
+    np.testing.assert_array_equal(folded.rows.scatter[[first, other], 0], [2.0, 0.0])
 
 
 def test_scatter_is_in_units_and_extreme_targets_do_not_overflow():
@@ -184,7 +195,8 @@ def test_rows_that_are_no_twins_stay_apart(change):
         y = np.append(y[:100], np.random.default_rng(1).permutation(y[100:]))
     if change == "few rows":
         X, y = X[80:120], y[80:120]
-    assert fold_rows(Rows(y[:, None], None, None, X), "frequency", y.std()).index is None
+    folded = fold_rows(Rows(y[:, None], None, None, X), "frequency", y.std())
+    assert folded.observations(y[:, None]).plain
 
 
 QUICK = {
@@ -203,3 +215,19 @@ def test_copies_are_reported_and_measurements_are_not(name):
     assert told[0].filename == __file__
     QUICK[name].fit(both, np.append(y, y[:10] + 0.1))  # warnings are errors here
     assert QUICK[name].loo_predict()[0].shape == (40,)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_order_and_rows_of_weight_0_change_no_bit(name):
+    rng = np.random.default_rng(3)
+    X, y = rng.random((120, 3)), rng.standard_normal(120)
+    more, others = rng.uniform(0.2, 0.8, (300, 3)), 9.0 + rng.standard_normal(300)
+    mixed = rng.permutation(420)
+    weight = np.repeat([1.0, 0.0], [120, 300])[mixed]
+    both = np.vstack([X, more])[mixed], np.append(y, others)[mixed]
+    models = [clone(QUICK[name]).fit(X, y), clone(QUICK[name]).fit(*both, sample_weight=weight)]
+    for one, two in zip(*(model.predict(more, return_std=True) for model in models), strict=True):
+        np.testing.assert_array_equal(one, two)
+    place = np.argsort(mixed)[:120]
+    for one, two in zip(*(model.loo_predict() for model in models), strict=True):
+        np.testing.assert_array_equal(one, two[place])

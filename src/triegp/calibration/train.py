@@ -60,6 +60,8 @@ def train_calibrated(
     divided : bool
         Whether weights divide the noise variance of an observation.
     """
+    if observations is not None and observations.plain:
+        observations = None  # they are the rows of the model, in another order
     repeats = observations is not None and not observations.copies and observations.repeat
     crossed = CrossFit(0, None)
     if variants and rows.n_rows < MOST_ROWS:

@@ -5,17 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from triegp.devices import to_host
 from triegp.encoding.grids import DEVICE_ENTRIES
 from triegp.encoding.held import hash_held
 from triegp.encoding.reading import row_blocks
 from triegp.engines import device_engine
 
 
-def has_equal_rows(X: Any) -> bool:
-    """Whether two rows of features on a device are equal, by 64-bit hashes. O(n d) and a sort."""
-    hashes = np.sort(hash_held(X))
-    return bool((hashes[1:] == hashes[:-1]).any())
+def order_distinct(X: Any) -> npt.NDArray[np.int64] | None:
+    """Order of rows of features on a device by their hashes, (n,), on the host; None if two agree.
+
+    O(n d) and a sort.
+    """
+    hashes = hash_held(X)
+    order = np.argsort(hashes)
+    hashes = hashes[order]
+    if bool((hashes[1:] == hashes[:-1]).any()):
+        return None
+    return to_host(order)
 
 
 def scale_features(X: Any) -> tuple[Any, Any]:

@@ -1,4 +1,7 @@
-"""Rows that share their features, and weights: folded into one row each.
+"""Rows that share their features, and weights: folded into one row each, in an order of their own.
+
+Rows are sorted by a hash of their features. So nothing that is drawn from them, such as the folds
+of a calibration, depends on the order in which they were passed, or on rows of weight 0.
 
 Whether observations with the same features are independent decides what they say about the noise.
 If some of them differ, they are repeated measurements, and their differences teach the noise. If
@@ -17,9 +20,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from triegp.devices import on_device, to_host
+from triegp.devices import like, on_device, to_host
 from triegp.encoding.precision import hash_rows
-from triegp.estimators.held import count_shared_cells, has_equal_rows, scale_features
+from triegp.estimators.held import count_shared_cells, order_distinct, scale_features
 from triegp.models.repeats import Observations, hash_inputs
 from triegp.tree.rows import Rows
 
@@ -49,8 +52,8 @@ class Folded:
     ----------
     rows : Rows
         Distinct rows: weighted means of the targets, sums of the weights.
-    index : int64 (n,) or None
-        For each row that was passed its row here, -1 if its weight is 0; None if nothing changed.
+    index : int64 (n,)
+        For each row that was passed its row here, -1 if its weight is 0.
     weight : float64 (n,) or None
         Weight of each row that was passed, in units of `rows.weight`; None if all are 1.
     copies : bool
@@ -62,16 +65,14 @@ class Folded:
     """
 
     rows: Rows
-    index: Ints | None
+    index: Ints
     weight: Floats | None
     copies: bool
     n_copies: int
     unit: float = 1.0
 
-    def observations(self, y: Floats) -> Observations | None:
-        """The rows that were passed, with standardised targets y (n, k); None if not folded."""
-        if self.index is None:
-            return None
+    def observations(self, y: Floats) -> Observations:
+        """The rows that were passed, with standardised targets y (n, k)."""
         return Observations(self.index, y, self.weight, self.copies, self.unit)
 
 
@@ -95,30 +96,30 @@ def fold_rows(
 
     Notes
     -----
-    Rows are sorted by features if any repeat or there are weights, so that the result does not
-    depend on their order. A row of weight 2 equals a row that appears twice. O(n d) to find equal
-    rows by their hashes, O(n log n d) to sort them.
+    A row of weight 2 equals a row that appears twice. O(n d) for the hashes, O(n log n) to sort
+    them.
     """
     if on_device(rows.features):
-        if rows.weight is None and rows.known_noise is None and not _repeat_there(rows.features):
-            return Folded(rows, None, None, False, 0)
+        if rows.weight is None and rows.known_noise is None:
+            source = _order_there(rows.features)
+            if source is not None:
+                index = np.argsort(source)
+                return Folded(_take(rows, source), index, None, False, 0)
         rows = replace(rows, X=to_host(rows.features))
-    weight = rows.weight
-    kept = np.arange(rows.n_rows) if weight is None else np.flatnonzero(weight > 0)
-    count = np.ones(kept.size) if weight is None else weight[kept]
+    source, group = _group_equal(rows)
+    count = np.ones(source.size) if rows.weight is None else rows.weight[source]
     weight_unit = 1.0
     if reading == "precision":
         weight_unit = float(count.mean())
         count = count / weight_unit
-    weighted = kept.size < rows.n_rows or bool((count != 1.0).any())
-    order, group = _group_equal(rows, kept, always=weighted)
-    if group is None:
-        near = _find_twins(replace(rows, weight=None), unit) if twins else None
+    if group[-1] == group.size - 1 and (count == 1.0).all():
+        ordered = replace(_take(rows, source), weight=None)
+        near = _find_twins(ordered, unit) if twins else None
         if near is None:
-            index = None if weight_unit == 1.0 else np.arange(rows.n_rows)
-            return Folded(replace(rows, weight=None), index, None, False, 0, weight_unit)
-        order, group = np.argsort(near, kind="stable"), np.sort(near)
-    source, count = kept[order], count[order]
+            index = np.full(rows.n_rows, -1, np.int64)
+            index[source] = group
+            return Folded(ordered, index, None, False, 0, weight_unit)
+        source, group = source[np.argsort(near, kind="stable")], np.sort(near)
     n_distinct = int(group[-1]) + 1
     first = np.searchsorted(group, np.arange(n_distinct))
     total: Floats = np.bincount(group, count).astype(np.float64)
@@ -156,16 +157,17 @@ def fold_rows(
     return Folded(folded, index, None if plain else own, copies, n_copies, weight_unit)
 
 
-def _repeat_there(X: Any) -> bool:
-    """Whether rows of features on a device repeat others, or may be twins of others."""
-    if has_equal_rows(X):
-        return True
+def _order_there(X: Any) -> Ints | None:
+    """Order of rows on a device by their hashes, (n,); None if some repeat, or may be twins."""
+    order = order_distinct(X)
+    if order is None:
+        return None
     size, sd = scale_features(X)
     n_features = int((sd > 0).sum())
     if X.shape[0] < NEAR_ROWS or not n_features or not np.isfinite(sd).all():
-        return False
+        return order
     n_shared = count_shared_cells(X, size, sd, _radius(X.shape[0], n_features))
-    return bool(n_shared >= LEAST_TWINS * X.shape[0])
+    return None if n_shared >= LEAST_TWINS * X.shape[0] else order
 
 
 def copies_warning(folded: Folded, n_rows: int) -> list[Warning]:
@@ -201,35 +203,31 @@ def _differ(y: Floats, count: Floats, group: Ints) -> bool:
     return enough and n_differ >= LEAST_SHARE * repeats
 
 
-def _group_equal(rows: Rows, kept: Ints, *, always: bool) -> tuple[Ints, Ints | None]:
-    """Order of the kept rows by features and known noise, and the group of each; None if distinct.
+def _take(rows: Rows, source: Ints) -> Rows:
+    """Some of the rows; features stay where they are."""
+    return replace(replace(rows, X=None).select(source), X=rows.features[like(source, rows.X)])
 
-    The order is a permutation of range(len(kept)). always: sort and group distinct rows, too.
+
+def _group_equal(rows: Rows) -> tuple[Ints, Ints]:
+    """Rows of a weight other than 0, by hashes of features and known noise, and the group of each.
+
+    Groups are those of equal rows, numbered from 0; equal rows are sorted by target.
     """
-    if not always and not _has_equal_rows(rows, kept):
-        return np.arange(kept.size), None
-    columns = list(rows.features.T)
+    hashes, columns = hash_inputs(rows.features), list(rows.features.T)
     if rows.known_noise is not None:
-        columns.append(rows.known_noise)
-    columns = [column[kept] for column in columns]
-    order = np.lexsort([*rows.y[kept].T, *reversed(columns)])
-    is_first = np.zeros(order.size, bool)
-    is_first[0] = True
+        known = rows.known_noise + 0.0  # -0 is 0
+        hashes = hash_rows(np.stack([hashes, known.view(np.uint64)]))
+        columns.append(known)
+    kept = np.arange(rows.n_rows) if rows.weight is None else np.flatnonzero(rows.weight > 0)
+    order = kept[np.argsort(hashes[kept], kind="stable")]
+    again = hashes[order[1:]] == hashes[order[:-1]]
+    if not again.any():
+        return order, np.arange(order.size)
+    order = kept[np.lexsort([*rows.y[kept].T, *(c[kept] for c in columns), hashes[kept]])]
+    is_first = np.append(True, ~again)
     for column in columns:
         is_first[1:] |= column[order[1:]] != column[order[:-1]]
-    if is_first.all() and not always:  # two hashes agreed by chance
-        return np.arange(kept.size), None
     return order, np.cumsum(is_first) - 1
-
-
-def _has_equal_rows(rows: Rows, kept: Ints) -> bool:
-    """Whether two rows are equal in features and known noise, by 64-bit hashes."""
-    hashes = hash_inputs(rows.features)[kept]
-    if rows.known_noise is not None:
-        known = (rows.known_noise[kept] + 0.0).view(np.uint64)  # -0 is 0
-        hashes = hash_rows(np.stack([hashes, known]))
-    hashes.sort()
-    return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def _find_twins(rows: Rows, unit: Floats | float) -> Ints | None:

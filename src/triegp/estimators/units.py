@@ -8,7 +8,7 @@ If a target is transformed, the units are those of z = T(y), and the inverse of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -217,16 +217,26 @@ def _sample(
     return out
 
 
+def _leave_one_out(target: Target) -> PredictiveDistribution:
+    """Leave-one-out of the training rows as they were passed; NaN for those of no row."""
+    observations, column = target.observations, target.column
+    if observations is None or not observations.plain:
+        return target.fitted.leave_one_out(column, observations)
+    left = fetch_distribution(target.fitted.leave_one_out(column))
+    left, unused = left.select(observations.index), np.where(observations.index < 0, np.nan, 0.0)
+    return replace(left, means=left.means + unused, variances=left.variances + unused)
+
+
 @one_blas_thread()
 def loo_moments(target: Target) -> tuple[Floats, Floats]:
     """Leave-one-out mean and standard deviation of the training targets, (n,) each."""
-    return _moments(target, target.fitted.leave_one_out(target.column, target.observations))
+    return _moments(target, _leave_one_out(target))
 
 
 @one_blas_thread()
 def loo_distribution(target: Target) -> PredictiveDistribution | TransformedDistribution:
     """Leave-one-out distribution of the training targets, in the units of y, on the host."""
-    left = target.fitted.leave_one_out(target.column, target.observations)
+    left = _leave_one_out(target)
     return _in_y(target, fetch_distribution(left))
 
 
@@ -241,7 +251,7 @@ def observed_targets(target: Target) -> Floats:
 def loo_log_density(target: Target) -> Floats:
     """Leave-one-out log density of the training targets, (n,)."""
     y, _ = target.observed()
-    left = target.fitted.leave_one_out(target.column, target.observations)
+    left = _leave_one_out(target)
     return _log_density(target, left, y) + _log_jacobian(target, y)
 
 

@@ -205,6 +205,7 @@ def expand_residuals(
     place = np.full(int(observations.index.max()) + 1, -1, np.int64)
     place[residuals.rows] = np.arange(residuals.rows.size)
     used = np.flatnonzero(observations.index >= 0)
+    used = used[np.lexsort([*observations.y[used].T, observations.index[used]])]
     at = place[observations.index[used]]
     used, at = used[at >= 0], at[at >= 0]
     var, weight = residuals.var[at], np.ones(used.size)

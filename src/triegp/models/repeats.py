@@ -52,6 +52,11 @@ class Observations:
         return bool(np.bincount(used).max() > 1)
 
     @property
+    def plain(self) -> bool:
+        """Whether every row holds one observation, of weight 1."""
+        return self.weight is None and not self.repeat
+
+    @property
     def n_rows(self) -> int:
         """Number of observations, n."""
         return int(self.index.size)
