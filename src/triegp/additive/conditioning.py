@@ -24,7 +24,7 @@ from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
 from triegp.additive.solve import NotConverged, Solution, Tell, solve_forest
 from triegp.additive.start import EncodedRows, Parameters, rescale, row_noise
-from triegp.additive.variance import Known, leave_out, with_factor
+from triegp.additive.variance import Known, with_factor
 from triegp.engines import Engine, threads_of
 from triegp.models.interface import Residuals
 from triegp.models.jobs import Stopwatch
@@ -198,15 +198,19 @@ def condition_forest(
 
 
 def residuals_of(
-    model: ForestModel, fresh: npt.NDArray[np.bool_], rows: Ints | None = None
+    model: ForestModel,
+    left: tuple[Floats, Floats],
+    fresh: npt.NDArray[np.bool_],
+    rows: Ints | None = None,
 ) -> tuple[Residuals, ...]:
-    """Predictions of rows without themselves, for each target.
+    """Residuals of rows from predictions without them, for each target.
 
-    fresh: bool (n,), rows held out of training. Rows that the parameters were trained on have
-    smaller residuals than new rows, even if they are left out. rows: some of the n, by default all.
+    left: mean and variance of f at the rows, as `leave_out` or `predict_folds` returns them. fresh:
+    bool (n,), rows held out of training. Rows that the parameters were trained on have smaller
+    residuals than new rows, even if they are left out. rows: some of the n, by default all.
     """
     every = np.arange(model.rows.n_rows) if rows is None else rows
-    mean, var = leave_out(model, rows)
+    mean, var = left
     own = model.rows.select(every)
     noise = np.broadcast_to(own.total_noise, var.shape)
     number, total = np.flatnonzero(model.present)[every], var + noise

@@ -213,7 +213,8 @@ class FittedForest:
     def residuals(self, column: int) -> Residuals:
         """Predictions of the rows without the observations at these rows."""
         with one_blas_thread():
-            return residuals_of(self.model, np.zeros(self.model.rows.n_rows, bool))[column]
+            nothing = np.zeros(self.model.rows.n_rows, bool)
+            return residuals_of(self.model, leave_out(self.model), nothing)[column]
 
     def _means(self, points: Points) -> Floats:
         """Mean of f at the points, (m,) or (m, k), runs of training rows included."""

@@ -24,6 +24,7 @@ from triegp.additive.conditioning import (
     residuals_of,
 )
 from triegp.additive.fitted import FittedForest
+from triegp.additive.folds import predict_folds
 from triegp.additive.model import ForestModel, rank_for, tolerance_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
@@ -51,6 +52,7 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
 from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.train import card_bytes
+from triegp.models.folds import held_rows
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run
 from triegp.smooth.coordinates import coordinates_of, fit_coordinates
@@ -61,8 +63,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 START_NOISE = 0.1  # relative to the variance of y, before the scale is found
-HELD_ROWS = 2_000  # at most; held out of training, calibration learns from them
-FEW_ROWS = 1_000  # below, no rows are held out: calibration learns from all rows
 TREE_ROWS = 1 << 23  # largest number of rows times trees, but at least 16 trees
 FEWEST_TREES = 16
 CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
@@ -149,9 +149,8 @@ def _train(
     parameters = replace(parameters, smooth=start_smooth(settings, inputs.shape[1]))
     codes = encode_grids(grids, rows.features, host)
     data = EncodedRows(grids, codes, rows, inputs, coordinates)
-    mixed = run.rng.permutation(rows.n_rows)
-    n_held = min(HELD_ROWS, rows.n_rows // 5) if rows.n_rows >= FEW_ROWS else 0
-    seen, held = mixed[: mixed.size - n_held], mixed[mixed.size - n_held :]
+    held = held_rows(rows.n_rows)
+    seen = np.arange(rows.n_rows - held.size)
     linear = parameters.smooth is not None and engine.on_host
     work = Work(rows.n_rows, settings.n_trees, linear, 0.0, rows.n_targets)
     plan = Plan(0.0, 0.0)
@@ -295,8 +294,8 @@ def _drop_smooth(
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...] | None:
     """Residuals of each target for the calibration; None without time, or for a bad solution.
 
-    If there are more than 100,000 rows, or less time, they are those of the rows of some blocks and
-    of the held-out rows.
+    Each row is predicted without its fold. If there are more than 100,000 rows, or less time, they
+    are those of the rows of some blocks and of the held-out rows.
     """
     late = run.watch.stop and not (run.watch.interrupted and run.keep)
     if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
@@ -305,5 +304,9 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...
     n, most = model.rows.n_rows, calibration_rows(run.watch.left(), model.n_targets)
     fresh = np.zeros(n, bool)
     fresh[held] = True
-    rows = None if n <= most else some_blocks(model, most, held)
-    return residuals_of(model, fresh, rows)
+    rows = np.arange(n) if n <= most else some_blocks(model, most, held)
+    left = predict_folds(model, rows, run.last_watch if not run.watch.limited else run.watch)
+    if left is None:
+        run.leave_out(NO_CALIBRATION)
+        return None
+    return residuals_of(model, left, fresh, rows)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.trend import Trend, add_trend, choose_share, fit_line
+from triegp.models.folds import FEW_ROWS, find_folds
 from triegp.models.interface import Residuals, Trained
 from triegp.models.run import Run, silent
 from triegp.tree.rows import Rows
@@ -23,9 +24,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Variant = TypeVar("Variant")
 
-N_FOLDS = 4
 TIME_SHARE = 0.4  # of a time budget
-MOST_ROWS = 1_000  # from this many rows on, nothing is cross-fitted
 TREND_ROWS = 5_000  # from this many rows on, there is no trend
 FEWEST_ROWS = 6  # with fewer, a fold is too small to train on
 LARGEST_SQUARE = 25.0  # of a standardised residual: one outlier must not decide
@@ -69,10 +68,10 @@ def cross_fit(
         what the mean is at their input.
     """
     nothing = CrossFit(0, None)
-    if not FEWEST_ROWS <= rows.n_rows < MOST_ROWS:
+    if not FEWEST_ROWS <= rows.n_rows < FEW_ROWS:
         return nothing
     run = replace(run, rng=run.rng.spawn(1)[0])  # what follows does not depend on the variants
-    parts = np.array_split(run.rng.permutation(rows.n_rows), min(N_FOLDS, rows.n_rows // 2))
+    parts = find_folds(rows.n_rows)
     watch = run.watch.within(TIME_SHARE * run.watch.left()) if run.watch.limited else run.watch
     found = []
     done, total = 0, len(variants) * len(parts)
@@ -107,15 +106,14 @@ def cross_fit(
     return CrossFit(best, tuple(residuals), tuple(trends))
 
 
-def learn_trends(rows: Rows, residuals: Sequence[Residuals], run: Run) -> tuple[Trend | None, ...]:
+def learn_trends(rows: Rows, residuals: Sequence[Residuals]) -> tuple[Trend | None, ...]:
     """The trend of each target, its share learned from rows held out of training; None without.
 
     For 1,000 to 5,000 rows, of which some are held out. With fewer, `cross_fit` learns it.
     """
-    if not MOST_ROWS <= rows.n_rows < TREND_ROWS:
+    if not FEW_ROWS <= rows.n_rows < TREND_ROWS:
         return (None,) * len(residuals)
-    mixed = run.rng.spawn(1)[0].permutation(rows.n_rows)
-    parts, found = np.array_split(mixed, N_FOLDS), []
+    parts, found = find_folds(rows.n_rows), []
     for y, part in zip(rows.y.T, residuals, strict=True):
         use = part.fresh
         given = (part.mean[use], part.var[use], parts, part.rows[use])

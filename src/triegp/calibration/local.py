@@ -1,9 +1,10 @@
 """Local noise: how the variance of new observations differs from place to place.
 
-A small mixture of trees is trained on log(r^2 / v), with r the residual and v the predicted
-variance of each training row when it is left out. Its features are those of the row, the predicted
-mean and, if it is cheap, the logarithm of the predicted variance. So it finds noise that depends on
-place, on level, or on how far the model trusts itself.
+A ridge regression, and a small mixture of trees beside it, are trained on log(r^2 / v), with r the
+residual and v the predicted variance of each training row without its fold. Their features are
+those of the row, the predicted mean and, if it is cheap, the logarithm of the predicted variance.
+So they find noise that depends on place, on level, or on how far the model trusts itself. The line
+finds what changes along a direction that no tree cuts across.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.calibration.trend import fit_line
 from triegp.devices import like, to_host
 from triegp.encoding.precision import find_two_valued
 from triegp.encoding.quantiser import Quantiser
@@ -29,7 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 FEWEST_ROWS = 400  # with fewer rows there is no local noise
 MOST_ROWS = 100_000  # rows that the mixture is trained on
+LINE_ROWS = 20_000  # of these, rows that the line is fitted to
 DEVICE_ROWS = 1 << 22  # rows that a mixture on a device predicts at a time
+LARGEST_LINE = 10.0  # of the ridge regression: a factor of 20,000 of the variance
 SMALLEST_SQUARE = 1e-3  # of a standardised residual: the logarithm of smaller ones says little
 SETTINGS = replace(
     PRESETS["default"],
@@ -56,15 +60,35 @@ class LocalNoise:
         Its encoder, without shift.
     by_var : bool
         Whether the predicted variance is one of the features.
+    slope : float64 (p,)
+        Of the ridge regression, by each of the features; rows outside the encoder's box are those
+        of its border.
+    level : float
+        Its value where all features are 0.
     """
 
     ensemble: Ensemble
     encoder: Quantiser
     by_var: bool
+    slope: Floats
+    level: float
+
+    def line_at(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The ridge regression at rows of features (m, p), at most 10 in size."""
+        low, high = like(self.encoder.low_, table), like(self.encoder.high_, table)
+        line = (np.clip(table, low, high) * like(self.slope, table)).sum(axis=1) + self.level
+        return np.asanyarray(np.clip(line, -LARGEST_LINE, LARGEST_LINE))
 
 
 def learn_local(
-    X: npt.NDArray[np.floating], mean: Floats, var: Floats, y: Floats, run: Run, *, by_var: bool
+    X: npt.NDArray[np.floating],
+    mean: Floats,
+    var: Floats,
+    y: Floats,
+    half: npt.NDArray[np.bool_],
+    run: Run,
+    *,
+    by_var: bool,
 ) -> tuple[LocalNoise, Floats]:
     """Train the mixture on the residuals of n rows.
 
@@ -73,7 +97,9 @@ def learn_local(
     X : float (n, d)
         Features, on the host or on a device.
     mean, var, y : float64 (n,)
-        Prediction of each row without itself, and its target.
+        Prediction of each row without its fold, and its target.
+    half : bool (n,)
+        Half of the folds: all rows of a fold are in it, or none.
     run : Run
         Random numbers, threads, and the engine, "cpu" or "cuda".
     by_var : bool
@@ -82,30 +108,16 @@ def learn_local(
     Returns
     -------
     local : LocalNoise
-        The mixture.
+        The mixture, trained on at most 100,000 rows.
     logs : float64 (n,)
-        Prediction at each row by a mixture that was trained on other rows.
+        Prediction at each row by a mixture that was trained on the other half.
     """
-    mixed = run.rng.permutation(y.size)
-    logs = np.empty(y.size)
-
-    given = (X, mean, var, y)
-
-    def train(some: npt.NDArray[np.intp]) -> LocalNoise:
-        return _train(given, some, run, by_var)
-
-    def ask(local: LocalNoise, some: npt.NDArray[np.intp]) -> Floats:
-        return predict_local(local, X[like(some, X)], mean[some], var[some])
-
-    if y.size >= 2 * MOST_ROWS:  # most rows are not in the mixture that is kept
-        used, spare = np.sort(mixed[:MOST_ROWS]), np.sort(mixed[MOST_ROWS : 2 * MOST_ROWS])
-        kept = train(used)
-        logs[:] = predict_local(kept, X, mean, var)
-        logs[used] = ask(train(spare), used)
-        return kept, logs
-    for half, other in ((mixed[::2], mixed[1::2]), (mixed[1::2], mixed[::2])):
-        logs[other] = ask(train(np.sort(half[:MOST_ROWS])), other)
-    return train(np.sort(mixed[:MOST_ROWS])), logs
+    given, logs = (X, mean, var, y), np.empty(y.size)
+    for one, other in ((half, ~half), (~half, half)):
+        learned, asked = np.flatnonzero(one)[:MOST_ROWS], np.flatnonzero(other)
+        crossed = _train(given, learned, run, by_var)
+        logs[asked] = predict_local(crossed, X[like(asked, X)], mean[asked], var[asked])
+    return _train(given, np.arange(min(y.size, MOST_ROWS)), run, by_var), logs
 
 
 def _train(
@@ -119,18 +131,21 @@ def _train(
     precision = np.where(two_valued, 1, SETTINGS.precision)
     encoder = Quantiser(scaling=SETTINGS.scaling)
     encoder.learn(table, precision)
-    rows = Rows((target - target.mean())[:, None], X=table)
+    few = slice(LINE_ROWS)
+    target = target - target.mean()
+    slope, level = fit_line(table[few], target[few])
+    rows = Rows((target - (table @ slope + level))[:, None], X=table)
     quiet = replace(run, progress=silent, left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
     # A row must not speak for its own place alone.
-    return LocalNoise(trained.fitted.stand(apart=True), encoder, by_var)
+    return LocalNoise(trained.fitted.stand(apart=True), encoder, by_var, slope, level)
 
 
 def predict_local(
     local: LocalNoise, X: npt.NDArray[np.floating], mean: Floats, var: Floats
 ) -> Floats:
-    """Logarithm of the squared standardised residual to expect at new rows, centred, (m,).
+    """Logarithm of the squared standardised residual to expect at new rows, (m,), up to a constant.
 
     The result lies where `mean` does. A mixture on a device predicts blocks of rows there.
     """
@@ -143,7 +158,7 @@ def predict_local(
         table = _table(held[0], held[1], held[2], local.by_var)
         points = ensemble.read(table, var=False)
         told = ensemble.predict(points, 0, var=False, latent=True).mean()
-        found.append(like(told, mean))
+        found.append(like(told + local.line_at(table), mean))
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 

@@ -24,7 +24,7 @@ from triegp.calibration.tails import (
     first_moment,
     offset_variance,
     second_moment,
-    spread_classes,
+    spread_kinds,
     spread_out,
 )
 from triegp.calibration.trend import add_trend, line_at
@@ -52,7 +52,7 @@ from triegp.tree.rows import Rows
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-
+Ints = npt.NDArray[np.int64]
 
 FEWEST_LEFT = 20  # rows that the parameters have not seen, of other inputs than all others
 LIKE_NEW = (0.5, 2.0)  # precisions of rows from which error bars of new ones, of 1, are learned
@@ -193,13 +193,14 @@ class CalibratedModel:
         if not var and latent:
             return PredictiveDistribution(one, mean[None], np.zeros_like(mean)[None])
         if not var:  # the mean of the same components
-            return _spread(stage, mean, np.zeros_like(mean), points.repeated)
-        total = self._factor(points, column, mean, total) * total
+            return spread_out(stage.tails, mean, np.zeros_like(mean))
+        factor, kind = self._factor(points, column, mean, total)
+        total = factor * total
         if latent:
-            total = self._error(points, column, total)
+            total = self._error(points, column, total, kind)
             found = PredictiveDistribution(one, mean[None], total[None])
         else:
-            found = _spread(stage, mean, total, points.repeated)
+            found = spread_kinds(stage.kinds, mean, total, kind)
         beyond = find_beyond(self.border, points.X, column)
         return widen(found, beyond, self._prior(column, latent=latent))
 
@@ -211,11 +212,11 @@ class CalibratedModel:
         mean, cov = self.base.predict_covariance(points.base, column, latent=True)
         mean = self._mean(points, column, mean)
         raw = self._raw(points, column, var=True, latent=False).var()
-        scale = self._scale(points, column, mean, raw, latent=latent)
+        scale, kind = self._scale(points, column, mean, raw, latent=latent)
         total = np.diag(cov) + self.noise(column)
         cov = scale[:, None] * cov * scale
         if not latent:  # each observation has its own component of the tails
-            first, second, apart = _moments(self.stages[column], points.repeated)
+            first, second, apart = _moments(self.stages[column], kind)
             cov *= first[:, None] * first
             np.fill_diagonal(cov, np.square(scale) * (second * total + apart * raw))
         beyond = find_beyond(self.border, points.X, column)
@@ -230,7 +231,7 @@ class CalibratedModel:
         mean, cov = self.base.group_covariance(points.base, column, groups)
         mean = self._mean(points, column, mean)
         raw = self._raw(points, column, var=True, latent=False).var()
-        scale = self._scale(points, column, mean, raw, latent=True)[groups]
+        scale = self._scale(points, column, mean, raw, latent=True)[0][groups]
         cov *= scale[:, :, None] * scale[:, None, :]
         beyond = find_beyond(self.border, points.X, column)
         widen_groups(cov, beyond, self._prior(column, latent=True), groups, mean.size)
@@ -249,13 +250,14 @@ class CalibratedModel:
         points = points._replace(X=to_host(points.X))
         raw = self._raw(points, column, var=True, latent=False)
         mean = self._mean(points, column, raw.mean())
-        scale = self._scale(points, column, mean, raw.var(), latent=latent)[:, None]
+        scale, kind = self._scale(points, column, mean, raw.var(), latent=latent)
+        scale = scale[:, None]
         draws = self.base.sample(points.base, column, n_samples, rng, latent=latent)
         draws -= raw.mean()[:, None]
         draws *= scale
         if not latent:
             sd = scale * np.sqrt(raw.var())[:, None]
-            for tails, rows in _classes(self.stages[column], points.repeated):
+            for tails, rows in _rows_of_kinds(self.stages[column], kind):
                 size = (rows.size, n_samples)
                 chosen = rng.choice(tails.weight.size, size=size, p=tails.weight)
                 draws[rows] = tails.factor[chosen] * draws[rows] + tails.offset[chosen] * sd[rows]
@@ -282,7 +284,7 @@ class CalibratedModel:
         """Functions at m rows, (m, k), jointly distributed as `sample` with latent=True."""
         raw = self._raw(points, column, var=True, latent=False)
         mean = self._mean(points, column, raw.mean())
-        scale = self._scale(points, column, mean, raw.var(), latent=True)[:, None]
+        scale = self._scale(points, column, mean, raw.var(), latent=True)[0][:, None]
         found = self.base.evaluate_draws(points.base, column, draws.base, names)
         found -= raw.mean()[:, None]
         found *= scale
@@ -310,7 +312,7 @@ class CalibratedModel:
         if stage.repeats is not None and others is not None:
             own = repeat_factors(stage.repeats, logs, mean, var, others)
             factor = np.where(repeated, own, factor)
-        return _spread(stage, mean, factor * var, repeated)
+        return spread_kinds(stage.kinds, mean, factor * var, stage.find_kinds(logs, repeated))
 
     @property
     def quick_residuals(self) -> bool:
@@ -483,18 +485,18 @@ class CalibratedModel:
 
     def _scale(
         self, points: CalibratedPoints, column: int, mean: Floats, total: Floats, *, latent: bool
-    ) -> Floats:
-        """Factor of joint deviations from the mean, (m,), as in `predict`.
+    ) -> tuple[Floats, Ints]:
+        """Factor of joint deviations from the mean, as in `predict`, and kind of each row, (m,).
 
         total: variance of an observation that the model predicts.
         """
-        factor = self._factor(points, column, mean, total)
+        factor, kind = self._factor(points, column, mean, total)
         if latent:
             own = np.maximum(total - self.noise(column), 1e-300)
-            return np.sqrt(self._error(points, column, factor * total) / own)
-        return np.sqrt(factor)
+            return np.sqrt(self._error(points, column, factor * total, kind) / own), kind
+        return np.sqrt(factor), kind
 
-    def _error(self, points: CalibratedPoints, column: int, total: Floats) -> Floats:
+    def _error(self, points: CalibratedPoints, column: int, total: Floats, kind: Ints) -> Floats:
         """Variance of the function, (m,): the model's, at most that of an observation.
 
         It is at least that over n + 1: no mean of n observations is more certain.
@@ -502,12 +504,14 @@ class CalibratedModel:
         total: calibrated variance of an observation, tails not included.
         """
         raw = self._raw(points, column, var=True, latent=True).var()
-        _, second, apart = _moments(self.stages[column], points.repeated)
+        _, second, apart = _moments(self.stages[column], kind)
         total = like(second + apart, total) * total
         return np.clip(raw, total / (self.n_rows + 1.0), total)
 
-    def _factor(self, points: CalibratedPoints, column: int, mean: Floats, total: Floats) -> Floats:
-        """Factor of the predicted variance at new rows, (m,).
+    def _factor(
+        self, points: CalibratedPoints, column: int, mean: Floats, total: Floats
+    ) -> tuple[Floats, Ints]:
+        """Factor of the predicted variance, and kind of the tails, at new rows, (m,) each.
 
         If the model goes on beyond the box, the factor is that of the nearest row of the box, and
         multiplies the variance there. What is added on the way out is not scaled.
@@ -520,14 +524,14 @@ class CalibratedModel:
         raw = self._raw(near, column, var=True, latent=False)
         inner, mean = raw.var(), mean.copy()
         mean[rows] = self._mean(near, column, raw.mean())
-        factor = self._factor_inside(points, column, mean, total)
+        factor, kind = self._factor_inside(points, column, mean, total)
         added = np.maximum(total[rows] - inner, 0.0)
         factor[rows] = (factor[rows] * inner + added) / (inner + added)
-        return factor
+        return factor, kind
 
     def _factor_inside(
         self, points: CalibratedPoints, column: int, mean: Floats, total: Floats
-    ) -> Floats:
+    ) -> tuple[Floats, Ints]:
         stage = self.stages[column]
         logs = np.zeros_like(mean)
         if stage.local is not None:
@@ -538,7 +542,7 @@ class CalibratedModel:
             others = self._seen_at(points.place[again], column)
             own = (logs[again], mean[again], total[again])
             factor[again] = repeat_factors(stage.repeats, *own, others)
-        return factor
+        return factor, stage.find_kinds(logs, points.repeated)
 
 
 def calibrate_repeats(
@@ -640,6 +644,11 @@ def reweigh_model(
     return found._with_inputs(*sort_inputs(hash_inputs(rows.features), tuple(seen)))
 
 
+def optimism_of(fitted: Fitted, column: int) -> float:
+    """What parameters gained, per row, in the log density of left-out rows that they have seen."""
+    return fitted.stages[column].optimism if isinstance(fitted, CalibratedModel) else 0.0
+
+
 def base_of(fitted: Fitted) -> Any:
     """The model without its calibration."""
     return fitted.base if isinstance(fitted, CalibratedModel) else fitted
@@ -655,29 +664,15 @@ def _factors(stage: Stage, logs: Floats) -> Floats:
     return stage.scale * np.exp(stage.slope * logs)
 
 
-def _classes(
-    stage: Stage, repeated: npt.NDArray[np.bool_]
-) -> list[tuple[Tails, npt.NDArray[np.int64]]]:
+def _rows_of_kinds(stage: Stage, kind: Ints) -> list[tuple[Tails, Ints]]:
     """The tails in use, each with its rows."""
-    if stage.repeats is None:
-        return [(stage.tails, np.arange(repeated.size))]
-    rows = np.flatnonzero(~repeated), np.flatnonzero(repeated)
-    return [(stage.tails, rows[0]), (stage.repeats.tails, rows[1])]
+    return [(tails, np.flatnonzero(kind == k)) for k, tails in enumerate(stage.kinds)]
 
 
-def _spread(
-    stage: Stage, mean: Floats, var: Floats, repeated: npt.NDArray[np.bool_]
-) -> PredictiveDistribution:
-    """Predictive distribution around the mean, with the tails of each row."""
-    if stage.repeats is None or not repeated.any():
-        return spread_out(stage.tails, mean, var)
-    return spread_classes((stage.tails, stage.repeats.tails), mean, var, repeated)
-
-
-def _moments(stage: Stage, repeated: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _moments(stage: Stage, kind: Ints) -> tuple[Floats, Floats, Floats]:
     """Mean and mean square of the tail factor, and variance of the offset, at each row, (m,)."""
-    first, second, apart = np.empty((3, repeated.size))
-    for tails, rows in _classes(stage, repeated):
+    first, second, apart = np.empty((3, kind.size))
+    for tails, rows in _rows_of_kinds(stage, to_host(kind)):
         first[rows], second[rows] = first_moment(tails), second_moment(tails)
         apart[rows] = offset_variance(tails)
     return first, second, apart

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
-from triegp.calibration.tails import GAUSSIAN, Tails, learn_skew, learn_tails, log_densities
+from triegp.calibration.tails import GAUSSIAN, Tails, learn_shape, learn_tails, log_densities
 from triegp.calibration.trend import Trend
+from triegp.devices import like
+from triegp.models.folds import halve_folds
 from triegp.models.interface import Residuals
 from triegp.models.repeats import NO_OTHERS, Others
 from triegp.models.run import Run
@@ -18,11 +20,15 @@ Floats = npt.NDArray[np.float64]
 
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
+LOUD_SHARES, LOUD_ROWS = (0.25, 0.5, 0.75), 200  # of rows with tails of their own, and fewest
 TURNS = 2  # of choosing the slope and the trust of repeats
 CONSTANT = 1e-6  # standardised targets that are all smaller are constant
 FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
 TRUSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # in an observation's square, against the predicted one
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
+LEAST_SHARE = 0.01  # of a component that counts where kinds of tails are compared
+LEVELS = np.arange(-0.5, 2.501, 0.02)  # log variances of rows that training has not seen
+USUAL_GROWTH, USUAL_SPREAD = 0.08, 0.08  # the usual one, measured at 1,000 to 2,000 rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +66,22 @@ class Repeats:
 
 
 @dataclass(frozen=True, eq=False)
+class Loud:
+    """Tails of their own where noise is large: noise of another size may have another shape.
+
+    Attributes
+    ----------
+    above : float
+        Local logarithms from which on these tails are used.
+    tails : Tails
+        Distribution of standardised residuals there.
+    """
+
+    above: float
+    tails: Tails
+
+
+@dataclass(frozen=True, eq=False)
 class Stage:
     """Calibration of one target.
 
@@ -82,6 +104,11 @@ class Stage:
         Calibration of new observations at training inputs; None if they are as anywhere.
     trend : Trend or None
         A line that is averaged with the mean of the model; None if there are many rows.
+    loud : Loud or None
+        Tails where the local logarithm is large; None if they are the same everywhere.
+    optimism : float
+        By how much the mean log density of left-out training rows exceeds that of new rows, because
+        the parameters have seen them.
     """
 
     scale: float
@@ -91,6 +118,23 @@ class Stage:
     logs: Floats
     repeats: Repeats | None = None
     trend: Trend | None = None
+    loud: Loud | None = None
+    optimism: float = 0.0
+
+    @property
+    def kinds(self) -> tuple[Tails, ...]:
+        """Tails of the kinds of rows that `find_kinds` tells apart."""
+        loud = self.tails if self.loud is None else self.loud.tails
+        return (self.tails, loud, self.tails if self.repeats is None else self.repeats.tails)
+
+    def find_kinds(self, logs: Floats, repeated: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The kind of each row, (m,): 0, 1 where noise is large, 2 at inputs that repeat."""
+        kinds: npt.NDArray[np.int64] = np.zeros_like(logs, dtype=np.int64)
+        if self.loud is not None:
+            kinds[logs >= self.loud.above] = 1
+        if self.repeats is not None:
+            kinds[like(repeated, logs)] = 2
+        return kinds
 
 
 def learn_repeats(stage: Stage, residuals: Residuals, others: Others) -> tuple[Stage, float]:
@@ -169,6 +213,7 @@ def learn_stage(
     *,
     local: bool = True,
     by_var: bool,
+    seen: Residuals | None = None,
 ) -> Stage:
     """Learn scale, tails and, if wanted, local noise from residuals.
 
@@ -184,31 +229,96 @@ def learn_stage(
         Whether local noise is learned.
     by_var : bool
         Whether the local noise may depend on the predicted variance.
+    seen : Residuals, optional
+        The same rows, predicted by a model whose parameters have seen all of them, if no parameters
+        of `residuals` have.
     """
     logs = np.zeros(X.shape[0])
     found, slope = None, 0.0
     rows, y, mean, var = residuals.rows, residuals.y, residuals.mean, residuals.var
     if not np.any(np.abs(y) > CONSTANT):  # the deviation of y is all that is known
         return Stage(1.0 / float(var.mean()), GAUSSIAN, None, 0.0, logs)
-    score = (y - mean) / np.sqrt(var)
-    use = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
-    weight = None if residuals.weight is None else residuals.weight[use]
+    score, weight = (y - mean) / np.sqrt(var), residuals.weight
+    fresh = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
     if local and rows.size >= FEWEST_ROWS and run.watch.stop:
         run.leave_out("local noise")
     elif local and rows.size >= FEWEST_ROWS:
         every = np.array_equal(rows, np.arange(X.shape[0]))
+        half = halve_folds(X.shape[0])[rows]
         features = X if every else X[rows]
-        found, own = learn_local(features, mean, var, y, run, by_var=by_var)
-        slope = _choose_slope(score[use], own[use], weight)
+        found, own = learn_local(features, mean, var, y, half, run, by_var=by_var)
+        slope = _choose_slope(score[fresh], own[fresh], None if weight is None else weight[fresh])
         if slope == 0.0:
             found = None
         else:
             logs = np.bincount(rows, own, logs.size) / np.maximum(
                 np.bincount(rows, minlength=logs.size), 1
             )
-    spread = score[use] * np.exp(-0.5 * slope * logs[rows][use])
-    scale = _scale(spread, weight)
-    return Stage(scale, _tails(spread / np.sqrt(scale), weight), found, slope, logs)
+    spread = score * np.exp(-0.5 * slope * logs[rows])
+    scale, at = _scale(spread, weight), logs[rows]
+    spread = spread / np.sqrt(scale)
+    stage = Stage(scale, _tails(spread, weight), found, slope, logs)
+    if found is not None:
+        stage = _learn_loud(stage, spread, at, weight)
+    if seen is not None:
+        better = (seen.y - seen.mean) / np.sqrt(seen.var * scale * np.exp(slope * at))
+        gain = _densities(stage, better, at) - _densities(stage, spread, at)
+        optimism = float(np.average(gain - 0.5 * np.log(seen.var / var), weights=weight))
+        return replace(stage, optimism=max(optimism, 0.0))
+    if fresh.all():
+        return stage
+    count = np.ones(rows.size) if weight is None else weight
+    growth = _learn_growth(stage, spread[fresh], at[fresh], count[fresh])
+    smaller = _densities(stage, spread * np.exp(-0.5 * growth), at)
+    gain = np.where(fresh, 0.0, smaller - _densities(stage, spread, at))
+    optimism = float(np.average(gain, weights=count))
+    return replace(stage, scale=scale * float(np.exp(growth)), optimism=max(optimism, 0.0))
+
+
+def _densities(stage: Stage, score: Floats, logs: Floats) -> Floats:
+    """Log density of standardised residuals at new inputs with these local logarithms, (n,)."""
+    kinds, found = stage.find_kinds(logs, np.zeros(logs.size, bool)), np.empty(score.size)
+    for kind, tails in enumerate(stage.kinds):
+        found[kinds == kind] = log_densities(tails, score[kinds == kind])
+    return found
+
+
+def _learn_loud(stage: Stage, score: Floats, logs: Floats, weight: Floats | None) -> Stage:
+    """The stage with two kinds of tails, if they gain more than their components cost."""
+    count = np.ones(score.size) if weight is None else weight
+    best, found = LEAST_GAIN + _gain(stage.tails, score, count), stage
+    for share in LOUD_SHARES:
+        above = float(np.quantile(logs, 1.0 - share))
+        parts = (logs < above, logs >= above)
+        if min(part.sum() for part in parts) < LOUD_ROWS:
+            continue
+        both = [_tails(score[part], None if weight is None else weight[part]) for part in parts]
+        pairs = zip(both, parts, strict=True)
+        total = sum(_gain(tails, score[part], count[part]) for tails, part in pairs)
+        if total > best:
+            best, found = total, replace(stage, tails=both[0], loud=Loud(above, both[1]))
+    return found
+
+
+def _gain(tails: Tails, score: Floats, count: Floats) -> float:
+    """Log density of residuals, less the cost of the components, as in `learn_shape`."""
+    cost = 0.5 * np.log(count.sum()) * (tails.weight > LEAST_SHARE).sum()
+    return float(count @ log_densities(tails, score) - cost)
+
+
+def _learn_growth(stage: Stage, score: Floats, logs: Floats, count: Floats) -> float:
+    """By how much larger the log variance of rows that training has not seen is than of all rows.
+
+    The shape of the tails is that of all rows. Few held-out rows say little about the level, so
+    that the usual growth counts, too, as a Cauchy distribution: it is given up where the rows
+    contradict it.
+    """
+    density = [
+        float(count @ (_densities(stage, score * np.exp(-0.5 * level), logs) - 0.5 * level))
+        - np.log1p(((level - USUAL_GROWTH) / USUAL_SPREAD) ** 2)
+        for level in LEVELS.tolist()
+    ]
+    return float(LEVELS[int(np.argmax(density))])
 
 
 def learn_again(stage: Stage, residuals: Residuals) -> Stage:
@@ -219,14 +329,18 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
     use, rows = residuals.fresh, residuals.rows
     score = (residuals.y - residuals.mean)[use] / np.sqrt(residuals.var[use])
     weight = None if residuals.weight is None else residuals.weight[use]
-    spread = score * np.exp(-0.5 * stage.slope * stage.logs[rows[use]])
+    logs = stage.logs[rows[use]]
+    spread = score * np.exp(-0.5 * stage.slope * logs)
     scale = _scale(spread, weight)
-    return replace(stage, scale=scale, tails=_tails(spread / np.sqrt(scale), weight))
+    plain = replace(stage, scale=scale, tails=_tails(spread / np.sqrt(scale), weight), loud=None)
+    return (
+        plain if stage.loud is None else _learn_loud(plain, spread / np.sqrt(scale), logs, weight)
+    )
 
 
 def _tails(score: Floats, weight: Floats | None) -> Tails:
-    """Tails of standardised residuals, skewed if that describes them better."""
-    return learn_skew(learn_tails(score, weight), score, weight)
+    """Tails of standardised residuals, of another shape if that describes them better."""
+    return learn_shape(learn_tails(score, weight), score, weight)
 
 
 def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:

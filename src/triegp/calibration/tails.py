@@ -1,22 +1,23 @@
 """Tails of a predictive distribution, learned by leave-one-out.
 
 A Gaussian process with one noise variance assumes Gaussian residuals. Real residuals often have
-heavier tails and a sharper peak, and one tail is often longer than the other. The predictive
-distribution is therefore a mixture of Gaussians. Their standard deviations are the predicted one
-times fixed factors. Their means are the predicted mean, or, if residuals are skewed, one deviation
-of the component below or above it. The mixture weights maximise the leave-one-out density, which is
-a concave problem. All components are then moved together, so that the mean of the mixture is the
-predicted one.
+heavier tails and a sharper peak, one tail is often longer than the other, and some have edges. The
+predictive distribution is therefore a mixture of Gaussians. Their standard deviations are the
+predicted one times fixed factors. Their means are the predicted mean, or, if that describes the
+residuals better, a grid of places around it. The mixture weights maximise the density of residuals,
+which is a concave problem. All components are then moved together, so that the mean of the mixture
+is the predicted one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.devices import like
+from triegp.devices import like, to_host
 from triegp.imports import scipy
 from triegp.mixture.weights import stack
 from triegp.models.distribution import LOG_2PI, PredictiveDistribution
@@ -26,8 +27,8 @@ Floats = npt.NDArray[np.float64]
 FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation: 1/32 to 128
 UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the factors, up to scale
 CALIBRATION_ROWS = 20_000  # at most
-OFFSETS = (-1.0, 1.0)  # of a skewed component's mean, in deviations of the component
-LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for skewed tails
+SHAPE_ROWS = 5_000  # at most, that the shape is learned from: it has many components to choose from
+LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for another shape
 LEAST_WEIGHT = 1e-6  # of a component that counts as a parameter
 
 
@@ -72,46 +73,49 @@ def learn_tails(score: Floats, row_weight: Floats | None = None) -> Tails:
     if score.size < 2:
         return GAUSSIAN
     count = np.ones(score.size) if row_weight is None else row_weight
-    some = _some(score.size)
+    some = _some(score.size, CALIBRATION_ROWS)
     return _most_likely(score[some], count[some], float(count.sum()), FACTORS, 0.0 * FACTORS)
 
 
-def learn_skew(tails: Tails, score: Floats, row_weight: Floats | None = None) -> Tails:
-    """Skewed tails, if they describe residuals better than the symmetric `tails` do.
+def learn_shape(tails: Tails, score: Floats, row_weight: Floats | None = None) -> Tails:
+    """Tails of any shape, skewed or flat, if they describe residuals better than `tails` do.
 
-    Only factors in use, and those next to them, get components of other means. Skewed tails are
-    kept if they gain more than 3 nats in all, and log(n) / 2 nats for each component of another
-    mean that gets weight, as the Bayesian information criterion has it.
+    They are kept if they gain more than 3 nats in all, and log(n) / 2 nats for each component of
+    another mean that gets weight, as the Bayesian information criterion has it.
 
-    tails, score, row_weight: result and parameters of `learn_tails`.
+    tails, score, row_weight: result and parameters of `learn_tails`. At most 5,000 evenly spaced
+    rows are used.
     """
     if score.size < 2:
         return tails
     count = np.ones(score.size) if row_weight is None else row_weight
-    some = _some(score.size)
-    total, score, count = float(count.sum()), score[some], count[some]
-    near = _used_factors(tails)
-    factor = np.append(FACTORS, np.tile(near, len(OFFSETS)))
-    offset = np.append(0.0 * FACTORS, np.outer(OFFSETS, near))
-    skewed = _most_likely(score, count, total, factor, offset)
-    better = log_densities(skewed, score) - log_densities(tails, score)
-    n_more = int((skewed.weight[FACTORS.size :] > LEAST_WEIGHT).sum())
-    gain = total * float(np.average(better, weights=count))
-    return skewed if gain > LEAST_GAIN + 0.5 * n_more * np.log(total) else tails
+    some = _some(score.size, SHAPE_ROWS)
+    score, count = score[some], count[some]
+    total = float(count.sum())
+    shaped = _most_likely(score, count, total, *SHAPES)
+    better = log_densities(shaped, score) - log_densities(tails, score)
+    n_more = int((shaped.weight[FACTORS.size :] > LEAST_WEIGHT).sum())
+    gain = float(count @ better)
+    return shaped if gain > LEAST_GAIN + 0.5 * n_more * np.log(total) else tails
 
 
-def _some(n: int) -> npt.NDArray[np.int64]:
-    """At most 20,000 of n rows, evenly spaced."""
-    return np.linspace(0, n - 1, min(n, CALIBRATION_ROWS)).astype(np.int64)
+def _shapes() -> tuple[Floats, Floats]:
+    """Factors and offsets of all components: those of mean 0, a grid of narrow ones, wide ones."""
+    narrow, wide = FACTORS[(FACTORS >= 0.125) & (FACTORS <= 1.0)], FACTORS[FACTORS > 1.0]
+    places = np.append(np.arange(0.25, 1.51, 0.25), (2.0, 2.5, 3.0, 4.0))
+    factor, offset = np.meshgrid(narrow, np.concatenate([-places, [0.0], places]))
+    return (
+        np.concatenate([FACTORS, factor.ravel(), wide, wide]),
+        np.concatenate([0.0 * FACTORS, offset.ravel(), -wide, wide]),
+    )
 
 
-def _used_factors(tails: Tails) -> Floats:
-    """Factors with more weight than the pseudo-observation gives, and those next to them."""
-    used = tails.weight > 2.0 * tails.weight[FACTORS >= 1.0].min() * UNSEEN / UNSEEN[-1]
-    wide = used.copy()
-    wide[1:] |= used[:-1]
-    wide[:-1] |= used[1:]
-    return np.asarray(FACTORS[wide])
+SHAPES = _shapes()
+
+
+def _some(n: int, most: int) -> npt.NDArray[np.int64]:
+    """At most so many of n rows, evenly spaced."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 def _most_likely(
@@ -154,14 +158,16 @@ def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistributio
     return PredictiveDistribution(weight, means, np.square(factor)[:, None] * var)
 
 
-def spread_classes(
-    tails: tuple[Tails, Tails], mean: Floats, var: Floats, second: npt.NDArray[np.bool_]
+def spread_kinds(
+    kinds: Sequence[Tails], mean: Floats, var: Floats, kind: npt.NDArray[np.int64]
 ) -> PredictiveDistribution:
-    """Predictive distribution with the first tails, or the second at the rows `second`, (m,)."""
-    parts = [spread_out(own, mean, var) for own in tails]
-    columns = (~second, second)
+    """Predictive distribution with the tails of each row's kind, (m,)."""
+    used = np.unique(to_host(kind)).tolist()
+    if len(used) == 1:
+        return spread_out(kinds[used[0]], mean, var)
+    parts = [spread_out(kinds[k], mean, var) for k in used]
     return PredictiveDistribution(
-        np.vstack([p.weights[:, None] * own for p, own in zip(parts, columns, strict=True)]),
+        np.vstack([p.weights[:, None] * (kind == k) for p, k in zip(parts, used, strict=True)]),
         np.vstack([part.means for part in parts]),
         np.vstack([part.variances for part in parts]),
     )

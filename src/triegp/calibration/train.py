@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from triegp.calibration.folds import MOST_ROWS, CrossFit, cross_fit, learn_trends
+from triegp.calibration.folds import CrossFit, cross_fit, learn_trends
 from triegp.calibration.model import CalibratedModel, calibrate_repeats
 from triegp.calibration.stage import learn_stage
 from triegp.calibration.trend import Trend, add_trend
+from triegp.models.folds import FEW_ROWS
 from triegp.models.interface import Residuals, Trained, expand_residuals
 from triegp.models.repeats import Observations
 from triegp.models.run import Run
@@ -64,7 +65,7 @@ def train_calibrated(
         observations = None  # they are the rows of the model, in another order
     repeats = observations is not None and not observations.copies and observations.repeat
     crossed = CrossFit(0, None)
-    if variants and rows.n_rows < MOST_ROWS:
+    if variants and rows.n_rows < FEW_ROWS:
         crossed = cross_fit(train, [few for _, few in variants], rows, run, trend=not repeats)
         settings = variants[crossed.best][0]
     before = run
@@ -73,27 +74,38 @@ def train_calibrated(
     trained = train(settings, rows, before)
     if trained.residuals is None:
         return trained
-    residuals = trained.residuals
+    residuals, seen = trained.residuals, None
     if crossed.residuals is not None:
         # The best of several variants was chosen by these residuals, as Akaike's criterion counts.
         paid = 1.0 + 2.0 * len(variants) / rows.n_rows
         own = crossed.residuals if by_folds else trained.residuals
         pairs = zip(crossed.residuals, own, strict=True)
-        residuals = tuple(_join_residuals(*pair, paid) for pair in pairs)
+        residuals, seen = tuple(_join_residuals(*pair, paid) for pair in pairs), residuals
     trends = crossed.trends
     if not trends and variants and not repeats:
-        trends = learn_trends(rows, residuals, run)
+        trends = learn_trends(rows, residuals)
         residuals = tuple(map(_average_trend, residuals, trends))
-    if observations is not None and not observations.copies:
-        residuals = tuple(
-            expand_residuals(part, observations, j, trained.fitted.noise(j) if divided else None)
-            for j, part in enumerate(residuals)
-        )
+    if seen is not None and trends:
+        seen = tuple(map(_average_trend, seen, trends))
+
+    def expand(part: Residuals, j: int) -> Residuals:
+        if observations is None or observations.copies:
+            return part
+        noise = trained.fitted.noise(j) if divided else None
+        return expand_residuals(part, observations, j, noise)
+
     stages = []
     there = replace(run, engine="cpu" if trained.fitted.on_host else "cuda")  # with the model
     for column in range(rows.n_targets):
         run.progress("calibration", column, rows.n_targets)
-        stage = learn_stage(rows.features, residuals[column], there, local=local, by_var=by_var)
+        stage = learn_stage(
+            rows.features,
+            expand(residuals[column], column),
+            there,
+            local=local,
+            by_var=by_var,
+            seen=None if seen is None else expand(seen[column], column),
+        )
         stages.append(replace(stage, trend=trends[column] if trends else None))
     run.progress("calibration", rows.n_targets, rows.n_targets)
     found = CalibratedModel(trained.fitted, tuple(stages))

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration.model import place_model
+from triegp.calibration.model import optimism_of, place_model
 from triegp.devices import device_work
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout
@@ -183,7 +183,9 @@ class FittedEstimator:
     def loo_score_(self) -> float:
         """Mean leave-one-out log density of the training targets in their own units.
 
-        If the model was fitted to more rows than it holds, of those that it holds.
+        Less what the parameters of the model gained from having seen these targets, so that it is
+        that of new rows. Calibration measures it on rows that some parameters have not seen. If
+        the model was fitted to more rows than it holds, of those that it holds.
         """
         return self._summarise()[1]
 
@@ -296,6 +298,7 @@ class FittedEstimator:
             if weight is not None:  # leave-one-out is NaN for rows of weight 0
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
+            score -= sum(optimism_of(target.fitted, target.column) for target in targets)
             value = evidence[0] if self.one_dimensional_ else np.array(evidence)
             summary = self._summary = stream.fitted, value, score
         return summary[1], summary[2]

@@ -24,7 +24,7 @@ def order_distinct(X: Any) -> npt.NDArray[np.int64] | None:
     hashes = hashes[order]
     if bool((hashes[1:] == hashes[:-1]).any()):
         return None
-    return to_host(order)
+    return np.asarray(to_host(order), np.int64)
 
 
 def scale_features(X: Any) -> tuple[Any, Any]:

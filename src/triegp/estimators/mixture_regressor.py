@@ -9,7 +9,6 @@ from typing import Any, Self, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of
 from triegp.checks import positive_number, whole_number
 from triegp.encoding.columns import Columns
@@ -33,6 +32,7 @@ from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
 from triegp.mixture.whole import Whole
+from triegp.models.folds import FEW_FOLDS
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -442,7 +442,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if settings.mixture != "calibrated":
             return []
-        few = max(2, settings.n_members // N_FOLDS)
+        few = max(2, settings.n_members // FEW_FOLDS)
         return [(settings, replace(settings, n_members=min(few, settings.n_members)))]
 
     def _train(

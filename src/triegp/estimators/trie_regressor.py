@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import VARIANCES, Settings, check_settings
 from triegp.additive.train import train_forest
-from triegp.calibration.folds import N_FOLDS
 from triegp.calibration.model import base_of, with_base
 from triegp.checks import boolean, one_of
 from triegp.encoding.layout import Layout, working_precision
@@ -25,6 +24,7 @@ from triegp.estimators.inputs import common_scale
 from triegp.estimators.parameters import fit_encoders
 from triegp.files.formats import format_of
 from triegp.mixture.whole import Whole
+from triegp.models.folds import FEW_FOLDS
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
 from triegp.tree.rows import Rows
@@ -390,7 +390,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     def _variants(self, settings: Settings) -> list[tuple[Settings, Settings]]:
         if not settings.calibrated:
             return []
-        few = min(max(FEWEST_TREES, settings.n_trees // N_FOLDS), settings.n_trees)
+        few = min(max(FEWEST_TREES, settings.n_trees // FEW_FOLDS), settings.n_trees)
         steps = sorted({-(-settings.max_iter // 4), 0}, reverse=True)
         found = [replace(settings, max_iter=n) for n in steps]
         return [(one, replace(one, n_trees=few)) for one in found]

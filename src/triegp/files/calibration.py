@@ -13,7 +13,7 @@ import numpy.typing as npt
 from triegp.calibration.border import Border
 from triegp.calibration.local import SETTINGS, LocalNoise
 from triegp.calibration.model import CalibratedModel
-from triegp.calibration.stage import Repeats, Stage
+from triegp.calibration.stage import Loud, Repeats, Stage
 from triegp.calibration.tails import Tails
 from triegp.calibration.trend import Trend
 from triegp.checks import positive_number
@@ -98,11 +98,18 @@ def _pack_calibrated(
 
 
 def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, Any], Arrays]:
-    facts: dict[str, Any] = {"scale": stage.scale, "slope": stage.slope}
+    facts: dict[str, Any] = {
+        "scale": stage.scale,
+        "slope": stage.slope,
+        "optimism": stage.optimism,
+    }
     arrays: Arrays = {
         f"{prefix}.tails": _pack_tails(stage.tails),
         f"{prefix}.logs": stage.logs,
     }
+    if stage.loud is not None:
+        facts["loud"] = stage.loud.above
+        arrays[f"{prefix}.loud"] = _pack_tails(stage.loud.tails)
     if stage.repeats is not None:
         facts["repeats"] = stage.repeats.scale
         arrays[f"{prefix}.repeats"] = _pack_tails(stage.repeats.tails)
@@ -119,6 +126,7 @@ def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, 
         own, more = pack_local(local.ensemble, f"{prefix}.local", [encoder])
         facts["local"] = own | {"by_var": local.by_var}
         arrays |= more
+        arrays[f"{prefix}.local.line"] = np.append(local.slope, local.level)
         arrays[f"{prefix}.local.low"] = encoder.low_
         arrays[f"{prefix}.local.high"] = encoder.high_
         arrays[f"{prefix}.local.precision"] = encoder.precision_
@@ -165,7 +173,13 @@ def _unpack_stage(
     trend = None
     if facts.get("trend") is not None:
         trend = _unpack_trend(facts["trend"], arrays, f"{prefix}.trend", n_rows, n_features)
-    return Stage(scale, tails, local, slope, logs, repeats, trend)
+    loud = None
+    if facts.get("loud") is not None:
+        loud = Loud(float(facts["loud"]), _unpack_tails(arrays, f"{prefix}.loud"))
+    optimism = float(facts.get("optimism", 0.0))  # not in early files
+    if not 0 <= optimism < LARGEST_LOG:
+        raise ValueError(f"optimism must lie between 0 and {LARGEST_LOG}, got {optimism}")
+    return Stage(scale, tails, local, slope, logs, repeats, trend, loud, optimism)
 
 
 def _unpack_repeats(facts: dict[str, Any], arrays: Arrays, prefix: str, n_inputs: int) -> Repeats:
@@ -260,4 +274,7 @@ def _unpack_local(
     ensemble = unpack_ensemble(facts, arrays, prefix, [encoder], engine)
     if ensemble.n_targets != 1:
         raise ValueError(f"{prefix} must be a mixture for one target, got {ensemble.n_targets}")
-    return LocalNoise(ensemble, encoder, by_var)
+    line = np.zeros(width + 1)  # in early files there is none
+    if f"{prefix}.line" in arrays:
+        line = check_array(arrays, f"{prefix}.line", np.float64, (width + 1,))
+    return LocalNoise(ensemble, encoder, by_var, line[:-1], float(line[-1]))

@@ -20,6 +20,7 @@ from triegp.mixture.draws import MemberDraws, evaluate_member
 from triegp.mixture.optimise import TrainedOrder
 from triegp.models.distribution import PredictiveDistribution, average, fetch_distribution
 from triegp.models.draws import Stream, choose_by_weight, seeds_for
+from triegp.models.folds import find_folds, held_rows
 from triegp.models.interface import Residuals
 from triegp.models.repeats import Observations, add_others, find_others
 from triegp.tree.joint import (
@@ -37,6 +38,7 @@ from triegp.tree.posterior import (
     leave_one_out,
     log_evidence,
     predict,
+    reweigh_posterior,
     run_variance,
 )
 from triegp.tree.rows import Rows, add_noise, check_range, join_rows, move_rows
@@ -44,6 +46,7 @@ from triegp.tree.trie import insert_rows, with_engine
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 MIXED_ROWS = 1 << 14  # rows whose mixture is computed at a time
 FEWEST_APIECE = 1 << 10  # new rows for which members are asked in parallel
@@ -399,6 +402,23 @@ class Ensemble:
         """Predictions of the rows without the observations at these rows, on the host. O(K n)."""
         return self.mix_residuals(column, self.leave_out(column))
 
+    def fold_residuals(self) -> tuple[Residuals, ...]:
+        """Predictions of the rows of each fold without that fold, on the host. O(K n) per fold.
+
+        With cells, of each row without itself: few of the rows in a cell are rows of the model.
+        """
+        if self.held is not None:
+            return tuple(self.residuals(column) for column in range(self.n_targets))
+        folds, fresh = find_folds(self.n_rows), np.zeros(self.n_rows, bool)
+        fresh[held_rows(self.n_rows)] = True
+        return tuple(
+            replace(
+                self.mix_residuals(column, leave_out_folds(self.members, column, folds)),
+                fresh=fresh,
+            )
+            for column in range(self.n_targets)
+        )
+
     def leave_out(self, column: int, *, run: bool = False) -> LeftOut:
         """Leave out every row of the model, with all of its copies, in every member. O(K n)."""
         if self.held is not None:
@@ -522,14 +542,6 @@ class LeftOut(NamedTuple):
         """The same on the host."""
         return LeftOut(*map(to_host, self))
 
-    def select(self, members: npt.NDArray[np.intp]) -> LeftOut:
-        """What some of the members predict; the same arrays if these are all."""
-        if members.size == len(self.mean):
-            return self
-        members = like(members, self.mean)
-        run = self.run if self.run.shape[0] == 1 else self.run[members]
-        return LeftOut(self.mean[members], self.var[members], run, self.noise[members])
-
 
 def mix(
     engine: Engine, weight: Floats, mean: Floats, var: Floats, noise: Floats
@@ -568,6 +580,24 @@ def leave_out_members(members: Sequence[Member], target: int, *, run: bool = Fal
     posteriors[0].trie.engine.each(leave_out, range(len(posteriors)))
     noise = np.stack([posterior.rows.total_noise for posterior in posteriors])
     return LeftOut(mean, var, runs, noise)
+
+
+def leave_out_folds(members: Sequence[Member], target: int, folds: Sequence[Ints]) -> LeftOut:
+    """Leave out the rows of each fold together, in every member: they get weight 0. O(K n) each."""
+    posteriors = [member.posteriors[target] for member in members]
+    rows = posteriors[0].rows
+    weight = np.ones_like(rows.y) if rows.weight is None else rows.weight
+    mean, var = np.empty_like(rows.y, shape=(2, len(members), rows.n_rows))
+    for fold in folds:
+        fewer = weight.copy()
+        fewer[like(fold, fewer)] = 0.0
+        rest = [
+            replace(member, posteriors=(reweigh_posterior(posterior, fewer),))
+            for member, posterior in zip(members, posteriors, strict=True)
+        ]
+        left = leave_out_members(rest, 0)
+        mean[:, fold], var[:, fold] = left.mean[:, fold], left.var[:, fold]
+    return LeftOut(mean, var, left.run, left.noise)
 
 
 def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOut:

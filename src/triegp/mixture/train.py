@@ -28,6 +28,7 @@ from triegp.mixture.weights import average, soften, stack
 from triegp.mixture.whole import Whole
 from triegp.models.curve import make_curve
 from triegp.models.distribution import component_log_density
+from triegp.models.folds import held_rows
 from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
@@ -64,6 +65,8 @@ def train_ensemble(
     candidates and members is planned from the measured time of one evaluation (`plan_ensemble`),
     and the members share the time for training.
 
+    The orders of a mixture that will be calibrated are learned without `held_rows`.
+
     Parameters
     ----------
     encoders : sequence of Quantiser
@@ -81,6 +84,9 @@ def train_ensemble(
     check_encoders(encoders, settings)
     refuse_zero_weights(rows)
     check_range(rows)
+    n_seen = rows.n_rows
+    if whole is None and settings.mixture == "calibrated":
+        n_seen -= held_rows(rows.n_rows).size
     learned = rows if whole is None else whole.sample
     work = learned.n_rows * rows.n_targets * settings.all_candidates
     room = card_bytes(encoders, settings, learned.n_rows, rows.n_targets)
@@ -92,13 +98,14 @@ def train_ensemble(
     parts_rng = streams[0].spawn(1)[0]  # the same for any number of members
     alone = settings.shift and not engine.batches and not run.watch.limited
     if run.pool is not None and alone and learned.n_rows >= POOL_ROWS:
+        learned = learned.select(slice(n_seen))
         done, stopped, n_useless = learn_in_pool(
             grids, learned, settings, streams, run, run.pool, parts_rng
         )
     else:
         learned = _hold(learned, engine)
         if whole is None:
-            rows = learned
+            rows, learned = learned, learned.select(slice(n_seen))
         done, stopped, n_useless = learn_orders(
             grids, learned, settings, streams, run, engine, parts_rng
         )
@@ -179,7 +186,7 @@ def weigh(
     if settings.mixture == "softmax":
         weight = soften(nll, settings.temperature)
         return Ensemble(members, (Calibration(weight),) * rows.n_targets), None
-    found, lefts = [], []
+    found = []
     for target in range(rows.n_targets):
         if held is None:
             left = leave_out_members(members, target)
@@ -194,8 +201,6 @@ def weigh(
             density = component_log_density(left.mean, left.observed_var(), y)
             weight = stack(to_host(density), to_host(count))
         found.append(Calibration(weight))
-        if rows.n_targets == 1:  # of several targets, one at a time is held
-            lefts.append(left)
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     calibrated = settings.mixture == "calibrated"
@@ -204,9 +209,7 @@ def weigh(
     )
     if not calibrated:
         return mixed, None
-    if lefts:
-        return mixed, (mixed.mix_residuals(0, lefts[0].select(used)),)
-    return mixed, tuple(mixed.residuals(column) for column in range(rows.n_targets))
+    return mixed, mixed.fold_residuals()
 
 
 def _condition(

@@ -169,14 +169,15 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Predictions of training rows from all other rows; calibration learns from them.
+    """Predictions of training rows from other rows; calibration learns from them.
 
     Attributes
     ----------
     rows : int64 (k,)
         Rows of the model.
     mean, var : float64 (k,)
-        Prediction of an observation at each row, given all rows at other inputs; noise included.
+        Prediction of an observation at each row, given all rows at other inputs, or those of other
+        folds; noise included.
     y : float64 (k,)
         Targets.
     weight : float64 (k,) or None

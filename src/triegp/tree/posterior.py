@@ -380,6 +380,13 @@ def restore(
     return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
 
 
+def reweigh_posterior(posterior: Posterior, weight: Floats) -> Posterior:
+    """The posterior of rows with other weights (n,), of the same messages otherwise. O(n)."""
+    rows = replace(posterior.rows, weight=weight)
+    trie, dtype = posterior.trie, posterior.inside[0].dtype
+    return restore(trie, posterior.keys, posterior.order, posterior.noise, rows, dtype)
+
+
 def own_rows(rows: Rows) -> Rows:
     """Return the rows with their arrays copied, so that callers can't change them later."""
     extras = (rows.known_noise, rows.weight, rows.copies, rows.scatter)

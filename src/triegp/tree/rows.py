@@ -188,8 +188,8 @@ class Rows:
         )
         return replace(self, y=self.y[:, columns], known_noise=known, scatter=scatter)
 
-    def select(self, some: npt.NDArray[Any]) -> Rows:
-        """Return some of the rows, by index or mask in the memory of y.
+    def select(self, some: npt.NDArray[Any] | slice) -> Rows:
+        """Return some of the rows, by index or mask in the memory of y, or by slice.
 
         A noise of shape (1,) is kept as it is.
         """
