@@ -7,9 +7,10 @@ import pytest
 
 from tolerances import VALUE
 from triegp.calibration import folds
-from triegp.calibration.folds import MOST_ROWS, TREND_ROWS, CrossFit, cross_fit, learn_trends
+from triegp.calibration.folds import TREND_ROWS, CrossFit, cross_fit, learn_trends
 from triegp.calibration.trend import choose_share, fit_line, line_at
 from triegp.models.distribution import PredictiveDistribution
+from triegp.models.folds import FEW_ROWS
 from triegp.models.interface import Residuals, Trained
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -143,7 +144,7 @@ def test_a_line_has_a_trend_of_rows_that_it_has_not_seen(weighted):
     assert (again.left != trend.left).sum() >= 30
 
 
-@pytest.mark.parametrize("n", [1, 5, MOST_ROWS])
+@pytest.mark.parametrize("n", [1, 5, FEW_ROWS])
 def test_too_few_and_many_rows_are_not_cross_fitted(n):
     train = Trainer()
     assert cross_fit(train, [Variant(1.0)], make_rows(n), run()) == CrossFit(0, None)
@@ -176,7 +177,7 @@ def held_out(rows, mean, fresh):
 
 
 def test_the_share_of_a_trend_is_that_of_held_out_rows():
-    rng, n = np.random.default_rng(0), MOST_ROWS
+    rng, n = np.random.default_rng(0), FEW_ROWS
     X, fresh = rng.random((n, 2)), np.arange(n) >= n - 200
     rows = Rows((X @ [2.0, -1.0] - 0.5)[:, None], X=X)
     # Means of the rows in training are right, those of held-out rows are not.
@@ -190,7 +191,7 @@ def test_the_share_of_a_trend_is_that_of_held_out_rows():
     assert learn_trends(rows, [held_out(rows, np.zeros(n), ~fresh & fresh)], run()) == (None,)
 
 
-@pytest.mark.parametrize("n", [MOST_ROWS - 1, TREND_ROWS])
+@pytest.mark.parametrize("n", [FEW_ROWS - 1, TREND_ROWS])
 def test_other_numbers_of_rows_have_no_such_trend(n):
     X = np.random.default_rng(0).random((n, 1))
     rows = Rows(X - 0.5, X=X)

@@ -1,8 +1,8 @@
-"""Local noise: a mixture of the logarithms of squared residuals."""
+"""Local noise: a line and a mixture of the logarithms of squared residuals."""
 
 import numpy as np
 
-from tolerances import CHAINED
+from tolerances import CHAINED, ROUNDING
 from triegp.calibration import local as module
 from triegp.calibration.local import learn_local, predict_local
 from triegp.models.jobs import Stopwatch
@@ -11,6 +11,11 @@ from triegp.models.run import Run
 
 def run(seed=0):
     return Run(np.random.default_rng(seed), 1, Stopwatch())
+
+
+def learn(X, mean, var, y, *, by_var=False, trees=True):
+    half = np.arange(y.size) % 2 == 0
+    return learn_local(X, mean, var, y, half, run(), by_var=by_var, trees=trees)
 
 
 def problem(n=400, seed=0):
@@ -23,16 +28,32 @@ def problem(n=400, seed=0):
 
 def test_it_predicts_the_logarithms_of_squared_residuals():
     X, mean, var, y = problem()
-    local, logs = learn_local(X, mean, var, y, run(), by_var=False)
+    local, logs = learn(X, mean, var, y)
     target = np.log(np.maximum(np.square(y - mean) / var, module.SMALLEST_SQUARE))
     seen, _ = local.ensemble.observed(0)
-    np.testing.assert_allclose(seen, target - target.mean())
+    line = np.column_stack([X, mean]) @ local.slope + local.level
+    np.testing.assert_allclose(seen, target - target.mean() - line, rtol=ROUNDING, atol=ROUNDING)
     assert np.corrcoef(logs, 2 * mean)[0, 1] > 0.7
     fresh = problem(seed=1)
     told = predict_local(local, *fresh[:3])
     assert np.corrcoef(told, 2 * fresh[1])[0, 1] > 0.7
     assert local.ensemble.apart
     assert local.encoder.n_working == 3
+
+
+def test_a_line_follows_any_direction():
+    """Noise along a diagonal of ten features, of which each alone says little."""
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 10))
+    direction = (X @ np.resize([1.0, -1.0], 10)) * 2.0
+    local, logs = learn(
+        X, 0 * direction, 1 + 0 * direction, np.exp(direction) * rng.normal(size=300), trees=False
+    )
+    assert local.ensemble is None
+    assert np.corrcoef(logs, direction)[0, 1] > 0.85
+    outside = np.full((1, 10), -1e9)
+    told = predict_local(local, outside, np.zeros(1), np.ones(1))
+    assert np.abs(told) <= module.LARGEST_LINE
 
 
 def test_the_logarithms_are_those_of_the_other_half(monkeypatch):
@@ -45,12 +66,12 @@ def test_the_logarithms_are_those_of_the_other_half(monkeypatch):
 
     monkeypatch.setattr(module, "_train", train)
     X, mean, var, y = problem()
-    logs = learn_local(X, mean, var, y, run(), by_var=False)[1]
+    logs = learn(X, mean, var, y)[1]
     one, two, every = halves
     assert sorted([*one, *two]) == every.tolist() == list(range(400))
     odd = y.copy()
     odd[one] += 10.0
-    other = learn_local(X, mean, var, odd, run(), by_var=False)[1]
+    other = learn(X, mean, var, odd)[1]
     np.testing.assert_array_equal(other[one], logs[one])  # the mixture of `two` predicts them
     assert (other[two] != logs[two]).all()
 
@@ -59,7 +80,7 @@ def test_the_predicted_variance_may_be_a_feature():
     rng = np.random.default_rng(0)
     X, var = rng.random((400, 2)), np.exp(2 * rng.standard_normal(400))
     y = var * rng.standard_normal(400)  # standard deviation var instead of its root
-    local, logs = learn_local(X, np.zeros(400), var, y, run(), by_var=True)
+    local, logs = learn(X, np.zeros(400), var, y, by_var=True)
     assert local.encoder.n_working == 4
     assert np.corrcoef(logs, np.log(var))[0, 1] > 0.7
     same = predict_local(local, X, np.zeros(400), var)
@@ -69,7 +90,7 @@ def test_the_predicted_variance_may_be_a_feature():
 def test_of_many_rows_some_are_trained_on_and_all_are_predicted(monkeypatch):
     monkeypatch.setattr(module, "MOST_ROWS", 200)
     X, mean, var, y = problem()
-    local, logs = learn_local(X, mean, var, y, run(), by_var=False)
+    local, logs = learn(X, mean, var, y)
     assert local.ensemble.n_rows == 200
     assert np.isfinite(logs).all()
     assert np.corrcoef(logs, 2 * mean)[0, 1] > 0.6
@@ -79,5 +100,5 @@ def test_of_many_rows_some_are_trained_on_and_all_are_predicted(monkeypatch):
 
 def test_residuals_of_zero_are_cut_off():
     X, mean, var, _ = problem(120)
-    _, logs = learn_local(X, mean, var, mean, run(), by_var=False)
+    _, logs = learn(X, mean, var, mean)
     np.testing.assert_allclose(logs, 0.0, atol=CHAINED)

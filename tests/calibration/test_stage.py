@@ -1,12 +1,20 @@
 """What calibration learns for one target, from residuals whose law is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tolerances import ROUNDING, STACKED
 from triegp.calibration.local import predict_local
-from triegp.calibration.stage import _scale, learn_stage
-from triegp.calibration.tails import GAUSSIAN, learn_tails, log_densities
+from triegp.calibration.stage import CEILING, USUAL_GROWTH, _scale, learn_stage
+from triegp.calibration.tails import (
+    GAUSSIAN,
+    learn_tails,
+    log_densities,
+    second_moment,
+    spread_kinds,
+)
 from triegp.models.interface import Residuals
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -47,14 +55,71 @@ def test_the_scale_is_that_of_the_residuals(factor):
     np.testing.assert_allclose(stage.tails.weight, learn_tails(scaled).weight, atol=STACKED)
 
 
-def test_only_rows_that_were_held_out_count_if_there_are_any():
-    fresh = np.arange(80) < 30
-    X, left = residuals(fresh=fresh)
-    y = np.where(fresh, left.y, left.mean + 50.0)
-    odd = Residuals(left.rows, left.mean, left.var, y, None, fresh)
-    one, two = (learn_stage(X, part, run(), by_var=True) for part in (left, odd))
-    assert one.scale == two.scale
-    np.testing.assert_array_equal(one.tails.weight, two.tails.weight)
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_rows_that_training_has_not_seen_tell_the_level(factor):
+    """Parameters fit the rows that they have seen; what they gained by that is kept as optimism."""
+    fresh = np.arange(4_000) < 1_500
+    X, left = residuals(4_000, fresh=fresh)
+    y = np.where(fresh, left.mean + factor * (left.y - left.mean), left.y)
+    stage = learn_stage(X, replace(left, y=y), run(), local=False, by_var=True)
+    moment = second_moment(stage.tails)
+    assert stage.scale * moment == pytest.approx(factor**2, rel=0.1)
+    # Of a Gaussian whose variance is too large by that factor, times the share of the seen rows.
+    expected = 0.5 * (1.0 - factor**-2.0) * (~fresh).mean()
+    assert stage.optimism == pytest.approx(expected, abs=0.02)
+
+
+def test_few_rows_do_not_outweigh_what_is_usual():
+    fresh = np.arange(400) < 20
+    X, left = residuals(400, fresh=fresh)
+    calm, wild = (replace(left, y=np.where(fresh, f * left.y, left.y)) for f in (0.8, 8.0))
+    one, two = (learn_stage(X, part, run(), local=False, by_var=True) for part in (calm, wild))
+    every = learn_stage(X, replace(left, fresh=np.ones(400, bool)), run(), local=False, by_var=True)
+    assert 0.0 < np.log(one.scale / every.scale) < 2 * USUAL_GROWTH
+    assert np.log(two.scale / every.scale) > 1.0
+
+
+def test_what_parameters_gained_is_told_by_a_model_that_has_seen_the_rows():
+    X, left = residuals(300)
+    better = replace(left, mean=0.5 * (left.mean + left.y), var=0.25 * left.var)
+    stage = learn_stage(X, left, run(), local=False, by_var=True, seen=better)
+    assert stage.optimism == pytest.approx(np.log(2.0), abs=1e-6)
+    assert learn_stage(X, better, run(), local=False, by_var=True, seen=left).optimism == 0.0
+
+
+def test_variances_beyond_those_seen_are_not_reduced():
+    X, left = residuals(200, factor=0.1)
+    stage = learn_stage(X, left, run(), by_var=True)
+    assert stage.scale < 0.03
+    assert (left.var <= stage.ceiling).mean() == pytest.approx(CEILING, abs=0.006)
+    var = np.array([0.5, stage.ceiling, 100.0])
+    found = stage.factors(np.zeros(3), var) * var
+    ceiling = stage.scale * stage.ceiling
+    expected = [0.5 * stage.scale, ceiling, ceiling + 100.0 - stage.ceiling]
+    np.testing.assert_allclose(found, expected, rtol=ROUNDING)
+    wide = learn_stage(
+        X, replace(left, y=left.mean + 50 * (left.y - left.mean)), run(), by_var=True
+    )
+    np.testing.assert_allclose(wide.factors(np.zeros(3), var), wide.scale, rtol=ROUNDING)
+
+
+def test_large_noise_may_have_another_shape():
+    """Two values where noise is large, normal noise elsewhere: no mixture of both fits either."""
+    rng = np.random.default_rng(0)
+    X = rng.random((2_000, 1))
+    loud = X[:, 0] > 0.5
+    y = np.where(loud, rng.choice([-1.0, 1.0], 2_000), 0.0)
+    y += np.where(loud, 0.1, 0.3) * rng.standard_normal(2_000)
+    nothing = np.zeros(2_000)
+    left = Residuals(np.arange(2_000), nothing, nothing + 1, y, None, np.zeros(2_000, bool))
+    stage = learn_stage(X, left, run(), by_var=False)
+    assert stage.loud is not None
+    kinds = stage.find_kinds(stage.logs, np.zeros(2_000, bool))
+    assert ((kinds == 1) == loud).mean() > 0.9
+    told = spread_kinds(stage.kinds, 0 * y, stage.factors(stage.logs, np.ones(2_000)), kinds)
+    low, high = told.interval(0.9).T
+    for part in (loud, ~loud):
+        assert 0.85 < ((low <= y) & (y <= high))[part].mean() < 0.95
 
 
 def test_weights_are_repetitions():

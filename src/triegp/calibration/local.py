@@ -29,7 +29,7 @@ from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
 
-FEWEST_ROWS = 400  # with fewer rows there is no local noise
+LINE_FEWEST, TREES_FEWEST = 100, 400  # rows from which on there is a line, and trees beside it
 MOST_ROWS = 100_000  # rows that the mixture is trained on
 LINE_ROWS = 20_000  # of these, rows that the line is fitted to
 DEVICE_ROWS = 1 << 22  # rows that a mixture on a device predicts at a time
@@ -54,8 +54,8 @@ class LocalNoise:
 
     Attributes
     ----------
-    ensemble : Ensemble
-        The mixture. Its targets are centred: the scale of a stage includes their mean.
+    ensemble : Ensemble or None
+        The mixture, of what the ridge regression leaves; None if that is all.
     encoder : Quantiser
         Its encoder, without shift.
     by_var : bool
@@ -67,7 +67,7 @@ class LocalNoise:
         Its value where all features are 0.
     """
 
-    ensemble: Ensemble
+    ensemble: Ensemble | None
     encoder: Quantiser
     by_var: bool
     slope: Floats
@@ -89,8 +89,9 @@ def learn_local(
     run: Run,
     *,
     by_var: bool,
+    trees: bool,
 ) -> tuple[LocalNoise, Floats]:
-    """Train the mixture on the residuals of n rows.
+    """Train local noise on the residuals of n rows.
 
     Parameters
     ----------
@@ -104,26 +105,32 @@ def learn_local(
         Random numbers, threads, and the engine, "cpu" or "cuda".
     by_var : bool
         Whether the predicted variance becomes a feature.
+    trees : bool
+        Whether there is a mixture beside the ridge regression.
 
     Returns
     -------
     local : LocalNoise
-        The mixture, trained on at most 100,000 rows.
+        Trained on at most 100,000 rows.
     logs : float64 (n,)
-        Prediction at each row by a mixture that was trained on the other half.
+        Prediction at each row by local noise that was trained on the other half.
     """
     given, logs = (X, mean, var, y), np.empty(y.size)
     for one, other in ((half, ~half), (~half, half)):
         learned, asked = np.flatnonzero(one)[:MOST_ROWS], np.flatnonzero(other)
-        crossed = _train(given, learned, run, by_var)
+        crossed = _train(given, learned, run, by_var, trees)
         logs[asked] = predict_local(crossed, X[like(asked, X)], mean[asked], var[asked])
-    return _train(given, np.arange(min(y.size, MOST_ROWS)), run, by_var), logs
+    return _train(given, np.arange(min(y.size, MOST_ROWS)), run, by_var, trees), logs
 
 
 def _train(
-    given: tuple[Any, Floats, Floats, Floats], some: npt.NDArray[np.intp], run: Run, by_var: bool
+    given: tuple[Any, Floats, Floats, Floats],
+    some: npt.NDArray[np.intp],
+    run: Run,
+    by_var: bool,
+    trees: bool,
 ) -> LocalNoise:
-    """Train the mixture on some of the rows; given: X, mean, var, y as for `learn_local`."""
+    """Train local noise on some of the rows; given: X, mean, var, y as for `learn_local`."""
     X, mean, var, y = given[0][like(some, given[0])], *(part[some] for part in given[1:])
     table = _table(to_host(X), mean, var, by_var)
     target = np.log(np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE))
@@ -134,6 +141,8 @@ def _train(
     few = slice(LINE_ROWS)
     target = target - target.mean()
     slope, level = fit_line(table[few], target[few])
+    if not trees:
+        return LocalNoise(None, encoder, by_var, slope, level)
     rows = Rows((target - (table @ slope + level))[:, None], X=table)
     quiet = replace(run, progress=silent, left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
@@ -150,6 +159,8 @@ def predict_local(
     The result lies where `mean` does. A mixture on a device predicts blocks of rows there.
     """
     ensemble = local.ensemble
+    if ensemble is None:
+        return np.asanyarray(local.line_at(_table(X, mean, var, local.by_var)))
     step = mean.size if ensemble.on_host else DEVICE_ROWS
     found = []
     for first in range(0, max(mean.size, 1), max(step, 1)):
@@ -164,6 +175,8 @@ def predict_local(
 
 def place_local(local: LocalNoise, engine: Engine) -> LocalNoise:
     """The same mixture in the memory of another engine."""
+    if local.ensemble is None:
+        return local
     return replace(local, ensemble=place_ensemble(local.ensemble, engine))
 
 

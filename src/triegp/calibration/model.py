@@ -308,7 +308,7 @@ class CalibratedModel:
             others = find_others(observations, column)
             repeated = others.count > 0
         mean, var = add_trend(stage.trend, raw.mean(), line), raw.var()
-        factor = _factors(stage, logs)
+        factor = stage.factors(logs, var)
         if stage.repeats is not None and others is not None:
             own = repeat_factors(stage.repeats, logs, mean, var, others)
             factor = np.where(repeated, own, factor)
@@ -536,7 +536,7 @@ class CalibratedModel:
         logs = np.zeros_like(mean)
         if stage.local is not None:
             logs = predict_local(stage.local, points.X, mean, total)
-        factor = _factors(stage, logs)
+        factor = stage.factors(logs, total)
         if stage.repeats is not None:
             again = np.flatnonzero(points.repeated)
             others = self._seen_at(points.place[again], column)
@@ -657,11 +657,6 @@ def base_of(fitted: Fitted) -> Any:
 def with_base(fitted: Fitted, base: Fitted) -> Fitted:
     """Another model with the calibration of `fitted`, if it has one."""
     return replace(fitted, base=base) if isinstance(fitted, CalibratedModel) else base
-
-
-def _factors(stage: Stage, logs: Floats) -> Floats:
-    """Factor of the variance at new inputs, (m,), for local logarithms (m,)."""
-    return stage.scale * np.exp(stage.slope * logs)
 
 
 def _rows_of_kinds(stage: Stage, kind: Ints) -> list[tuple[Tails, Ints]]:

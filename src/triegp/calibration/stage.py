@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration.local import FEWEST_ROWS, LocalNoise, learn_local
+from triegp.calibration.local import LINE_FEWEST, TREES_FEWEST, LocalNoise, learn_local
 from triegp.calibration.tails import GAUSSIAN, Tails, learn_shape, learn_tails, log_densities
 from triegp.calibration.trend import Trend
 from triegp.devices import like
@@ -26,6 +26,7 @@ CONSTANT = 1e-6  # standardised targets that are all smaller are constant
 FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
 TRUSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # in an observation's square, against the predicted one
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
+CEILING = 0.95  # share of the rows with a smaller predicted variance than the ceiling
 LEAST_SHARE = 0.01  # of a component that counts where kinds of tails are compared
 LEVELS = np.arange(-0.5, 2.501, 0.02)  # log variances of rows that training has not seen
 USUAL_GROWTH, USUAL_SPREAD = 0.08, 0.08  # the usual one, measured at 1,000 to 2,000 rows
@@ -109,6 +110,8 @@ class Stage:
     optimism : float
         By how much the mean log density of left-out training rows exceeds that of new rows, because
         the parameters have seen them.
+    ceiling : float
+        Predicted variance that few of the rows exceeded that the calibration was learned from.
     """
 
     scale: float
@@ -120,6 +123,16 @@ class Stage:
     trend: Trend | None = None
     loud: Loud | None = None
     optimism: float = 0.0
+    ceiling: float = np.inf
+
+    def factors(self, logs: Floats, var: Floats) -> Floats:
+        """Factor of predicted variances (m,) at new inputs with these local logarithms.
+
+        What a variance has above the ceiling is not reduced: nothing was learned there.
+        """
+        factor = self.scale * np.exp(self.slope * logs)
+        beyond = np.maximum(1.0 - self.ceiling / var, 0.0)
+        return np.asanyarray(factor + np.maximum(1.0 - factor, 0.0) * beyond)
 
     @property
     def kinds(self) -> tuple[Tails, ...]:
@@ -233,31 +246,22 @@ def learn_stage(
         The same rows, predicted by a model whose parameters have seen all of them, if no parameters
         of `residuals` have.
     """
-    logs = np.zeros(X.shape[0])
-    found, slope = None, 0.0
     rows, y, mean, var = residuals.rows, residuals.y, residuals.mean, residuals.var
     if not np.any(np.abs(y) > CONSTANT):  # the deviation of y is all that is known
-        return Stage(1.0 / float(var.mean()), GAUSSIAN, None, 0.0, logs)
+        return Stage(1.0 / float(var.mean()), GAUSSIAN, None, 0.0, np.zeros(X.shape[0]))
     score, weight = (y - mean) / np.sqrt(var), residuals.weight
     fresh = residuals.fresh if residuals.fresh.any() else np.ones(rows.size, bool)
-    if local and rows.size >= FEWEST_ROWS and run.watch.stop:
+    found, slope, logs = None, 0.0, np.zeros(X.shape[0])
+    if local and rows.size >= LINE_FEWEST and run.watch.stop:
         run.leave_out("local noise")
-    elif local and rows.size >= FEWEST_ROWS:
-        every = np.array_equal(rows, np.arange(X.shape[0]))
-        half = halve_folds(X.shape[0])[rows]
-        features = X if every else X[rows]
-        found, own = learn_local(features, mean, var, y, half, run, by_var=by_var)
-        slope = _choose_slope(score[fresh], own[fresh], None if weight is None else weight[fresh])
-        if slope == 0.0:
-            found = None
-        else:
-            logs = np.bincount(rows, own, logs.size) / np.maximum(
-                np.bincount(rows, minlength=logs.size), 1
-            )
-    spread = score * np.exp(-0.5 * slope * logs[rows])
-    scale, at = _scale(spread, weight), logs[rows]
+    elif local and rows.size >= LINE_FEWEST:
+        found, slope, logs = _choose_local(X, residuals, fresh, run, by_var)
+    at = logs[rows]
+    spread = score * np.exp(-0.5 * slope * at)
+    scale = _scale(spread, weight)
     spread = spread / np.sqrt(scale)
     stage = Stage(scale, _tails(spread, weight), found, slope, logs)
+    stage = replace(stage, ceiling=_quantile(var, weight, CEILING))
     if found is not None:
         stage = _learn_loud(stage, spread, at, weight)
     if seen is not None:
@@ -275,6 +279,35 @@ def learn_stage(
     return replace(stage, scale=scale * float(np.exp(growth)), optimism=max(optimism, 0.0))
 
 
+def _choose_local(
+    X: npt.NDArray[np.floating],
+    residuals: Residuals,
+    fresh: npt.NDArray[np.bool_],
+    run: Run,
+    by_var: bool,
+) -> tuple[LocalNoise | None, float, Floats]:
+    """Local noise by a line, or by trees beside it, its slope, and its logarithms at all rows.
+
+    None, 0 and zeros unless the density of the fresh rows gains 3 nats, and 3 more for the trees.
+    """
+    rows, mean, var, y = residuals.rows, residuals.mean, residuals.var, residuals.y
+    score, half = (y - mean) / np.sqrt(var), halve_folds(X.shape[0])[rows]
+    weight = None if residuals.weight is None else residuals.weight[fresh]
+    features = X if np.array_equal(rows, np.arange(X.shape[0])) else X[rows]
+    best, slope, own = 0.0, 0.0, np.zeros(rows.size)
+    found: LocalNoise | None = None
+    for trees in (False, True)[: 1 + (rows.size >= TREES_FEWEST)]:
+        learned, crossed = learn_local(
+            features, mean, var, y, half, run, by_var=by_var, trees=trees
+        )
+        gain, steepness = _choose_slope(score[fresh], crossed[fresh], weight)
+        if gain > best + LEAST_GAIN:
+            best, slope, found, own = gain, steepness, learned, crossed
+    number = np.bincount(rows, minlength=X.shape[0])
+    logs = np.bincount(rows, own, X.shape[0]) / np.maximum(number, 1)
+    return found, slope, np.asarray(logs)
+
+
 def _densities(stage: Stage, score: Floats, logs: Floats) -> Floats:
     """Log density of standardised residuals at new inputs with these local logarithms, (n,)."""
     kinds, found = stage.find_kinds(logs, np.zeros(logs.size, bool)), np.empty(score.size)
@@ -288,7 +321,7 @@ def _learn_loud(stage: Stage, score: Floats, logs: Floats, weight: Floats | None
     count = np.ones(score.size) if weight is None else weight
     best, found = LEAST_GAIN + _gain(stage.tails, score, count), stage
     for share in LOUD_SHARES:
-        above = float(np.quantile(logs, 1.0 - share))
+        above = _quantile(logs, weight, 1.0 - share)
         parts = (logs < above, logs >= above)
         if min(part.sum() for part in parts) < LOUD_ROWS:
             continue
@@ -343,8 +376,8 @@ def _tails(score: Floats, weight: Floats | None) -> Tails:
     return learn_shape(learn_tails(score, weight), score, weight)
 
 
-def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
-    """The slope of highest density, with its own scale and tails; 0 unless it gains 3 nats."""
+def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> tuple[float, float]:
+    """What the slope of highest density gains in nats, with its own scale and tails, and itself."""
     some = np.linspace(0, score.size - 1, min(score.size, SLOPE_ROWS)).astype(np.int64)
     count = None if weight is None else weight[some]
     found = []
@@ -352,19 +385,21 @@ def _choose_slope(score: Floats, logs: Floats, weight: Floats | None) -> float:
         density = _judge(score[some], slope * logs[some], count)[2]
         found.append((density * some.size, slope))
     best, slope = max(found)
-    return slope if best > found[0][0] + LEAST_GAIN else 0.0
+    return best - found[0][0], slope
 
 
 def _scale(score: Floats, weight: Floats | None) -> float:
     """Squared scale of residuals, by their median size: that of a Gaussian with this median."""
-    size = np.abs(score)
-    half = 0.5 - 1e-9  # a tie does not hang on rounding errors of fractional weights
-    if weight is None:
-        place = max(int(np.ceil(half * size.size)) - 1, 0)
-        median = float(np.partition(size, place)[place])
-    else:
-        order = np.argsort(size)
-        total = np.cumsum(weight[order])
-        median = float(size[order[np.searchsorted(total, half * total[-1])]])
-    square = (median / 0.6744897501960817) ** 2
+    square = (_quantile(np.abs(score), weight, 0.5) / 0.6744897501960817) ** 2
     return square if square > 1e-12 else 1.0
+
+
+def _quantile(values: Floats, weight: Floats | None, share: float) -> float:
+    """The smallest value that, with those below, has this share of the weight."""
+    share -= 1e-9  # a tie does not hang on rounding errors of fractional weights
+    if weight is None:
+        place = max(int(np.ceil(share * values.size)) - 1, 0)
+        return float(np.partition(values, place)[place])
+    order = np.argsort(values)
+    total = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(total, share * total[-1])]])

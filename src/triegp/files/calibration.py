@@ -102,6 +102,7 @@ def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, 
         "scale": stage.scale,
         "slope": stage.slope,
         "optimism": stage.optimism,
+        "ceiling": stage.ceiling,
     }
     arrays: Arrays = {
         f"{prefix}.tails": _pack_tails(stage.tails),
@@ -123,9 +124,11 @@ def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, 
     local = stage.local
     if local is not None:
         encoder = local.encoder
-        own, more = pack_local(local.ensemble, f"{prefix}.local", [encoder])
-        facts["local"] = own | {"by_var": local.by_var}
-        arrays |= more
+        facts["local"] = {"by_var": local.by_var, "trees": local.ensemble is not None}
+        if local.ensemble is not None:
+            own, more = pack_local(local.ensemble, f"{prefix}.local", [encoder])
+            facts["local"] |= own
+            arrays |= more
         arrays[f"{prefix}.local.line"] = np.append(local.slope, local.level)
         arrays[f"{prefix}.local.low"] = encoder.low_
         arrays[f"{prefix}.local.high"] = encoder.high_
@@ -173,13 +176,16 @@ def _unpack_stage(
     trend = None
     if facts.get("trend") is not None:
         trend = _unpack_trend(facts["trend"], arrays, f"{prefix}.trend", n_rows, n_features)
+    ceiling = float(facts.get("ceiling", np.inf))
+    if not ceiling > 0:
+        raise ValueError(f"ceiling must be > 0, got {ceiling}")
     loud = None
     if facts.get("loud") is not None:
         loud = Loud(float(facts["loud"]), _unpack_tails(arrays, f"{prefix}.loud"))
     optimism = float(facts.get("optimism", 0.0))  # not in early files
     if not 0 <= optimism < LARGEST_LOG:
         raise ValueError(f"optimism must lie between 0 and {LARGEST_LOG}, got {optimism}")
-    return Stage(scale, tails, local, slope, logs, repeats, trend, loud, optimism)
+    return Stage(scale, tails, local, slope, logs, repeats, trend, loud, optimism, ceiling)
 
 
 def _unpack_repeats(facts: dict[str, Any], arrays: Arrays, prefix: str, n_inputs: int) -> Repeats:
@@ -271,9 +277,11 @@ def _unpack_local(
     encoder.shift_ = None
     encoder.precision_ = check_precision(arrays[f"{prefix}.precision"], width)
     encoder.n_bits_ = int(encoder.precision_.sum())
-    ensemble = unpack_ensemble(facts, arrays, prefix, [encoder], engine)
-    if ensemble.n_targets != 1:
-        raise ValueError(f"{prefix} must be a mixture for one target, got {ensemble.n_targets}")
+    ensemble = None
+    if facts.get("trees", True):  # always, in early files
+        ensemble = unpack_ensemble(facts, arrays, prefix, [encoder], engine)
+        if ensemble.n_targets != 1:
+            raise ValueError(f"{prefix} must be a mixture for one target, got {ensemble.n_targets}")
     line = np.zeros(width + 1)  # in early files there is none
     if f"{prefix}.line" in arrays:
         line = check_array(arrays, f"{prefix}.line", np.float64, (width + 1,))
