@@ -221,9 +221,11 @@ def test_permissions_of_a_file_are_kept(plain, whole, tmp_path, monkeypatch, mod
 # Sizes
 
 
-def claim(path, shape):
+SIGNED = json.dumps({"sha256": "0" * 64, "version": 7, "estimator": "TrieGPRegressor"})
+
+
+def claim(path, shape, text=SIGNED):
     """A file of a few bytes on disk that claims an array of this shape, of zeros, and has it."""
-    text = json.dumps({"sha256": "0" * 64, "version": 7})
     entry = {"dtype": "F64", "shape": shape, "data_offsets": [0, 8 * math.prod(shape)]}
     header = json.dumps({"__metadata__": {FORMAT: text}, "a": entry}).encode()
     with open(path, "wb") as file:
@@ -238,6 +240,19 @@ def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "empty", None)
     with pytest.raises(MemoryError, match=r"needs about 0\.00839 GB of memory, this machine has"):
         triegp.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 7, "estimator": "TrieGPRegressor"}', "it has no digest"),
+        (json.dumps({"sha256": "0" * 64, "version": 7}), "holds None, expected one of"),
+    ],
+)
+def test_a_file_that_is_no_model_by_its_header_is_not_read(tmp_path, monkeypatch, text, said):
+    claim(tmp_path / "m", [2**20], text)
+    monkeypatch.setattr(np, "empty", None)
+    refused(tmp_path / "m", said)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is limited as on Linux")

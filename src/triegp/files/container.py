@@ -66,10 +66,12 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     with _opened(path) as (file, text, stored):
         header = _parse_header(path, text)
         signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
+        if signed is None:
+            raise ModelFileError(f"{path} was changed after it was written: it has no digest")
         numbered = header.pop("numbered", {})
         check_memory(sum(_count_bytes(array, numbered) for array in stored))
         arrays = read_arrays(file, stored)
-    if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
+    if signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not match")
     try:
         arrays = restore_values(arrays, numbered)
