@@ -12,6 +12,8 @@ from botorch.acquisition.logei import qLogExpectedImprovement  # noqa: E402
 from botorch.acquisition.objective import ScalarizedPosteriorTransform  # noqa: E402
 from botorch.exceptions.errors import UnsupportedError  # noqa: E402
 from botorch.generation import MaxPosteriorSampling  # noqa: E402
+from botorch.models.transforms.input import Normalize  # noqa: E402
+from botorch.models.transforms.outcome import Log, Standardize  # noqa: E402
 from botorch.optim import optimize_acqf_discrete  # noqa: E402
 from botorch.sampling.get_sampler import get_sampler  # noqa: E402
 from botorch.sampling.normal import SobolQMCNormalSampler  # noqa: E402
@@ -215,3 +217,69 @@ def test_bad_arguments(mixture, both):
     ):
         with pytest.raises(ValueError, match=said):
             call()
+
+
+def scaled(X):
+    """Rows in units of their own, of which `in_box` makes those that the estimator knows."""
+    return 10 * X - 3
+
+
+def in_box():
+    return Normalize(d=3, bounds=torch.as_tensor([[-3.0] * 3, [7.0] * 3], dtype=torch.float64))
+
+
+def standardised(m=1):
+    """Targets as an estimator was fitted to them, from 100 + 20 y."""
+    made = Standardize(m=m)
+    made.train()
+    levels = torch.as_tensor([[80.0], [120.0], [100.0]]).double().expand(3, m)
+    made(levels + 5 * torch.arange(m))
+    return made.eval()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_transforms_of_inputs_and_outcomes(mixture, later):
+    X = inner(4, 2)
+    plain = TrieGPModel(mixture).posterior(X, observation_noise=True)
+    if later:
+        model = TrieGPModel(mixture)
+        model.input_transform, model.outcome_transform = in_box(), standardised()
+    else:
+        model = TrieGPModel(mixture, input_transform=in_box(), outcome_transform=standardised())
+    model.train()  # as for every model of BoTorch, a posterior does not learn bounds anew
+    found = model.posterior(scaled(X), observation_noise=True)
+    assert not model.training
+    np.testing.assert_allclose(found.mean, 100 + 20 * plain.mean, **LOOSE)
+    np.testing.assert_allclose(found.variance, 400 * plain.variance, **LOOSE)
+    covariance = 400 * plain.distribution.covariance_matrix
+    np.testing.assert_allclose(found.distribution.covariance_matrix, covariance, **LOOSE)
+    chosen = LogExpectedImprovement(model, best_f=100.0)(scaled(X[:, :1]))
+    wanted = LogExpectedImprovement(TrieGPModel(mixture), best_f=0.0)(X[:, :1])
+    np.testing.assert_allclose(chosen, wanted + np.log(20), rtol=1e-6)
+
+
+def test_observations_and_fantasies_are_transformed_once(mixture):
+    X, y = inner(5), torch.linspace(-1, 1, 5).double()[:, None]
+    model = TrieGPModel(mixture, input_transform=in_box(), outcome_transform=standardised())
+    wanted = TrieGPModel(mixture).condition_on_observations(X, y).posterior(X)
+    grown = model.condition_on_observations(scaled(X), 100 + 20 * y)
+    np.testing.assert_allclose(grown.posterior(scaled(X)).mean, 100 + 20 * wanted.mean, **LOOSE)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    fantasies = model.fantasize(scaled(X), sampler)
+    wanted = TrieGPModel(mixture).fantasize(X, sampler).posterior(X)
+    found = fantasies.posterior(scaled(X))
+    np.testing.assert_allclose(found.mean, 100 + 20 * wanted.mean, rtol=1e-6)
+
+
+def test_outcome_transforms_follow_the_outputs(both):
+    X = inner(2)
+    model = TrieGPModel(both, outcome_transform=standardised(2))
+    whole = model.posterior(X).mean
+    for part in (model.posterior(X, output_indices=[1]), model.subset_output([1]).posterior(X)):
+        np.testing.assert_allclose(part.mean, whole[:, 1:], **LOOSE)
+    assert abs(whole[:, 1].mean() - 105) < 60  # targets of order 1
+
+
+def test_outcomes_that_are_no_gaussian_any_more(mixture):
+    found = TrieGPModel(mixture, outcome_transform=Log()).posterior(inner(2))
+    assert (found.rsample(torch.Size([8])) > 0).all()

@@ -5,6 +5,7 @@ import os
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cli_problems as problems
@@ -382,3 +383,29 @@ def test_without_click(monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "triegp: the command needs click: pip install 'triegp[cli]'\n"
     )
+
+
+def test_names_cannot_steer_the_terminal(tmp_path):
+    """Escape sequences, breaks of lines and letters that turn the direction are shown as such."""
+    name = "\x1b[2J\x9b31mred\nforged\u202e"
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({name: rng.random(40), "x": rng.random(40)})
+    frame["y"] = frame["x"] + 0.1 * rng.standard_normal(40)
+    frame.to_parquet(tmp_path / "d.parquet")
+    frame.rename(columns={name: "a\x1b]0;"}).to_parquet(tmp_path / "other.parquet")
+    frame.astype({name: str}).assign(**{name: "\x1b[1m"}).to_parquet(tmp_path / "text.parquet")
+    model = tmp_path / "m.tgp"
+    commands = [
+        (["fit", tmp_path / "d.parquet", "--target", "y", "-o", model, *QUICK], 0),
+        (["info", model], 0),
+        (["predict", model, tmp_path / "other.parquet", "-o", tmp_path / "p.csv"], 2),
+        (["--debug", "predict", model, tmp_path / "text.parquet", "-o", tmp_path / "p.csv"], 2),
+        (["info", f"{model}\x1b[5m"], 2),
+    ]
+    for arguments, code in commands:
+        result = run(*arguments)
+        assert result.exit_code == code, result.stderr
+        for text in (result.stdout, result.stderr):
+            assert text.replace("\n", "").isprintable()
+            assert "\nforged" not in text
+    assert r"\x1b[2J\x9b31mred\nforged\u202e" in run("info", model).stdout

@@ -11,12 +11,11 @@ import pytest
 import triegp
 
 API = pages.DOCS / "api"
+SOURCE = pages.ROOT / "src" / "triegp"
 ROOMS = sorted(
-    path.stem
-    for path in (pages.ROOT / "src" / "triegp").iterdir()
-    if (path.is_dir() and "__all__" in (path / "__init__.py").read_text())
-    or path.name == "pieces.py"
-    if path.stem not in ("__pycache__", "cli")  # the command has a page of its own
+    {path.parent.name for path in SOURCE.glob("*/__init__.py") if "__all__" in path.read_text()}
+    - {"cli"}  # the command has a page of its own
+    | {"pieces"}
 )
 NEEDS = {  # packages of extras
     "botorch": "gpytorch",

@@ -1,10 +1,12 @@
 """The FastAPI example of docs/serving.md answers as the model does."""
 
 import importlib.util
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from triegp import BinaryTreeGPRegressor
@@ -23,11 +25,10 @@ def model():
     return BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5, random_state=0).fit(X, y)
 
 
-@pytest.fixture(scope="module")
-def client(model, tmp_path_factory):
+def served(model, path):
+    """A client of the example, for as long as the block lasts."""
     from fastapi.testclient import TestClient
 
-    path = tmp_path_factory.mktemp("served") / "model.triegp"
     model.save(path)
     spec = importlib.util.spec_from_file_location("served_app", APP)
     module = importlib.util.module_from_spec(spec)
@@ -37,6 +38,110 @@ def client(model, tmp_path_factory):
         with TestClient(module.app) as found:
             module.app.state.compiling.join()  # numba changes the filters of warnings meanwhile
             yield found
+
+
+@pytest.fixture(scope="module")
+def client(model, tmp_path_factory):
+    yield from served(model, tmp_path_factory.mktemp("served") / "model.triegp")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """One column of every kind, with gaps."""
+    rng = np.random.default_rng(3)
+    days = pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.integers(0, 90, 200), "D")
+    found = pd.DataFrame(
+        {
+            "size": rng.random(200),
+            "town": rng.choice(["Bonn", "Ulm"], 200),
+            "line": pd.Categorical(rng.choice([3, 7], 200)),
+            "when": days,
+            "late": pd.to_timedelta(rng.integers(0, 3600, 200), "s"),
+        }
+    )
+    found.loc[::9, ["size", "town", "when"]] = None
+    return found
+
+
+@pytest.fixture(scope="module")
+def table_model(frame):
+    y = frame["size"].fillna(0.5) + (frame["line"] == 3)
+    kind = BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5, random_state=0)
+    return kind.fit(frame, y.to_numpy())
+
+
+@pytest.fixture(scope="module")
+def table_client(table_model, tmp_path_factory):
+    yield from served(table_model, tmp_path_factory.mktemp("served") / "model.triegp")
+
+
+def as_cells(frame):
+    """Rows of a frame as JSON has them."""
+    cells = frame.assign(late=frame["late"].dt.total_seconds(), when=frame["when"].astype(str))
+    rows = cells.astype(object).where(frame.notna(), None)
+    return rows[rows.columns[::-1]].to_dict("records")
+
+
+def test_tables_are_taken_by_name(table_client, table_model, frame):
+    answer = table_client.post("/predict", json={"rows": as_cells(frame[:20])}).json()
+    mean, std = table_model.predict(frame[:20], return_std=True)
+    np.testing.assert_allclose(answer["mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(answer["std"], std, rtol=1e-12)
+
+
+def post(client, body):
+    headers = {"Content-Type": "application/json"}
+    return client.post("/predict", content=body, headers=headers)
+
+
+BAD_CELLS = [
+    *(("size", text) for text in ('"big"', "Infinity", "NaN", "1e999", "1" + "0" * 400)),
+    *(("town", text) for text in ("3", "true")),
+    *(("line", text) for text in ('"three"', "-Infinity")),
+    *(("when", text) for text in ("20240301", '"tomorrow"', "true", '"2024-02-30"')),
+    *(("late", text) for text in ('"an hour"', "1e300", "NaN")),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), BAD_CELLS)
+def test_a_bad_cell_is_refused_with_the_name_of_its_column(table_client, frame, name, text):
+    row = as_cells(frame[1:2])[0]
+    body = json.dumps({"rows": [row, row | {name: "HERE"}]}).replace('"HERE"', text)
+    answer = post(table_client, body)
+    assert answer.status_code == 422
+    assert f"column '{name}' of row 1 must be" in answer.json()["detail"]
+
+
+def test_columns_that_are_missing_or_unknown_are_named(table_client, frame):
+    row = as_cells(frame[1:2])[0]
+    rest = {name: cell for name, cell in row.items() if name != "town"}
+    for rows, said in (
+        ([row, rest], "column 'town' of row 1 is missing"),
+        ([row | {"\ud800": 1}], r"column '\ud800' of row 0 is none of the model's"),
+        ([[0.5]], "row 0 must have 5 cells, got 1"),
+    ):
+        answer = post(table_client, json.dumps({"rows": rows}))
+        assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rows": [[0.5, 0.5, 0.5]], "coverage": NaN}',
+        b'{"rows": [["\\ud800", 1, 1]]}',
+        b'{"rows": [{"\\ud800": [1]}]}',
+        b'{"rows": [{"0": 0.5, "1": 0.5, "2": 0.5}]}',
+        b'{"rows": [[[1], 1, 1]]}',
+        b'{"rows": 1e999}',
+        b'"\\ud800"',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+def test_nothing_that_is_sent_is_an_error_of_the_server(client, body):
+    answer = post(client, body)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["detail"]
 
 
 def test_answers_are_the_model_s_predictions(client, model):

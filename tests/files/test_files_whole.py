@@ -1,6 +1,7 @@
 """Model files are written whole or not at all, and read whole or refused."""
 
 import json
+import math
 import os
 import pickle
 import stat
@@ -215,3 +216,82 @@ def test_permissions_of_a_file_are_kept(plain, whole, tmp_path, monkeypatch, mod
     assert stat.S_IMODE(path.stat().st_mode) == mode
     assert seen == [mode]  # while it is written, too
     assert path.read_bytes() == whole
+
+
+# Sizes
+
+
+SIGNED = json.dumps({"sha256": "0" * 64, "version": 7, "estimator": "TrieGPRegressor"})
+
+
+def claim(path, shape, text=SIGNED):
+    """A file of a few bytes on disk that claims an array of this shape, of zeros, and has it."""
+    entry = {"dtype": "F64", "shape": shape, "data_offsets": [0, 8 * math.prod(shape)]}
+    header = json.dumps({"__metadata__": {FORMAT: text}, "a": entry}).encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(file.tell() + 8 * math.prod(shape))
+
+
+def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
+    claim(tmp_path / "m", [2**20])
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PHYS_PAGES" else real(name))
+    monkeypatch.setattr(np, "empty", None)
+    with pytest.raises(MemoryError, match=r"needs about 0\.00839 GB of memory, this machine has"):
+        triegp.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 7, "estimator": "TrieGPRegressor"}', "it has no digest"),
+        (json.dumps({"sha256": "0" * 64, "version": 7}), "holds None, expected one of"),
+    ],
+)
+def test_a_file_that_is_no_model_by_its_header_is_not_read(tmp_path, monkeypatch, text, said):
+    claim(tmp_path / "m", [2**20], text)
+    monkeypatch.setattr(np, "empty", None)
+    refused(tmp_path / "m", said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is limited as on Linux")
+@pytest.mark.parametrize("spare", [2**26, 2**29])
+def test_memory_that_is_limited_ends_in_a_memory_error(tmp_path, spare):
+    """Whether the check sees it or the array cannot be made: never a panic of a library."""
+    claim(tmp_path / "m", [2**28])
+    code = f"""if True:
+        import os, resource, sys, triegp
+        from triegp.estimators import loading
+        used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**31 - {spare},) * 2)
+        try:
+            triegp.load(sys.argv[1])
+        except MemoryError:
+            print("MemoryError")
+        """
+    command = [sys.executable, "-c", code, str(tmp_path / "m")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("MemoryError\n", "")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shape": [3], "data_offsets": [0, 16]},
+        {"shape": [2], "data_offsets": [8, 24]},
+        {"shape": [-2], "data_offsets": [0, 16]},
+        {"shape": [2.0], "data_offsets": [0, 16]},
+        {"shape": 2, "data_offsets": [0, 16]},
+        {"shape": [2], "data_offsets": [0, 16], "dtype": "F4"},
+        {"shape": [1], "data_offsets": [0, 8]},
+        {},
+        None,
+    ],
+)
+def test_arrays_that_do_not_fill_the_file(tmp_path, entry):
+    text = json.dumps({"sha256": "0" * 64, "version": 7})
+    stored = entry and {"dtype": "F64", **entry}
+    header = json.dumps({"__metadata__": {FORMAT: text}, "a": stored}).encode()
+    (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    refused(tmp_path / "m", "is not a model file, or is truncated")

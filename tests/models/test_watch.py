@@ -1,5 +1,7 @@
 """Watches with a clock that tests set, and Ctrl-C that is kept."""
 
+import errno
+import io
 import math
 import signal
 import sys
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from triegp.models.jobs import Stopwatch, run_jobs
-from triegp.models.run import Run, keep_interrupts
+from triegp.models.run import Run, keep_interrupts, progress_bars
 
 
 class Clock:
@@ -75,6 +77,32 @@ def test_what_is_left_out_is_recorded_once():
     for what in ("3 of 24 members", "the tails", "3 of 24 members"):
         run.leave_out(what)
     assert run.left_out == ["3 of 24 members", "the tails"]
+
+
+class Broken(io.StringIO):
+    """A pipe whose reader is gone."""
+
+    def write(self, text):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stderr", [lambda: None, closed, Broken])
+def test_progress_that_nobody_can_read_is_not_shown(monkeypatch, capsys, stderr):
+    """A program without a console has None, one whose reader was ended a broken pipe."""
+    monkeypatch.setattr(sys, "stderr", stderr())
+    show = progress_bars(1)
+    for done in range(4):
+        show("steps", done, 3)
+    if sys.platform != "win32":
+        with keep_interrupts(Stopwatch(clock=Clock()), 1):
+            signal.raise_signal(signal.SIGINT)
+    assert capsys.readouterr().out == ""
 
 
 windows = pytest.mark.skipif(sys.platform == "win32", reason="raise_signal(SIGINT) kills there")

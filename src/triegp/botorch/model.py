@@ -35,6 +35,11 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
         Targets that are outputs; all by default.
     batch_shape : sequence of int, default=()
         Batch shape of the model.
+    input_transform : InputTransform, optional
+        Applied to every X. The estimator must have been fitted to rows that were transformed alike.
+    outcome_transform : OutcomeTransform, optional
+        Of the outputs, trained. The estimator must have been fitted to transformed targets;
+        posteriors are in the units before that.
 
     Notes
     -----
@@ -44,7 +49,13 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
     """
 
     def __init__(
-        self, estimator: Any, output_indices: Sequence[int] | None = None, batch_shape: Any = ()
+        self,
+        estimator: Any,
+        output_indices: Sequence[int] | None = None,
+        batch_shape: Any = (),
+        *,
+        input_transform: Any = None,
+        outcome_transform: Any = None,
     ) -> None:
         super().__init__()
         models = list(estimator) if isinstance(estimator, list | tuple) else [estimator]
@@ -71,6 +82,10 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
             raise ValueError(f"output_indices must be 0 to {n_targets - 1}, got {output_indices}")
         self._outputs = chosen
         self.likelihood = GaussianLikelihood()  # BoTorch reads its type: noise is inferred
+        if input_transform is not None:  # BoTorch asks whether there is such an attribute
+            self.input_transform = input_transform
+        if outcome_transform is not None:
+            self.outcome_transform = outcome_transform
 
     @property
     def estimator(self) -> Any:
@@ -89,7 +104,8 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
 
     def subset_output(self, idcs: list[int]) -> TrieGPModel:
         """The model with some of its outputs."""
-        return TrieGPModel(self._models, [self._outputs[k] for k in idcs], self._batch)
+        chosen = [self._outputs[k] for k in idcs]
+        return self._with(self._models, chosen, self._batch, self._outcome_transform(idcs))
 
     def posterior(
         self,
@@ -108,7 +124,7 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
             Outputs to predict; all by default.
         observation_noise : bool or tensor, default=False
             Whether to add the noise of a new observation, independently for each row; or variances
-            that are added, which broadcast to b x q x m.
+            that are added, which broadcast to b x q x m, of transformed outcomes.
         posterior_transform : PosteriorTransform, optional
             Applied to the posterior.
 
@@ -116,6 +132,7 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
         -------
         GPyTorchPosterior
             Of shape b x q x m, in the dtype and on the device of X. Outputs are independent.
+            Another posterior if the outcome transform is not linear.
 
         Notes
         -----
@@ -127,9 +144,10 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
                 "TrieGPModel has no gradients by X, because a tree is piecewise constant: use "
                 "optimize_acqf_discrete, or triegp.botorch.suggest"
             )
-        outputs = self._outputs
-        if output_indices is not None:
-            outputs = [self._outputs[k] for k in output_indices]
+        self.eval()  # transforms learn while they train
+        X = self.transform_inputs(X)
+        chosen = range(self.num_outputs) if output_indices is None else output_indices
+        outputs = [self._outputs[k] for k in chosen]
         shape = torch.broadcast_shapes(X.shape[:-2], self._batch)
         rows = X.detach().expand(*shape, *X.shape[-2:])
         noisy = observation_noise is True
@@ -148,6 +166,9 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
         if len(parts) > 1:
             joint = MultitaskMultivariateNormal.from_independent_mvns(parts)
         found = GPyTorchPosterior(distribution=joint)
+        outcome_transform = self._outcome_transform(chosen)
+        if outcome_transform is not None:
+            found = outcome_transform.untransform_posterior(found, X=X)
         return found if posterior_transform is None else posterior_transform(found)
 
     def condition_on_observations(
@@ -162,7 +183,8 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
         Y : tensor (batch' x n' x m)
             Observations; batch' may have more leading dimensions than batch, such as fantasies.
         noise : tensor (broadcasts to Y), optional
-            Known variances of the observations, the same for all outputs.
+            Known variances of the observations, the same for all outputs; of transformed outcomes,
+            as BoTorch passes them.
 
         Returns
         -------
@@ -175,6 +197,11 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
         every = self._models[0].target_mean_.size
         if self._outputs != list(range(every)):
             raise UnsupportedError("a subset of the outputs cannot be conditioned: condition first")
+        self.eval()
+        X = self.transform_inputs(X)
+        outcome_transform = self._outcome_transform(range(self.num_outputs))
+        if outcome_transform is not None:
+            Y, _ = outcome_transform(Y, X=X)
         shape = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2], self._batch)
         rows = X.detach().expand(*shape, *X.shape[-2:]).reshape(-1, *X.shape[-2:])
         targets = Y.detach().expand(*shape, *Y.shape[-2:]).reshape(-1, *Y.shape[-2:])
@@ -193,7 +220,29 @@ class TrieGPModel(Model, FantasizeMixin):  # type: ignore[misc]
                 raise ValueError("X must lie inside the training box, got rows outside")
             twin = own._twin(refit=False)
             models.append(twin.partial_fit(data, values[:, 0] if every == 1 else values, None, eps))
-        return TrieGPModel(models, self._outputs, shape)
+        return self._with(models, self._outputs, shape, outcome_transform)
+
+    def _with(
+        self, models: list[Any], outputs: list[int], batch_shape: Any, outcome_transform: Any
+    ) -> TrieGPModel:
+        """A model of other estimators or outputs, with the same input transform."""
+        return TrieGPModel(
+            models,
+            outputs,
+            batch_shape,
+            input_transform=getattr(self, "input_transform", None),
+            outcome_transform=outcome_transform,
+        )
+
+    def _outcome_transform(self, chosen: Sequence[int]) -> Any:
+        """The outcome transform of some outputs, None if there is none."""
+        transform = getattr(self, "outcome_transform", None)
+        if transform is None or list(chosen) == list(range(self.num_outputs)):
+            return transform
+        return transform.subset_output(idcs=list(chosen))
+
+    def _set_transformed_inputs(self) -> None:
+        """Nothing: BoTorch would transform training rows, which the estimator knows transformed."""
 
     def _moments(self, X: Floats, outputs: list[int], *, noisy: bool) -> tuple[Floats, Floats]:
         """Means (..., q, m) and covariances (..., q, q, m) of the outputs."""

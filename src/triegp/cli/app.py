@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -76,7 +75,7 @@ class Commands(click.Group):
             except Exception as error:
                 console.progress("")
                 if console.debug:
-                    traceback.print_exc()
+                    console.show_traceback()
                 text, expected = describe(error)
                 console.fail(text)
                 raise click.exceptions.Exit(BAD_INPUT if expected else BUG) from None

@@ -1,17 +1,18 @@
-"""What a command tells people on stderr, and machines on stdout."""
+"""What a command tells people on stderr, and machines on stdout; all text passes here."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from triegp.cli.failures import one_line
+from triegp.cli.failures import one_line, printable
 
 
 @dataclass
@@ -46,12 +47,12 @@ class Console:
     def note(self, text: str) -> None:
         """Show a line on stderr, unless quiet."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     def detail(self, text: str) -> None:
         """Show a step on stderr, if verbose."""
         if self.verbose:
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     def warn(self, text: object) -> None:
         """Show a warning on stderr, once."""
@@ -67,15 +68,20 @@ class Console:
 
     def fail(self, text: str) -> None:
         """Show an error in one line on stderr."""
-        click.echo(f"triegp: {one_line(text)}", err=True)
+        click.echo(f"triegp: {printable(one_line(text))}", err=True)
 
-    def result(self, facts: Mapping[str, Any], text: str) -> None:
-        """Show the result on stdout: facts as one JSON object, or text for people."""
+    def show_traceback(self) -> None:
+        """Show where the exception that is being handled came from, on stderr."""
+        for line in traceback.format_exc().split("\n"):
+            click.echo(printable(line), err=True)
+
+    def result(self, facts: Mapping[str, Any], *lines: str) -> None:
+        """Show the result on stdout: facts as one JSON object, or lines for people."""
         if self.as_json:
             whole = {**facts, "warnings": self.warnings}
             click.echo(json.dumps(plain(whole), allow_nan=False))
         elif not self.quiet:
-            click.echo(text)
+            click.echo("\n".join(map(printable, lines)))
 
 
 def plain(value: Any) -> Any:

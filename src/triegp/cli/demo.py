@@ -37,11 +37,11 @@ def command(console: Console, rows: int, output: str, seed: int) -> None:
     began = time.monotonic()
     facts = take_tour(rows, output, seed, console)
     facts["seconds"] = time.monotonic() - began
-    console.result(facts, show_tour(facts))
+    console.result(facts, *show_tour(facts))
 
 
-def show_tour(facts: dict[str, Any]) -> str:
-    """The table of scores, and where the files are."""
+def show_tour(facts: dict[str, Any]) -> list[str]:
+    """Lines of the table of scores, and where the files are."""
     names = {"rmse": "RMSE", "nll": "NLL", "crps": "CRPS", "coverage_0.9": "in 90 % interval"}
     files = facts["files"]
     said = [
@@ -68,4 +68,4 @@ def show_tour(facts: dict[str, Any]) -> str:
         f"{facts['seconds']:.0f} s in all. Open the report in a browser, or go on with",
         f"  triegp predict {files['model']} {files['test rows']} --interval 0.9 -o -",
     ]
-    return "\n".join(said)
+    return said

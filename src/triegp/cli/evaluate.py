@@ -53,5 +53,5 @@ def command(
     if not n_rows:
         raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
     scores = tally.scores()
-    text = [f"{n_rows:,} rows", *(f"  {line}" for line in show_scores(scores))]
-    console.result({"model": model, **scores}, "\n".join(text))
+    lines = [f"{n_rows:,} rows", *(f"  {line}" for line in show_scores(scores))]
+    console.result({"model": model, **scores}, *lines)

@@ -17,6 +17,15 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def printable(text: str) -> str:
+    """Text with all that is no letter, sign or blank as its escape sequence in Python.
+
+    Names and values are a stranger's: they must not move the cursor, set colours or forge lines.
+    """
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(escaped)
+
+
 def describe(error: Exception) -> tuple[str, bool]:
     """An exception in one line, and whether it is one that users cause.
 

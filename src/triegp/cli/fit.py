@@ -129,4 +129,4 @@ def tell_fit(
     said += ["  leave-one-out", *(f"    {line}" for line in show_scores(scores))]
     said.append(f"written to {output}" + (f", report to {report}" if report else ""))
     facts |= {"seconds": seconds, "leave_one_out": scores, "report": report}
-    console.result(facts, "\n".join(said))
+    console.result(facts, *said)

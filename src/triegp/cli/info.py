@@ -28,7 +28,7 @@ def command(console: Console, model: str) -> None:
         facts = describe_model(model, header)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CommandError(f"{model} does not hold a complete model: {error!r:.400}") from error
-    console.result(facts, show_model(facts))
+    console.result(facts, *show_model(facts))
 
 
 def describe_model(path: str, header: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def describe_model(path: str, header: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show_model(facts: dict[str, Any]) -> str:
-    """The facts for people."""
+def show_model(facts: dict[str, Any]) -> list[str]:
+    """Lines about the model for people."""
     rows, seconds = facts["rows"], facts["fit_seconds"]
     kept = "with" if facts["has_training_rows"] else "without"
     said = [
@@ -79,7 +79,7 @@ def show_model(facts: dict[str, Any]) -> str:
     said.append(
         "  parameters  " + ", ".join(f"{k}={v!r:.80}" for k, v in facts["parameters"].items())
     )
-    return "\n".join(said)
+    return said
 
 
 def show_features(features: list[dict[str, Any]] | None, *, named: bool = True) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from triegp.files.container import ModelFileError, read_file
+from triegp.files.container import ModelFileError, read_file, read_header
 from triegp.files.state import Arrays, unpack_model, upgrade_header
 from triegp.imports import import_once
 
@@ -56,8 +56,7 @@ def load(path: str | Path) -> Any:
 
 def read_model(path: str | Path) -> tuple[str, dict[str, Any], Arrays]:
     """Name of the estimator, header in the current format, and arrays of a model file."""
-    header, arrays = read_file(path)
-    name = header.get("estimator")
+    name = read_header(path).get("estimator")  # before all of a file is read that is no model
     if isinstance(name, str) and name in GONE:
         raise ModelFileError(
             f"{path} holds a {name}, which this triegp does not read: fit a {GONE[name]} to the "
@@ -66,6 +65,9 @@ def read_model(path: str | Path) -> tuple[str, dict[str, Any], Arrays]:
     if not isinstance(name, str) or name not in ESTIMATORS:
         expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
+    header, arrays = read_file(path)
+    if header.get("estimator") != name:
+        raise ModelFileError(f"{path} was replaced while it was read: load it again")
     with complete(path):
         header = upgrade_header(header)
     return name, header, arrays

@@ -14,14 +14,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from triegp.files.contents import check_memory
 from triegp.files.numbered import number_values, restore_values
+from triegp.files.tensors import StoredArray, lay_out, read_arrays, read_top
 from triegp.files.whole import write_whole
 
 FORMAT = "triegp"
@@ -58,17 +59,22 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
         If there is no such file.
     ModelFileError
         If it is truncated, edited, not a model file, or from a newer version of triegp.
+    MemoryError
+        If its arrays need more memory than this process may have; nothing is read then.
     """
     path = Path(path)
-    with _opened(path) as file:
-        text = _header_text(path, file)
+    with _opened(path) as (file, text, stored):
         header = _parse_header(path, text)
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
-    if signed is None or signed[1] != _digest(f"{{{signed[2]}", arrays):
+        signed = re.fullmatch(r'\{"sha256": "([0-9a-f]{64})", (.*)', text, re.DOTALL)
+        if signed is None:
+            raise ModelFileError(f"{path} was changed after it was written: it has no digest")
+        numbered = header.pop("numbered", {})
+        check_memory(sum(_count_bytes(array, numbered) for array in stored))
+        arrays = read_arrays(file, stored)
+    if signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not match")
     try:
-        arrays = restore_values(arrays, header.pop("numbered", {}))
+        arrays = restore_values(arrays, numbered)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(f"{path} has arrays that cannot be read: {error}") from error
     return header, arrays
@@ -77,29 +83,28 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
 def read_header(path: str | Path) -> dict[str, Any]:
     """Read the header of a file only; its digest is not checked. Raises as `read_file` does."""
     path = Path(path)
-    with _opened(path) as file:
-        return _parse_header(path, _header_text(path, file))
+    with _opened(path) as (_, text, _):
+        return _parse_header(path, text)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """An open safetensors file; raises ModelFileError for all that goes wrong with it."""
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], str, list[StoredArray]]]:
+    """An open file at its first array, the text of our header, and which arrays follow.
+
+    Raises ModelFileError for all that goes wrong with the file.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        with safe_open(path, framework="numpy") as file:
-            yield file
+        with path.open("rb") as file:
+            metadata, entries, n_bytes = read_top(file)
+            if FORMAT not in metadata:
+                raise ModelFileError(f"{path} is a safetensors file, but not a triegp model")
+            yield file, metadata[FORMAT], lay_out(entries, n_bytes)
     except ModelFileError:
         raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a model file, or is truncated: {error}") from error
-
-
-def _header_text(path: Path, file: Any) -> str:
-    text = (file.metadata() or {}).get(FORMAT)
-    if text is None:
-        raise ModelFileError(f"{path} is a safetensors file, but not a triegp model")
-    return str(text)
 
 
 def _parse_header(path: Path, text: str) -> dict[str, Any]:
@@ -116,6 +121,12 @@ def _parse_header(path: Path, text: str) -> dict[str, Any]:
             "install a newer triegp"
         )
     return header
+
+
+def _count_bytes(stored: StoredArray, numbered: dict[str, Any]) -> int:
+    """Bytes of an array, with those of the one that its planes become, 64 bits per entry."""
+    restored = stored.name.removesuffix(".numbers") in numbered
+    return stored.n_bytes + sum(8 * 8 * n for n in stored.shape[-1:] if restored)
 
 
 def _digest(text: str, arrays: Arrays) -> str:

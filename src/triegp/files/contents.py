@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,12 +17,19 @@ from triegp.encoding.scaling import N_STEPS
 from triegp.tree.order import NUGGETS, BitOrder
 from triegp.tree.rows import RANGES, Rows, check_weight_range, refuse_zero_weights
 
+if sys.platform != "win32":
+    import resource
+
 Arrays = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 Item = TypeVar("Item")
 
+CONTAINER_LIMITS = (  # of memory in bytes, versions 2 and 1 of cgroups
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 LARGEST_FACTOR = 1e6  # by which calibration may widen a standard deviation
 TEMPERED = (1e-30, 1e30)  # by which a mixture may multiply variances
 
@@ -54,19 +64,30 @@ def check_array(
 
 
 def check_memory(n_bytes: int) -> None:
-    """Raise MemoryError if a model of so many bytes exceeds the memory of the machine.
+    """Raise MemoryError if a model of so many bytes exceeds the memory that this process may have.
 
     A file is much smaller than its model. Without this, an edited file could ask for any amount.
     Nothing is checked on Windows, which does not tell.
     """
-    if not hasattr(os, "sysconf"):
+    if sys.platform == "win32":
         return
-    largest = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    largest = min(_memory_limits())
     if n_bytes > largest:
         raise MemoryError(
             f"the model needs about {n_bytes / 1e9:.3g} GB of memory, this machine has "
-            f"{largest / 1e9:.3g} GB"
+            f"{largest / 1e9:.3g} GB for this process"
         )
+
+
+def _memory_limits() -> Iterator[int]:
+    """Bytes of memory of the machine, of `ulimit -v`, and of the container, if these are set."""
+    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        yield limit
+    for path in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # another version of cgroups, or no limit: "max"
+            yield int(path.read_text())
 
 
 def check_index(name: str, index: Any, items: Sequence[Item]) -> Item:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -106,9 +106,10 @@ def keep_interrupts(watch: Stopwatch, verbose: int = 0) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)  # this may interrupt the line that restores it
             raise GivenUp
         watch.interrupt()
-        if verbose:
-            # A write in progress may not be entered again; then the line is missing.
-            with suppress(RuntimeError):
+        if verbose and _is_open(sys.stderr):
+            # A write in progress may not be entered again, and Ctrl-C may have ended the program
+            # that reads stderr, too; then the line is missing.
+            with suppress(RuntimeError, OSError):
                 print(FINISHING[min(len(pressed), 2) - 1], file=sys.stderr, flush=True)
 
     before = signal.default_int_handler
@@ -126,18 +127,24 @@ class GivenUp(BaseException):
 
 
 def progress_bars(verbose: int) -> Progress:
-    """Progress as one tqdm bar per stage; silent for verbose = 0."""
-    if not verbose:
+    """Progress as one tqdm bar per stage on stderr; silent for verbose = 0, or if none is open."""
+    if not verbose or not _is_open(sys.stderr):
         return silent
     tqdm = import_once("tqdm.auto").tqdm
     bars: dict[str, Any] = {}
 
     def show(stage: str, done: int, total: int) -> None:
-        if stage not in bars:
-            bars[stage] = tqdm(total=total, desc=stage, leave=True)
-        bar = bars[stage]
-        bar.update(done - bar.n)
-        if done >= total:
-            bar.close()
+        with suppress(OSError):  # whoever read stderr is gone, training goes on
+            if stage not in bars:
+                bars[stage] = tqdm(total=total, desc=stage, leave=True)
+            bar = bars[stage]
+            bar.update(done - bar.n)
+            if done >= total:
+                bar.close()
 
     return show
+
+
+def _is_open(stream: TextIO | None) -> bool:
+    """Whether something can be written; Python without a console has no stderr at all."""
+    return stream is not None and not stream.closed
