@@ -214,6 +214,20 @@ def test_extreme_columns_are_only_columns(kind, size):
     np.testing.assert_allclose(model.predict(X * [size, 1.0]), plain.predict(X), **FITS)
 
 
+@pytest.mark.parametrize("name", ["one far", "log-normal"])
+def test_one_wide_feature_is_fitted(name):
+    """To tell its rows apart takes 32 bits and more; grids have room for one more, the shift."""
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 1)) if name == "one far" else np.exp(5 * rng.standard_normal((300, 1)))
+    if name == "one far":
+        X[7] = 1e6
+        X[8] = X[9] + 1e-4
+    y = np.sin(np.log(X[:, 0])) + 0.1 * rng.standard_normal(300)
+    model = BinaryTreeGPRegressor(**QUICK, scaling="minmax").fit(X, y)
+    check_all_finite(model, X, y)
+    assert model.encoders_[0].precision_[0] == 31
+
+
 def test_a_column_over_all_of_float64():
     X, y = problem()
     top = np.finfo(np.float64).max

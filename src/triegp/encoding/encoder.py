@@ -49,7 +49,8 @@ class BitEncoder(
         Bits per feature, 1 to 32 each and at most 10**5 in total. "paper" is the paper's rule,
         min(8, floor(150 / n_features) + 1) for all features. "auto" starts from this rule, with
         one bit for constant and two-valued features. It then adds bits to single features until
-        distinct rows have distinct bit strings (see `separating_precision`).
+        distinct rows have distinct bit strings (see `separating_precision`), up to 31 bits each and
+        the bit of a shift.
     shift : None, "random" or array-like (n_features,), default=None
         Shift of the grid per feature, in [0, 1). A position u in [0, 1] becomes (u + shift) / 2.
         Each feature gets one more bit, so that the cells keep their width. Two-valued features are
