@@ -117,6 +117,7 @@ def test_numbers_can_be_categories(chosen):
         ("b", "from_dtype"),
         (["c"], "names 'c'"),
         ([2], "between 0 and 1"),
+        ([-1], "between 0 and 1, got -1"),
         ([True], "2 entries"),
         ([0.5], "0.5"),
         ([[0]], "categorical_features"),
@@ -125,6 +126,11 @@ def test_numbers_can_be_categories(chosen):
 def test_a_bad_choice_of_categories_is_named(chosen, said):
     with pytest.raises(ValueError, match=said):
         read_table(pd.DataFrame({"a": [1.0], "b": [2.0]}), None, categorical=chosen)
+
+
+def test_no_numbers_are_categories_by_none():
+    _, columns = read_table(pd.DataFrame({"a": [1, 2], "b": ["u", "v"]}), None, categorical=None)
+    assert columns.kinds == ("number", "category")
 
 
 def test_times_with_a_zone_are_local_times():

@@ -110,9 +110,9 @@ def test_targets_all_equal_are_predicted(kind, value):
     mean, std = check_all_finite(model, X, y)
     np.testing.assert_allclose(mean, value, rtol=ROUNDING)
     size = abs(value) or 1.0
-    assert std.max() < 1.1 * size / np.sqrt(62)  # the rule of succession
+    assert std.max() < 1.1 * size / (60**2 * np.sqrt(62))  # the rule of succession
     if model.mixture in (None, "calibrated") and not (model.preset or "").startswith("paper"):
-        assert std.min() > 0.9 * size / np.sqrt(62)
+        assert std.min() > 0.9 * size / (60**2 * np.sqrt(62))
 
 
 @pytest.mark.parametrize("estimator", [BinaryTreeGPRegressor, TrieGPRegressor])
