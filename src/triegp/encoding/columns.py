@@ -27,11 +27,19 @@ class Columns:
         Categories of each column by value, strings or numbers; empty for other kinds.
     names : tuple of str or None
         Names of the columns; None if the table had none.
+    formats : tuple of str
+        Format of each column of strings that are dates, one of `dates.FORMATS`, "" for others;
+        empty if there are none.
     """
 
     kinds: tuple[str, ...]
     categories: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...] | None = None
+    formats: tuple[str, ...] = ()
+
+    def format_of(self, j: int) -> str:
+        """Format of the dates of column j, "" if they are not strings."""
+        return self.formats[j] if self.formats else ""
 
     @property
     def plain(self) -> bool:
