@@ -31,8 +31,8 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
 from triegp.engines import CpuEngine, one_blas_thread
-from triegp.estimators.importances import Importances
 from triegp.estimators.far_targets import far_targets_warning
+from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
     copy_rows,
