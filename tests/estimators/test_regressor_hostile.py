@@ -341,6 +341,7 @@ def test_what_is_not_finite_is_refused_by_place(bad):
     np.testing.assert_array_equal(model.predict(X), before)
 
 
+@pytest.mark.filterwarnings("ignore:y is .* at row 17:UserWarning")
 @pytest.mark.parametrize("size", [1e3, 1e12, 1e200])
 def test_one_gross_outlier_does_not_break_the_rest(kind, size):
     X, y = problem(200)
