@@ -234,6 +234,25 @@ def test_a_cell_that_is_no_time_is_named():
         parse_times(column, "t", PLACE)
 
 
+def test_dates_are_read_in_the_order_of_the_training_rows(tmp_path):
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(120), "D")
+    y = np.where(days.day_of_week > 4, 3.0, 0.0)
+    for name, form in (("d", "%d/%m/%Y"), ("iso", "%Y-%m-%d")):
+        rows = [f"{when},{value}" for when, value in zip(days.strftime(form), y, strict=True)]
+        write_rows(tmp_path / f"{name}.csv", "when,y", rows)
+        fitted = fit(tmp_path / f"{name}.csv", tmp_path / f"{name}.tgp")
+        told = "column 'when' holds strings that are read as dates, dd/mm/yyyy"
+        assert any(told in line for line in fitted["warnings"]) == (name == "d")
+        write_rows(tmp_path / "new.csv", "when", days[[32, 62]].strftime(form))  # 2 Feb, 3 March
+        arguments = ["predict", tmp_path / f"{name}.tgp", tmp_path / "new.csv"]
+        run_well(*arguments, "-o", tmp_path / f"{name}_p.csv")
+    means = [problems.read_frame(tmp_path / f"{name}_p.csv")["mean"] for name in ("d", "iso")]
+    np.testing.assert_array_equal(*means)
+    write_rows(tmp_path / "new.csv", "when", ["02/02/2024", "02/13/2024"])
+    result = run("predict", tmp_path / "d.tgp", tmp_path / "new.csv", "-o", tmp_path / "p.csv")
+    assert "column 'when', row 2: not a date as dd/mm/yyyy: '02/13/2024'" in result.stderr
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 17])
 def test_the_first_bad_cell_is_found(n):
     for bad in range(n):

@@ -94,9 +94,7 @@ def test_orders_of_categories_are_kept():
     assert columns.kinds == ("category",)
 
 
-@pytest.mark.parametrize(
-    "chosen", [["b"], ["b", 1], [1], [-1], [False, True], np.array([False, True])]
-)
+@pytest.mark.parametrize("chosen", [["b"], ["b", 1], [1], [False, True], np.array([False, True])])
 def test_numbers_can_be_categories(chosen):
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [7, 5, 7]})
     data, columns = read_table(frame, None, categorical=chosen)
@@ -117,6 +115,7 @@ def test_numbers_can_be_categories(chosen):
         ("b", "from_dtype"),
         (["c"], "names 'c'"),
         ([2], "between 0 and 1"),
+        ([-1], "between 0 and 1, got -1"),
         ([True], "2 entries"),
         ([0.5], "0.5"),
         ([[0]], "categorical_features"),
@@ -125,6 +124,11 @@ def test_numbers_can_be_categories(chosen):
 def test_a_bad_choice_of_categories_is_named(chosen, said):
     with pytest.raises(ValueError, match=said):
         read_table(pd.DataFrame({"a": [1.0], "b": [2.0]}), None, categorical=chosen)
+
+
+def test_no_numbers_are_categories_by_none():
+    _, columns = read_table(pd.DataFrame({"a": [1, 2], "b": ["u", "v"]}), None, categorical=None)
+    assert columns.kinds == ("number", "category")
 
 
 def test_times_with_a_zone_are_local_times():

@@ -8,6 +8,7 @@ import pytest
 from scipy import integrate, special, stats
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -201,14 +202,14 @@ def test_moments_are_those_of_numerical_integration(k):
     found = TransformedDistribution(base, transform)
     z = np.linspace(-12, 12, 200_001)
     for row in range(3):
-        middle, reach = base.mean()[row], 4 * base.std()[row]
+        low, high = (end[row] for end in found.limits())
         density = sum(
             weight * stats.norm.pdf(z, mean, np.sqrt(var))
             for weight, mean, var in zip(
                 base.weights, base.means[:, row], base.variances[:, row], strict=True
             )
         )
-        y = transform.inverse(np.clip(z, middle - reach, middle + reach))
+        y = transform.inverse(np.clip(z, low, high))
         mean = integrate.trapezoid(density * y, z)
         std = np.sqrt(integrate.trapezoid(density * (y - mean) ** 2, z))
         smooth = not isinstance(transform, Quantile)
@@ -225,7 +226,8 @@ def test_samples_density_and_cdf_agree_with_quantiles(k):
     for j in range(3):
         np.testing.assert_allclose(found.cdf(quantile[:, j]), level[j], atol=1e-9)
         assert (np.abs((drawn <= quantile[:, [j]]).mean(axis=1) - level[j]) < 0.01).all()
-    error = np.abs(drawn.mean(axis=1) - found.mean()) / found.std()
+    low, high = (found.transform.inverse(end)[:, None] for end in found.limits())
+    error = np.abs(drawn.clip(low, high).mean(axis=1) - found.mean()) / found.std()
     assert (error < 0.03).all()
     np.testing.assert_allclose(found.interval(0.8), found.quantile([0.1, 0.9]), rtol=1e-12)
     np.testing.assert_allclose(found.var(), found.std() ** 2)
@@ -233,6 +235,37 @@ def test_samples_density_and_cdf_agree_with_quantiles(k):
     h = 1e-6 * np.abs(quantile[:, 1])
     slope = (found.cdf(quantile[:, 1] + h) - found.cdf(quantile[:, 1] - h)) / (2 * h)
     np.testing.assert_allclose(found.pdf(quantile[:, 1]), slope, rtol=1e-4)
+
+
+def test_moments_keep_to_the_training_targets():
+    """Tails that reach further say what a model expects, and not what y is on average."""
+    means, variances = np.array([[0.0, 3.0, 9.0]] * 2), np.array([[0.25] * 3, [25.0] * 3])
+    base = PredictiveDistribution(np.array([0.9, 0.1]), means, variances)
+    wide = TransformedDistribution(base, Log(0.0))
+    found = TransformedDistribution(base, Log(0.0, np.exp(-2.0), np.exp(4.0)))
+    std = base.std()
+    np.testing.assert_allclose(found.limits()[0], [-2.0, -2.0, 9.0 - 4 * std[2]])
+    np.testing.assert_allclose(found.limits()[1], [4.0, 4.0, 9.0 + 0.5 * std[2]])
+    assert found.mean()[0] < 3 < wide.mean()[0]
+    assert (found.std() < np.exp([4.0, 4.0, 9.0 + 0.5 * std[2]])).all()
+    np.testing.assert_array_equal(found.quantile([0.01, 0.99]), wide.quantile([0.01, 0.99]))
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_mean_under_a_log_is_one_of_y(kind, tmp_path):
+    """Counts from 1 to some hundreds, of which a few are far from what their features say."""
+    rng = np.random.default_rng(7)
+    X = rng.random((700, 2))
+    y = np.exp(5.5 * X[:, 0] + 0.2 * rng.standard_normal(700) * (1 + 15 * (rng.random(700) < 0.06)))
+    y = np.ceil(np.clip(y, 0.5, 300.0))
+    model = small(kind, "log").fit(X[:400], y[:400])
+    mean, std = model.predict(X[400:], return_std=True)
+    assert max(mean.max(), std.max()) < y[:400].max()
+    in_log = small(kind, "identity").fit(X[:400], np.log(y[:400]))
+    by_median = r2_score(y[400:], np.exp(in_log.predict(X[400:])))
+    assert r2_score(y[400:], mean) > by_median - 0.01
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(triegp.load(tmp_path / "m").predict(X[400:]), mean)
 
 
 def test_long_tails_leave_moments_finite_or_infinite_but_never_nan():

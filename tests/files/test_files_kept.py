@@ -91,6 +91,18 @@ def test_a_centre_that_is_no_logarithm(tmp_path, centre):
     refused(write_parts(tmp_path / "m", header, arrays), "centre must be the log of a target")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "message"), [(0.0, 1.0, "must be positive"), (2.0, 1.0, "must not exceed")]
+)
+def test_a_range_of_targets_that_no_log_has(tmp_path, low, high, message):
+    from model_files import refused, write_parts
+    from triegp.files.container import read_file
+
+    header, arrays = read_file(FOLDER / "transform")
+    header["transforms"][0] |= {"low": low, "high": high}
+    refused(write_parts(tmp_path / "m", header, arrays), message)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_a_scale_of_transformed_targets_whose_square_float64_cannot_hold(tmp_path, scale):
     from model_files import refused, write_parts

@@ -282,7 +282,9 @@ def test_location_and_scale(size):
 def test_location_and_scale_of_constants():
     mean, scale = location_and_scale(np.array([[3.0, 0.0]] * 5), None)
     np.testing.assert_array_equal(mean, [3.0, 0.0])
-    np.testing.assert_allclose(scale, [3.0 / np.sqrt(7), 1.0 / np.sqrt(7)])
+    np.testing.assert_allclose(scale, np.array([3.0, 1.0]) / (25 * np.sqrt(7)))
+    _, scale = location_and_scale(np.full((1, 1), 3.0), None)  # one row says little
+    np.testing.assert_allclose(scale, [3.0 / np.sqrt(3)])
 
 
 def test_bits_that_a_feature_does_not_have_are_left_out_of_a_drawn_order():

@@ -16,7 +16,7 @@ from triegp.models.transforms import Log, Quantile, YeoJohnson
 
 KNOTS = np.sort(np.random.default_rng(3).standard_normal(12))
 TRANSFORMS = {
-    "log": Log(0.2),
+    "log": Log(0.2, 0.5, 2.0),
     "yeo-johnson": YeoJohnson(0.3, 2.0, 0.4),
     "quantile": Quantile(KNOTS, np.linspace(-2.0, 2.0, 12)),
 }
@@ -29,7 +29,7 @@ class Affine:
     centre: float
     scale: float
 
-    name = "affine"
+    name, low, high = "affine", -np.inf, np.inf
 
     def forward(self, y):
         return (y - self.centre) / self.scale
@@ -58,8 +58,7 @@ def test_quadrature_agrees_with_scipys(name, base):
     y = found.transform.inverse(targets(6))
     y[0] = -3.0  # outside the domain of the logarithm
     score = transformed_score(found, y)
-    middle, reach = base.mean(), transformed.LIMIT * base.std()
-    limits = found.transform.inverse(np.stack([middle - reach, middle + reach]))
+    limits = found.transform.inverse(np.stack(found.limits()))
     breaks = found.quantile(np.array([1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999]))
     for i in range(6):
         own = [KNOTS, *breaks[i : i + 1]] if name == "quantile" else breaks[i : i + 1]
@@ -77,7 +76,7 @@ def test_quadrature_agrees_with_scipys(name, base):
 @pytest.mark.parametrize("transform", [Affine(0.0, 1.0), Affine(-3.0, 2.5)])
 def test_affine_maps_have_the_closed_form(transform, monkeypatch):
     """With z limited so far away that nothing is moved."""
-    monkeypatch.setattr(crps, "LIMIT", 40.0)
+    monkeypatch.setattr(transformed, "LIMIT", 40.0)
     for base in (random_mixture(m=30), tails(30)):
         y = transform.inverse(targets(30))
         moved = replace(
@@ -102,11 +101,11 @@ def test_the_limit_hardly_matters_to_a_gaussian():
 
 def test_draws_of_the_limited_distribution():
     base = random_mixture(m=4)
-    found = TransformedDistribution(base, Log(0.1))
+    found = TransformedDistribution(base, Log(0.1, 0.3, 4.0))
     y = np.exp(targets(4))
     z = base.sample(1_000_000, random_state=3)
-    middle, reach = base.mean()[:, None], transformed.LIMIT * base.std()[:, None]
-    draws = found.transform.inverse(np.clip(z, middle - reach, middle + reach))
+    low, high = (end[:, None] for end in found.limits())
+    draws = found.transform.inverse(np.clip(z, low, high))
     sizes = np.abs(draws - y[:, None]) - 0.5 * np.abs(draws - draws[:, ::-1])
     error = 5 * sizes.std(axis=1) / np.sqrt(draws.shape[1] / 2)  # pairs count twice
     assert (np.abs(transformed_score(found, y) - sizes.mean(axis=1)) < error).all()

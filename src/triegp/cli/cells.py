@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,9 @@ def read_features(table: pa.Table, columns: Columns, place: Place, dialect: Dial
             if kind == "number" or (kind == "category" and _numbered(listed)):
                 column = parse_numbers(column, name, place, dialect.decimal)
             elif kind == "time":
-                column = parse_times(column, name, place)
+                form = columns.format_of(j)
+                parse = partial(parse_dates, form=form) if form else parse_times
+                column = parse(column, name, place)
             elif kind == "duration":
                 raise CommandError(
                     f"{place.source}, column {name!r}: the model knows durations here, which text "
@@ -161,6 +164,18 @@ def parse_times(column: pa.ChunkedArray, name: str, place: Place) -> pa.ChunkedA
             said = "all times must have a UTC offset or none, and a date or none, got"
         raise CommandError(f"{place.cell(name, row)}: {said}: {column[row].as_py()!r:.80}")
     return found
+
+
+def parse_dates(column: pa.ChunkedArray, name: str, place: Place, form: str) -> pa.ChunkedArray:
+    """Text as timestamps by the format that the model was fitted to."""
+    from triegp.encoding.dates import read_date
+
+    cells = column.to_pylist()
+    times = [None if cell is None else read_date(cell, form) for cell in cells]
+    for row, (cell, moment) in enumerate(zip(cells, times, strict=True)):
+        if moment is None and cell is not None:
+            raise CommandError(f"{place.cell(name, row)}: not a date as {form}: {cell!r:.80}")
+    return pa.chunked_array([pa.array(times, pa.timestamp("us"))])
 
 
 def first_bad(column: pa.ChunkedArray, good: Callable[[pa.ChunkedArray], bool]) -> int:

@@ -60,7 +60,8 @@ def columns_of(header: dict[str, Any]) -> Columns | None:
     if facts is None:
         return None if names is None else plain_columns(len(names), names)
     listed = tuple(map(tuple, facts["categories"]))
-    return Columns(tuple(facts["kinds"]), listed, None if names is None else tuple(names))
+    names = None if names is None else tuple(names)
+    return Columns(tuple(facts["kinds"]), listed, names, tuple(facts.get("formats", ())))
 
 
 def choose_columns(model: Model, others: Sequence[str]) -> Choice:

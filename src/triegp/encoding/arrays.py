@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.encoding.cells import kind_of_cells, read_cells
+from triegp.encoding.cells import is_missing, kind_of_cells, read_cells
 from triegp.encoding.columns import Columns, check_width, choose_categories, plain_columns
+from triegp.encoding.dates import find_format, tell_dates, tell_distinct
 from triegp.encoding.reading import place, real_array
 
 Array = npt.NDArray[Any]
 
 
 def read_array(
-    X: Any, estimator: Any, known: Columns | None, categorical: Any
+    X: Any, estimator: Any, known: Columns | None, categorical: Any, *, learn_dates: bool
 ) -> tuple[Array, Columns]:
     """Read an array or lists; parameters and results as those of `read_table`."""
     cells = _as_cells(X)
@@ -27,18 +28,29 @@ def read_array(
         check_width(n_columns, len(known.kinds), estimator)
     chosen = [False] * n_columns if known else choose_categories(categorical, range(n_columns))
     data = np.empty(cells.shape, order="F")
-    kinds, categories = [], []
+    kinds, categories, formats = [], [], []
     for j in range(n_columns):
         column, where = cells[:, j].tolist(), f"column {j}"
+        form = known.format_of(j) if known is not None else ""
         if known is not None:
             kind = known.kinds[j]
         else:
             kind = "category" if chosen[j] else kind_of_cells(column, where)
+        strings = learn_dates and known is None and kind == "category" and not chosen[j]
+        if strings and (form := find_format((c for c in column if not is_missing(c)), where)):
+            kind = "time"
+            tell_dates(form, where)
         listed = known.categories[j] if known else ()
-        data[:, j], listed = read_cells(column, kind, listed, where)
+        data[:, j], listed = read_cells(column, kind, listed, where, form)
+        if strings and kind == "category":
+            tell_distinct(int((~np.isnan(data[:, j])).sum()), len(listed), where)
         kinds.append(kind)
         categories.append(listed)
-    return data, Columns(tuple(kinds), tuple(categories), known.names if known else None)
+        formats.append(form)
+    names = known.names if known else None
+    return data, Columns(
+        tuple(kinds), tuple(categories), names, tuple(formats) if any(formats) else ()
+    )
 
 
 def _as_cells(X: Any) -> Array | None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.encoding.dates import ISO, read_date
+
 Floats = npt.NDArray[np.float64]
 
 DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")  # in microseconds
@@ -75,13 +77,23 @@ def days_of(values: npt.NDArray[Any]) -> Floats:
     return days
 
 
-def times_of_cells(cells: list[Any], kind: str, where: str) -> npt.NDArray[Any]:
-    """Python dates, times or durations in microseconds; a time of day is on the first of 1970."""
+def times_of_cells(cells: list[Any], kind: str, where: str, form: str) -> npt.NDArray[Any]:
+    """Python dates, times or durations in microseconds; a time of day is on the first of 1970.
+
+    form: format of dates that are strings.
+    """
     unit = "datetime64[us]" if kind == "time" else "timedelta64[us]"
     out = np.full(len(cells), "NaT", unit)
     for i, cell in enumerate(cells):
         if is_missing(cell):
             continue
+        if kind == "time" and isinstance(cell, str):
+            date_read = read_date(cell, form)
+            if date_read is None:
+                raise ValueError(
+                    f"X must hold dates as {form} in {where}, got {cell!r:.40} at row {i}"
+                )
+            cell = date_read
         if isinstance(cell, time):
             cell = datetime(1970, 1, 1, cell.hour, cell.minute, cell.second, cell.microsecond)
         if isinstance(cell, datetime) and cell.tzinfo is not None:
@@ -96,14 +108,14 @@ def times_of_cells(cells: list[Any], kind: str, where: str) -> npt.NDArray[Any]:
 
 
 def read_cells(
-    cells: list[Any], kind: str, known: tuple[Any, ...], where: str
+    cells: list[Any], kind: str, known: tuple[Any, ...], where: str, form: str = ""
 ) -> tuple[Floats, tuple[Any, ...]]:
     """Numbers or codes of a list of Python objects, (n,), and the categories, new ones last.
 
-    where: name of the column, for errors.
+    where: name of the column, for errors. form: format of dates that are strings, ISO if "".
     """
     if kind in ("time", "duration"):
-        return days_of(times_of_cells(cells, kind, where)), ()
+        return days_of(times_of_cells(cells, kind, where, form or ISO)), ()
     if kind == "number":
         out = np.full(len(cells), np.nan)
         for i, cell in enumerate(cells):

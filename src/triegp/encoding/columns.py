@@ -27,11 +27,19 @@ class Columns:
         Categories of each column by value, strings or numbers; empty for other kinds.
     names : tuple of str or None
         Names of the columns; None if the table had none.
+    formats : tuple of str
+        Format of each column of strings that are dates, one of `dates.FORMATS`, "" for others;
+        empty if there are none.
     """
 
     kinds: tuple[str, ...]
     categories: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...] | None = None
+    formats: tuple[str, ...] = ()
+
+    def format_of(self, j: int) -> str:
+        """Format of the dates of column j, "" if they are not strings."""
+        return self.formats[j] if self.formats else ""
 
     @property
     def plain(self) -> bool:
@@ -81,11 +89,11 @@ def recode(data: Array, old: Columns, new: Columns) -> Array:
 def choose_categories(categorical: Any, names: Sequence[Any]) -> list[bool]:
     """Which columns are categories by the parameter `categorical_features`."""
     n = len(names)
-    if isinstance(categorical, str) and categorical == "from_dtype":
+    if categorical is None or (isinstance(categorical, str) and categorical == "from_dtype"):
         return [False] * n
     if isinstance(categorical, str) or np.ndim(categorical) != 1:
         raise ValueError(
-            "categorical_features must be 'from_dtype', or names, indices or a mask of columns, "
+            "categorical_features must be None, 'from_dtype', names, indices or a mask of columns, "
             f"got {categorical!r:.80}"
         )
     given = [item.item() if isinstance(item, np.generic) else item for item in categorical]
@@ -99,7 +107,7 @@ def choose_categories(categorical: Any, names: Sequence[Any]) -> list[bool]:
             if item not in names:
                 raise ValueError(f"categorical_features names {item!r:.80}, which X does not have")
             chosen[list(names).index(item)] = True
-        elif isinstance(item, int) and not isinstance(item, bool) and -n <= item < n:
+        elif isinstance(item, int) and not isinstance(item, bool) and 0 <= item < n:
             chosen[item] = True
         else:
             raise ValueError(

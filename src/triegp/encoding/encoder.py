@@ -49,7 +49,8 @@ class BitEncoder(
         Bits per feature, 1 to 32 each and at most 10**5 in total. "paper" is the paper's rule,
         min(8, floor(150 / n_features) + 1) for all features. "auto" starts from this rule, with
         one bit for constant and two-valued features. It then adds bits to single features until
-        distinct rows have distinct bit strings (see `separating_precision`).
+        distinct rows have distinct bit strings (see `separating_precision`), up to 31 bits each and
+        the bit of a shift.
     shift : None, "random" or array-like (n_features,), default=None
         Shift of the grid per feature, in [0, 1). A position u in [0, 1] becomes (u + shift) / 2.
         Each feature gets one more bit, so that the cells keep their width. Two-valued features are
@@ -61,11 +62,12 @@ class BitEncoder(
     margin : float, default=0.0
         Added to the upper end of each feature's range before scaling (the paper's code adds
         1e-6).
-    categorical_features : "from_dtype" or array-like, default="from_dtype"
-        Columns of X that are categories although they hold numbers: names, indices, or one bool per
-        column. Strings and columns of a categorical dtype always are. Tables with categories, dates
-        or gaps are coded by *working columns* (`docs/tables.md`). All arrays below are then by
-        working column, and so are shift and codes; precision is by column of X.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers or dates: names, indices from 0
+        on, or one bool per column; None for none. Columns of a categorical dtype always are, and
+        strings, unless all are dates. Tables with categories, dates or gaps are coded by *working
+        columns* (`docs/tables.md`). All arrays below are then by working column, and so are shift
+        and codes; precision is by column of X.
     random_state : int, RandomState or None, default=None
         Seed of the random shift; not used otherwise.
 

@@ -16,6 +16,7 @@ from triegp.encoding.codes import MAX_PRECISION
 from triegp.encoding.grids import DEVICE_ENTRIES, map_of
 from triegp.encoding.layout import N_VARIANTS, Layout, plain_layout
 from triegp.encoding.precision import (
+    ALL_BUT_LAST,
     FEWEST_ROWS,
     Precision,
     paper_precision,
@@ -134,7 +135,7 @@ def _separate(X: Any, encoder: Quantiser) -> Precision:
 
 
 def _full_codes(X: Any, one: GridMap) -> Any:
-    """Codes at 32 bits, uint64 (m, d), on the device."""
+    """Codes at 32 bits, the last one 0, uint64 (m, d), on the device."""
     at = device_engine().place(X.astype(np.float64, copy=False), one)
     at *= FULL
-    return np.minimum(np.floor(at), FULL - 1.0).astype(np.uint64)
+    return np.minimum(np.floor(at), FULL - 1.0).astype(np.uint64) & int(ALL_BUT_LAST)

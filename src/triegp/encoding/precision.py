@@ -31,6 +31,8 @@ FEWEST_ROWS = 100  # for a feature to be two-valued
 BLOCK_ROWS = 1_000  # rows that are searched for a third value at a time
 MAX_PAIRS = 20_000
 MAX_PAIR_ENTRIES = 2**21
+ALL_BITS = np.uint32(2**MAX_PRECISION - 1)
+ALL_BUT_LAST = ALL_BITS - np.uint32(1)  # bits that may be chosen if a shift may need one more
 NEVER = MAX_PRECISION + 1  # depth assigned to a pair with equal full codes
 
 

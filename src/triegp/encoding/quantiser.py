@@ -17,6 +17,8 @@ import numpy.typing as npt
 from triegp.checks import Floats, finite_vector, float_array, one_of
 from triegp.encoding.codes import MAX_PRECISION, Codes, check_precision, pack_codes
 from triegp.encoding.precision import (
+    ALL_BITS,
+    ALL_BUT_LAST,
     FullCodes,
     Precision,
     find_two_valued,
@@ -199,11 +201,12 @@ class Quantiser:
         few = (self.low_ == self.high_) | self.two_valued_
         start = np.where(few, 1, paper_precision(n_features))
         feature_map = self.feature_map
+        usable = np.where(extra, ALL_BITS, ALL_BUT_LAST)[:, None]
 
         def read(rows: RowIndex) -> FullCodes:
             numbers = rows if kept is None else kept[rows]
             at = positions(_columns(data, numbers), feature_map)
-            return cut(at, np.full(n_features, MAX_PRECISION)).astype(np.uint32)
+            return cut(at, np.full(n_features, MAX_PRECISION)).astype(np.uint32) & usable
 
         n_kept = data.shape[0] if kept is None else kept.size
         blocks = list(row_blocks(n_kept, n_features))

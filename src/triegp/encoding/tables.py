@@ -1,15 +1,15 @@
 """Reading tables: columns of any kind become one array of numbers.
 
-A number stays what it is, a boolean is 0 or 1, a date or time is days since 1970, a duration is
-days, and a category is its place in the list of the column's categories. NaN is a missing value.
-`Columns` says how each column was read in training, so that new tables are read in the same way.
-Categories that are not in its list get the next codes.
+A number stays what it is, a boolean is 0 or 1, a date or time is days since 1970, also if it was
+written as a string, a duration is days, and a category is its place in the list of the column's
+categories. NaN is a missing value. `Columns` says how each column was read in training, so that new
+tables are read in the same way. Categories that are not in its list get the next codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -21,6 +21,7 @@ from triegp.encoding.arrays import read_array
 from triegp.encoding.cells import (
     code_values,
     days_of,
+    is_missing,
     kind_of_cells,
     plain_value,
     read_cells,
@@ -33,6 +34,7 @@ from triegp.encoding.columns import (
     plain_columns,
     recode,
 )
+from triegp.encoding.dates import FORMATS, find_format, read_date, tell_dates, tell_distinct
 from triegp.encoding.reading import real_array
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +62,12 @@ class ReadTable:
 
 
 def read_table(
-    X: Any, estimator: Any, known: Columns | None = None, categorical: Any = "from_dtype"
+    X: Any,
+    estimator: Any,
+    known: Columns | None = None,
+    categorical: Any = "from_dtype",
+    *,
+    learn_dates: bool = True,
 ) -> tuple[npt.NDArray[Any], Columns]:
     """Read a table.
 
@@ -73,9 +80,13 @@ def read_table(
         Error messages name it.
     known : Columns, optional
         How the columns were read in training. Columns of a frame are then found by name.
-    categorical : "from_dtype" or array-like, default="from_dtype"
-        Columns that are categories although they are numbers: names, indices, or one bool per
-        column. Strings and columns of a categorical dtype always are. Not used if `known` is given.
+    categorical : "from_dtype", None or array-like, default="from_dtype"
+        Columns that are categories although they are numbers or dates: names, indices, or one bool
+        per column. Columns of a categorical dtype always are, and strings, unless all are dates.
+        Not used if `known` is given.
+    learn_dates : bool, default=True
+        Whether strings may be dates; the user is then warned of how they are read. Not used if
+        `known` is given.
 
     Returns
     -------
@@ -94,7 +105,7 @@ def read_table(
         return _read_again(X, known, estimator)
     frame = _as_frame(X)
     if frame is None:
-        return read_array(X, estimator, known, categorical)
+        return read_array(X, estimator, known, categorical, learn_dates=learn_dates)
     names = _check_names(frame.columns)
     if known is not None and known.names is not None and names is not None:
         frame, names = frame.select(_match(names, known.names)), known.names
@@ -115,15 +126,26 @@ def read_table(
             data = real_array(frame.to_native(), estimator)
             return data, known or plain_columns(data.shape[1], names)
     data = np.empty(frame.shape, order="F")
-    kinds, categories = [], []
+    kinds, categories, formats = [], [], []
     for j, column in enumerate(frame.iter_columns()):
         name = frame.columns[j]
         where = f"column {name!r}" if names is not None else f"column {j}"
         kind = known.kinds[j] if known is not None else _kind_of(column, chosen[j], where)
-        data[:, j], found = _read_column(column, kind, known.categories[j] if known else (), where)
+        form = known.format_of(j) if known is not None else ""
+        strings = learn_dates and known is None and not chosen[j] and _holds_strings(column, kind)
+        if strings and (form := _format_of(column, where)):
+            kind = "time"
+            tell_dates(form, where)
+        listed = known.categories[j] if known else ()
+        data[:, j], listed = _read_column(column, kind, listed, where, form)
+        if strings and kind == "category":
+            tell_distinct(int((~np.isnan(data[:, j])).sum()), len(listed), where)
         kinds.append(kind)
-        categories.append(found)
-    return data, Columns(tuple(kinds), tuple(categories), names)
+        categories.append(listed)
+        formats.append(form)
+    return data, Columns(
+        tuple(kinds), tuple(categories), names, tuple(formats) if any(formats) else ()
+    )
 
 
 def is_named_frame(X: Any) -> bool:
@@ -148,7 +170,7 @@ def _read_again(
     for mine, theirs in zip(own.categories, known.categories, strict=True):
         listed = set(theirs)
         lists.append((*theirs, *(value for value in mine if value not in listed)))
-    joined = Columns(known.kinds, tuple(lists), known.names)
+    joined = replace(known, categories=tuple(lists))
     return recode(table.data, own, joined), joined
 
 
@@ -234,15 +256,31 @@ def _kind_of(column: nw.Series[Any], chosen: bool, where: str) -> str:
     )
 
 
+def _holds_strings(column: nw.Series[Any], kind: str) -> bool:
+    """Whether a column is one of strings, not declared as categories."""
+    return kind == "category" and column.dtype in (nw.String, nw.Object)
+
+
+def _format_of(column: nw.Series[Any], where: str) -> str:
+    """Format of a column of strings that are dates, otherwise ""."""
+    cells = column.drop_nulls()
+    if column.dtype == nw.Object:
+        return find_format((cell for cell in cells.to_list() if not is_missing(cell)), where)
+    first = cells.head(1).to_list()  # most columns of strings are told by their first cell
+    if not any(read_date(cell, form) for cell in first for form in FORMATS):
+        return ""
+    return find_format(cells.unique().to_list(), where)
+
+
 def _read_column(
-    column: nw.Series[Any], kind: str, known: tuple[Any, ...], where: str
+    column: nw.Series[Any], kind: str, known: tuple[Any, ...], where: str, form: str
 ) -> tuple[Floats, tuple[Any, ...]]:
-    """Numbers or codes of a column, (n,), and its categories."""
+    """Numbers or codes of a column, (n,), and its categories. form: of dates that are strings."""
     dtype = column.dtype
     if column.null_count() == len(column):
         return np.full(len(column), np.nan), known
-    if dtype in (nw.Object, nw.Time, nw.Decimal):
-        return read_cells(column.to_list(), kind, known, where)
+    if dtype in (nw.Object, nw.Time, nw.Decimal) or (kind == "time" and dtype == nw.String):
+        return read_cells(column.to_list(), kind, known, where, form)
     if kind in ("category", "ordered"):
         return _read_categories(column, kind, known, where)
     if kind in ("time", "duration"):

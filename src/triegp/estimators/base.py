@@ -31,6 +31,7 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
 from triegp.engines import CpuEngine, one_blas_thread
+from triegp.estimators.far_targets import far_targets_warning
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -684,7 +685,7 @@ class TreeGPRegressor(
             curve=join_curves([part.curve for part in trained]),
             divided=self.weights == "precision",
         )
-        told = copies_warning(folded, rows.n_rows)
+        told = [*far_targets_warning(passed), *copies_warning(folded, rows.n_rows)]
         if stopped:
             told.append(stop_warning(ended_by, left_out))
         return state, told

@@ -100,9 +100,10 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
     """Weighted mean and standard deviation of each target, (k,) each.
 
     A row of weight c equals c rows. After n equal targets, the rule of succession gives the next a
-    probability of 1 / (n + 2) to differ. So the deviation of a constant target is set to its size
-    over sqrt(n + 2), with size 1 for targets of 0. Raises ValueError if the difference of a target
-    and the mean exceeds float64.
+    probability of 1 / (n + 2) to differ; by how much they do not say, but the more of them agree,
+    the less: a share of 1 / n**2 of their size is assumed, with size 1 for targets of 0. So the
+    deviation of a constant target is this share over sqrt(n + 2), at least a millionth of the size.
+    Raises ValueError if the difference of a target and the mean exceeds float64.
     """
     count = np.ones(targets.shape[0]) if weight is None else weight
     total = count.sum()
@@ -130,7 +131,8 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
             f"{size[np.argmax(far)]}"
         )
     constant = sd <= 2.0 * np.finfo(np.float64).eps  # no more than the targets' rounding errors
-    return mean, np.where(constant, np.maximum(size / np.sqrt(total + 2.0), scale), scale)
+    share = max(1.0 / (np.sqrt(total + 2.0) * max(total, 1.0) ** 2), LARGE_OFFSET)
+    return mean, np.where(constant, np.maximum(size * share, scale), scale)
 
 
 def common_scale(targets: Floats, scale: Floats) -> Floats:

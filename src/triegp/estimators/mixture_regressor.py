@@ -71,9 +71,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     shift : bool, optional
         Whether each member has its own, randomly shifted grid: True by default, False with the
         paper's presets.
-    categorical_features : "from_dtype" or array-like, default="from_dtype"
-        Columns of X that are categories although they hold numbers: names, indices, or one bool per
-        column. Strings and columns of a categorical dtype always are (`docs/tables.md`).
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers or dates: names, indices from 0
+        on, or one bool per column; None for none. Columns of a categorical dtype always are, and
+        strings, unless all are dates (`docs/tables.md`).
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
         Treatment of rows outside the training box, the range of each feature. "widen": the mean of
         the nearest row of the box; the deviation grows with the distance from the border, by

@@ -120,7 +120,8 @@ def _fit_log(y: Floats, count: Floats) -> Log:
     """The log, centred at that of the lower median."""
     with np.errstate(divide="ignore"):
         _check_domain("log", y, np.log(np.maximum(y, 0.0)))
-    return Log(float(np.log(_lower_quantile(y, count, 0.5))))
+    used = y[count > 0]
+    return Log(float(np.log(_lower_quantile(y, count, 0.5))), float(used.min()), float(used.max()))
 
 
 def _lower_quantile(y: Floats, count: Floats, level: float) -> float:
@@ -147,11 +148,12 @@ def _fit_yeo_johnson(y: Floats, count: Floats) -> YeoJohnson:
         var = float(np.average((z - np.average(z, weights=count)) ** 2, weights=count))
         return 0.5 * float(np.log(var)) - (power - 1.0) * log_size
 
-    if np.ptp(u) == 0:
-        return YeoJohnson(centre, scale, 1.0)
+    low, high = float(y.min()), float(y.max())
+    if low == high:
+        return YeoJohnson(centre, scale, 1.0, low, high)
     power = float(scipy.optimize.minimize_scalar(nll, bounds=(0.0, 2.0), method="bounded").x)
     power = 0.0 if power < NEGLIGIBLE else 2.0 if power > 2.0 - NEGLIGIBLE else power
-    return YeoJohnson(centre, scale, power)
+    return YeoJohnson(centre, scale, power, low, high)
 
 
 def _fit_quantile(y: Floats, count: Floats) -> Quantile:

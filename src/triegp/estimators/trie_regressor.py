@@ -84,9 +84,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     local_noise : bool, default=True
         Whether calibrated models learn noise by region, if there are at least 400 rows. Scale and
         tails are learned in any case. smooth=False, local_noise=False is a plain sum of trees.
-    categorical_features : "from_dtype" or array-like, default="from_dtype"
-        Columns of X that are categories although they hold numbers: names, indices, or one bool per
-        column. Strings and columns of a categorical dtype always are (`docs/tables.md`).
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns of X that are categories although they hold numbers or dates: names, indices from 0
+        on, or one bool per column; None for none. Columns of a categorical dtype always are, and
+        strings, unless all are dates (`docs/tables.md`).
     outside : {"widen", "clip", "unrelated", "error"}, default="widen"
         Treatment of rows outside the training box, the range of each feature. "widen": the smooth
         part goes on, and deviations grow with the distance. Without a smooth part: the mean of the

@@ -84,7 +84,8 @@ def _take(piece: Piece, estimator: Any, salt: int, share: float) -> Sample:
 
 def input_places(piece: Piece, estimator: Any, salt: int) -> Floats:
     """Place of the input of each row, in [0, 1), by a hash of its values. O(m d)."""
-    data, columns = read_table(piece.X, estimator, categorical=estimator.categorical_features)
+    chosen = estimator.categorical_features
+    data, columns = read_table(piece.X, estimator, categorical=chosen, learn_dates=False)
     words = np.empty((data.shape[1], data.shape[0]), np.uint64)
     for j, values in enumerate(columns.categories):
         column = data[:, j].astype(np.float64) + 0.0  # -0 is 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.columns import KINDS, Columns, plain_columns
+from triegp.encoding.dates import FORMATS
 from triegp.encoding.layout import BY_CODE, N_VARIANTS, ROLES, Layout, plain_layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.files.contents import check_array
@@ -31,6 +33,8 @@ def pack_table(columns: Columns, layout: Layout) -> tuple[dict[str, Any], Arrays
         "categories": [list(listed) for listed in columns.categories],
         "roles": list(layout.roles),
     }
+    if columns.formats:
+        facts["formats"] = list(columns.formats)
     arrays: Arrays = {
         "table.source": layout.source,
         "table.gaps": layout.gaps,
@@ -59,7 +63,7 @@ def unpack_table(
         raise ValueError(
             f"feature_names must be {layout.n_columns} distinct names, got {names!r:.80}"
         )
-    return Columns(columns.kinds, columns.categories, tuple(names)), layout
+    return replace(columns, names=tuple(names)), layout
 
 
 def _unpack_new(facts: dict[str, Any], arrays: Arrays, n_working: int) -> tuple[Columns, Layout]:
@@ -104,7 +108,18 @@ def _unpack_new(facts: dict[str, Any], arrays: Arrays, n_working: int) -> tuple[
         raise ValueError("table must not have a role twice for a column")
     for j, kind in enumerate(kinds):
         _check_grid(grid[j], kind, int(known[j]), bool(gaps[j]))
-    return Columns(kinds, categories), Layout(roles, source, gaps, fill, tuple(tables), grid, known)
+    columns = Columns(kinds, categories, formats=_read_formats(facts, kinds))
+    return columns, Layout(roles, source, gaps, fill, tuple(tables), grid, known)
+
+
+def _read_formats(facts: dict[str, Any], kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Formats of dates that were strings; none in files without them."""
+    formats = tuple(facts.get("formats", ()))
+    pairs = zip(formats, kinds, strict=False)
+    known = all(form == "" or (form in FORMATS and kind == "time") for form, kind in pairs)
+    if not known or len(formats) not in (0, len(kinds)):
+        raise ValueError(f"table must have known formats, of times only, got {formats!r:.80}")
+    return formats
 
 
 def check_codes(X: npt.NDArray[Any], columns: Columns) -> None:

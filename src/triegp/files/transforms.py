@@ -28,10 +28,10 @@ def pack_transforms(transforms: Sequence[Transform | None]) -> tuple[list[Any], 
         if one is None:
             facts.append(None)
         elif isinstance(one, Log):
-            facts.append({"name": one.name, "centre": one.centre})
+            facts.append({"name": one.name, "centre": one.centre, **_range(one)})
         elif isinstance(one, YeoJohnson):
             own = {"centre": one.centre, "scale": one.scale, "power": one.power}
-            facts.append({"name": one.name, **own})
+            facts.append({"name": one.name, **own, **_range(one)})
         elif isinstance(one, Quantile):
             facts.append({"name": one.name})
             arrays |= {f"transform.{t}.y": one.y, f"transform.{t}.z": one.z}
@@ -60,12 +60,15 @@ def _unpack(facts: Any, arrays: Arrays, prefix: str) -> Transform | None:
         centre = _finite(facts, "centre")
         if not LOGS[0] <= centre <= LOGS[1]:
             raise ValueError(f"centre must be the log of a target, got {centre}")
-        return Log(centre)
+        low, high = _read_range(facts)
+        if low == 0 or -np.inf < low < 0:
+            raise ValueError(f"the smallest target of a log must be positive, got {low}")
+        return Log(centre, low, high)
     if name == YeoJohnson.name:
         centre, scale, power = (_finite(facts, part) for part in ("centre", "scale", "power"))
         if not (scale > 0 and 0 <= power <= 2):
             raise ValueError(f"yeo-johnson needs scale > 0 and 0 <= power <= 2, got {facts!r:.80}")
-        return YeoJohnson(centre, scale, power)
+        return YeoJohnson(centre, scale, power, *_read_range(facts))
     if name == Quantile.name:
         y = check_array(arrays, f"{prefix}.y", np.float64, (None,), least=2)
         z = check_array(arrays, f"{prefix}.z", np.float64, (y.size,))
@@ -73,6 +76,21 @@ def _unpack(facts: Any, arrays: Arrays, prefix: str) -> Transform | None:
             raise ValueError(f"{prefix}.y and {prefix}.z must increase strictly")
         return Quantile(y, z)
     raise ValueError(f"transform must be a name that this triegp knows, got {name!r:.80}")
+
+
+def _range(transform: Log | YeoJohnson) -> dict[str, float]:
+    """Smallest and largest training target, as far as they are known."""
+    ends = {"low": transform.low, "high": transform.high}
+    return {name: end for name, end in ends.items() if np.isfinite(end)}
+
+
+def _read_range(facts: Any) -> tuple[float, float]:
+    """Smallest and largest training target, infinite in files that do not hold them."""
+    low = _finite(facts, "low") if "low" in facts else -np.inf
+    high = _finite(facts, "high") if "high" in facts else np.inf
+    if low > high:
+        raise ValueError(f"low of a transform must not exceed high, got {low} and {high}")
+    return low, high
 
 
 def _finite(facts: Any, name: str) -> float:

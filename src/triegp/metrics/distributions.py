@@ -94,9 +94,8 @@ def crps(
 
     For transformed targets by quadrature, with an error below 1e-5 of the score, or 1e-4 if the
     transform has kinks as "quantile" has; about a minute for a million rows and 25 components, per
-    core. As in the mean and deviation of a TransformedDistribution, values more than 4 deviations
-    of the transformed target from its mean are moved to that limit. Otherwise the score of a
-    log-transformed target would often be infinite.
+    core. As in the mean and deviation of a TransformedDistribution, values beyond its `limits` are
+    moved to the limit. Otherwise the score of a log-transformed target would often be infinite.
 
     Examples
     --------

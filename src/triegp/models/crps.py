@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from triegp.engines import CpuEngine, mixture_cdf, mixture_crps
 from triegp.models.distribution import PredictiveDistribution, average
-from triegp.models.transformed import LIMIT, TransformedDistribution
-from triegp.models.transforms import Transform
+from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -76,11 +75,11 @@ def transformed_score(found: TransformedDistribution, y: Floats) -> Floats:
     node; a row takes about 200 nodes, and more with kinks. Infinite if a limit of y exceeds
     float64.
     """
-    base, transform, score = found.base, found.transform, np.empty(y.size)
+    score = np.empty(y.size)
 
     def work(_: object, block: tuple[int, int]) -> None:
         some = slice(*block)
-        score[some] = _integrate(base.select(some), transform, y[some])
+        score[some] = _integrate(found.select(some), y[some])
 
     CpuEngine().each(work, _blocks(y.size, PANEL_ROWS))
     return score
@@ -98,15 +97,16 @@ def _blocks(n: int, size: int) -> list[tuple[int, int]]:
     return [(lo, min(lo + size, n)) for lo in range(0, n, size)]
 
 
-def _integrate(base: PredictiveDistribution, transform: Transform, y: Floats) -> Floats:
+def _integrate(found: TransformedDistribution, y: Floats) -> Floats:
     """CRPS at the rows of one block.
 
     A panel is an interval of x at one row. All panels of the block are integrated together; those
     whose two rules differ too much are halved.
     """
+    base, transform = found.base, found.transform
     weight, mean, var = _parts(base)
     sd = np.maximum(np.sqrt(var), LEAST_SD)
-    edges = _first_edges(base, transform)
+    edges = _first_edges(found)
     low, high = edges[:, 0], edges[:, -1]
     with np.errstate(over="ignore", invalid="ignore"):
         width = high - low
@@ -126,14 +126,14 @@ def _integrate(base: PredictiveDistribution, transform: Transform, y: Floats) ->
         below = np.empty(x.shape)
         mixture_cdf(weight, mean, sd, row, transform.forward(x), 0, row.size, below)
         square = np.square(below - above[:, None])
-        found, error = half * (square @ FINE), half * np.abs(square @ (FINE - MIDDLE))
+        part, error = half * (square @ FINE), half * np.abs(square @ (FINE - MIDDLE))
         # At a kink two rules may agree by chance; of three that is unlikely.
         error = np.maximum(error, half * np.abs(square @ (MIDDLE - COARSE)) / COARSENESS)
-        sums = score + np.bincount(row, found, y.size)
+        sums = score + np.bincount(row, part, y.size)
         done = error <= TOLERANCE * (sums + beyond)[row]
         if turn == MAX_HALVINGS:
             done[:] = True
-        score += np.bincount(row[done], found[done], y.size)
+        score += np.bincount(row[done], part[done], y.size)
         go = ~done
         row, above = np.tile(row[go], 2), np.tile(above[go], 2)
         middle = 0.5 * (left[go] + right[go])
@@ -141,10 +141,12 @@ def _integrate(base: PredictiveDistribution, transform: Transform, y: Floats) ->
     return np.asarray(score + beyond)
 
 
-def _first_edges(base: PredictiveDistribution, transform: Transform) -> Floats:
+def _first_edges(distribution: TransformedDistribution) -> Floats:
     """Edges of the first panels in units of y, (m, 9), rising from limit to limit."""
-    middle, reach = base.mean()[:, None], LIMIT * base.std()[:, None]
-    core = average(base.weights, np.sqrt(base.variances))[:, None]
-    steps = np.minimum(core * np.array(BREAKS[1:]), reach)
-    z = [middle - reach, middle - steps[:, ::-1], middle, middle + steps, middle + reach]
-    return transform.inverse(np.concatenate(z, axis=1))
+    base = distribution.base
+    low, high = (end[:, None] for end in distribution.limits())
+    middle = base.mean()[:, None]
+    steps = average(base.weights, np.sqrt(base.variances))[:, None] * np.array(BREAKS[1:])
+    below, above = np.maximum(middle - steps[:, ::-1], low), np.minimum(middle + steps, high)
+    z = [low, below, middle, above, high]
+    return distribution.transform.inverse(np.concatenate(z, axis=1))

@@ -14,7 +14,8 @@ from triegp.models.transforms import Transform
 
 Floats = npt.NDArray[np.float64]
 
-LIMIT = 4.0  # deviations of z from its mean at which moments move y to the limit
+LIMIT = 4.0  # most deviations of z from its mean at which moments move y to the limit
+LEAST_LIMIT = 0.5  # fewest, where the mean of z is near the end of the training targets, or beyond
 REACH = 8.0  # deviations of a component over which it is integrated
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(32)
 
@@ -49,9 +50,9 @@ class TransformedDistribution:
     -----
     Quantiles, intervals and samples are those of z, mapped back. Densities have the derivative of
     T. The moments of y need not exist: the tails of z may be too long, for instance if T is a
-    logarithm. `mean`, `var` and `std` are therefore those of y with z limited to 4 deviations from
-    its mean; values beyond are moved to that limit. They are infinite if y at a limit exceeds
-    float64.
+    logarithm. `mean`, `var` and `std` are therefore those of y with z limited to the range of the
+    training targets and to 4 deviations from its mean, but to no less than half a deviation; values
+    beyond are moved to that limit (`limits`). They are infinite if y at a limit exceeds float64.
     """
 
     base: PredictiveDistribution
@@ -63,17 +64,28 @@ class TransformedDistribution:
         return self.base.n_rows
 
     def mean(self) -> Floats:
-        """Mean, (m,), with z limited to 4 deviations from its mean. O(32 K m)."""
+        """Mean, (m,), with z within `limits`. O(32 K m)."""
         return self.moments()[0]
 
     def var(self) -> Floats:
-        """Variance, (m,), with z limited to 4 deviations from its mean. O(32 K m)."""
+        """Variance, (m,), with z within `limits`. O(32 K m)."""
         with np.errstate(over="ignore", under="ignore"):
             return np.square(self.std())
 
     def std(self) -> Floats:
-        """Standard deviation, (m,), with z limited to 4 deviations from its mean. O(32 K m)."""
+        """Standard deviation, (m,), with z within `limits`. O(32 K m)."""
         return self.moments()[1]
+
+    def limits(self) -> tuple[Floats, Floats]:
+        """Limits of z for moments and CRPS, (m,) each.
+
+        The smallest and the largest training target, but at most 4 and at least half a deviation
+        from the mean of z.
+        """
+        ends = self.transform.forward(np.array([self.transform.low, self.transform.high]))
+        middle, std = self.base.mean(), self.base.std()
+        low = np.clip(ends[0], middle - LIMIT * std, middle - LEAST_LIMIT * std)
+        return low, np.clip(ends[1], middle + LEAST_LIMIT * std, middle + LIMIT * std)
 
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation, (m,) each, in one pass.
@@ -81,7 +93,7 @@ class TransformedDistribution:
         Each component is integrated by Gauss-Legendre with 32 nodes, over 8 of its deviations to
         both sides, as far as they lie within the limits.
         """
-        return _moments(self.base, self.transform)
+        return _moments(self)
 
     def log_prob(self, y: Any) -> Floats:
         """Log density of y at each row, (m,). y: (m,), or a number for all rows. O(K m).
@@ -172,14 +184,14 @@ def transformed_log_density(
     return out
 
 
-def _moments(base: PredictiveDistribution, transform: Transform) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of T^-1(z) for z limited to its mean +- LIMIT deviations.
+def _moments(distribution: TransformedDistribution) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of T^-1(z) for z within its limits.
 
     Computed in units of the distance between the limits, from the median-like T^-1(mean), so that
     nothing overflows and little is lost to rounding.
     """
-    middle, spread = base.mean(), LIMIT * base.std()
-    low, high = middle - spread, middle + spread
+    base, transform = distribution.base, distribution.transform
+    middle, (low, high) = base.mean(), distribution.limits()
     centre, lowest, highest = (transform.inverse(part) for part in (middle, low, high))
     with np.errstate(over="ignore", invalid="ignore"):
         unit = highest - lowest

@@ -1,6 +1,7 @@
 """Strictly increasing maps z = T(y) of a target: models work on z, users see y.
 
-Every record has a name and three functions, of float64 arrays of any shape:
+Every record has a name, the smallest and the largest training target `low` and `high` (infinite if
+they are not known, as in older model files), and three functions, of float64 arrays of any shape:
 
 * `forward(y)`: T(y); -inf or +inf for y below or above the domain of T;
 * `inverse(z)`: the y of finite z; infinite if it exceeds float64;
@@ -26,6 +27,16 @@ class Transform(Protocol):
         """Name, as in the parameter `target_transform`."""
         ...
 
+    @property
+    def low(self) -> float:
+        """Smallest training target."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Largest training target."""
+        ...
+
     def forward(self, y: Floats) -> Floats:
         """T(y)."""
         ...
@@ -47,6 +58,8 @@ class Log:
     """
 
     centre: float
+    low: float = -np.inf
+    high: float = np.inf
 
     name = "log"
 
@@ -77,6 +90,8 @@ class YeoJohnson:
     centre: float
     scale: float
     power: float
+    low: float = -np.inf
+    high: float = np.inf
 
     name = "yeo-johnson"
 
@@ -119,13 +134,24 @@ class Quantile:
     Attributes
     ----------
     y, z : float64 (k,)
-        Knots, at least 2; both increase strictly.
+        Knots, at least 2; both increase strictly. The first and the last are the smallest and the
+        largest training target.
     """
 
     y: Floats
     z: Floats
 
     name = "quantile"
+
+    @property
+    def low(self) -> float:
+        """Smallest training target."""
+        return float(self.y[0])
+
+    @property
+    def high(self) -> float:
+        """Largest training target."""
+        return float(self.y[-1])
 
     def forward(self, y: Floats) -> Floats:
         """T(y)."""

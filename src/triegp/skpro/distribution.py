@@ -12,7 +12,7 @@ from skpro.distributions.base import BaseDistribution
 
 from triegp.metrics import crps
 from triegp.models.distribution import PredictiveDistribution, average
-from triegp.models.transformed import LIMIT, TransformedDistribution
+from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -222,8 +222,7 @@ def _half_energy(part: PredictiveDistribution | TransformedDistribution) -> Floa
     x - E X. Infinite if the limit exceeds float64.
     """
     if isinstance(part, TransformedDistribution):
-        z = part.base.mean() + LIMIT * part.base.std()
-        x = part.transform.inverse(z)
+        x = part.transform.inverse(part.limits()[1])
         usable = np.isfinite(x)
         x = np.where(usable, x, 0.0)
         gap = x - np.where(usable, part.mean(), 0.0)
