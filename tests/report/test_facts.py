@@ -9,10 +9,11 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
 from triegp import load
 from triegp.encoding.tables import ReadTable, read_table
+from triegp.plots.numbers import show_number
 from triegp.report import oddities
 from triegp.report.effects import axis_of
 from triegp.report.facts import gather
-from triegp.report.features import bin_column, show_number, show_value
+from triegp.report.features import bin_column, show_value
 from triegp.report.forecasts import QUANTILES, draw_rows
 from triegp.report.oddities import outlying_rows, unusual_values
 from triegp.report.scores import count_rows, share_interval

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from triegp.devices import to_host
 from triegp.encoding.tables import read_table
+from triegp.plots.numbers import show_number
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -72,7 +73,7 @@ def say_number(value: float, kind: str) -> str:
     if kind == "time":
         moment = np.datetime64(round(value * 86_400), "s")
         return str(moment.astype("datetime64[D]") if value == np.floor(value) else moment)
-    return f"{value:.3g}"
+    return show_number(value, 3)
 
 
 def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from triegp.plots.numbers import show_number
 from triegp.report.advice import MOST_NAMES, Advice, counted, either, listed
 from triegp.report.facts import Evaluation, Facts, TargetFacts
-from triegp.report.features import show_number
 from triegp.report.oddities import MANY_OUTLIERS
 from triegp.report.words import percent
 

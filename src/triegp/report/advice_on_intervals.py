@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import binomtest
 
+from triegp.plots.numbers import show_number
 from triegp.report.advice import Advice
 from triegp.report.facts import Evaluation, TargetFacts
-from triegp.report.features import show_number
 from triegp.report.forecasts import share_of
 from triegp.report.regions import LEVEL, Region
 from triegp.report.scores import Coverage

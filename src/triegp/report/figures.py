@@ -11,10 +11,10 @@ from triegp.plots import CalibrationDisplay, CoverageByWidthDisplay, PitDisplay
 from triegp.plots.canvas import draw_cells, draw_colorbar, draw_reference, dress, ramp
 from triegp.plots.forecasts import binomial_band
 from triegp.plots.grids import cell_edges
+from triegp.plots.numbers import show_number
 from triegp.plots.palette import current_palette
 from triegp.report.effects import Axis, Effect, PairEffect
 from triegp.report.facts import Evaluation
-from triegp.report.features import show_number
 from triegp.report.forecasts import draw_rows
 from triegp.report.markup import Html
 from triegp.report.svg import draw_svg

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.tables import ReadTable
-from triegp.report.features import Bins, bin_column, label_column, show_number
+from triegp.plots.numbers import show_number
+from triegp.report.features import Bins, bin_column, label_column
 from triegp.report.forecasts import Forecast, share_of
 from triegp.report.scores import count_rows, share_interval
 

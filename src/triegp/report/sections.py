@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from triegp.plots.numbers import show_number
 from triegp.report.facts import TargetFacts
-from triegp.report.features import show_number
 from triegp.report.figures import effect_figure, effect_limits, pair_figure
 from triegp.report.markup import Child, Html, join, tag
 from triegp.report.oddities import MANY_OUTLIERS, OddRow
