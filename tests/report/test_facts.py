@@ -16,7 +16,7 @@ from triegp.report.facts import gather
 from triegp.report.features import bin_column, show_value
 from triegp.report.forecasts import QUANTILES, draw_rows
 from triegp.report.oddities import outlying_rows, unusual_values
-from triegp.report.scores import count_rows, share_interval
+from triegp.report.scores import chance_of, count_rows
 from triegp.report.words import percent, seconds, tiny
 
 
@@ -84,12 +84,27 @@ def test_quantiles_of_intervals(numbers):
     assert np.all(np.diff(QUANTILES) > 0)
 
 
-def test_share_intervals_contain_what_the_binomial_allows():
-    low, high = share_interval(0.9, 200.0)
-    assert binom.sf(179, 200, low) == pytest.approx(0.025, rel=1e-6)
-    assert binom.cdf(180, 200, high) == pytest.approx(0.025, rel=1e-6)
-    assert share_interval(0.0, 10.0)[0] == 0.0
-    assert share_interval(1.0, 10.0)[1] == 1.0
+def test_chance_lies_around_the_nominal_share():
+    low, high = (round(200 * end) for end in chance_of(0.9, 200.0))
+    assert binom.cdf(low - 1, 200, 0.9) < 0.025 <= binom.cdf(low, 200, 0.9)
+    assert binom.cdf(high - 1, 200, 0.9) < 0.975 <= binom.cdf(high, 200, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "inside", "off"),
+    [(400, 340, True), (400, 370, False), (100_000, 90_800, False), (100_000, 91_100, True)],
+)
+def test_coverages_stand_out_if_neither_chance_nor_a_percentage_point_explains_them(
+    n_rows, inside, off
+):
+    """Of 400 rows chance puts 87 to 93 % inside, of 100,000 89.8 to 90.2 %."""
+    y = np.where(np.arange(n_rows) < inside, 0.0, 2.0)
+    coverage = next(
+        one for one in make_evaluation(y, 0.0, 1.0).scores.coverages if one.nominal == 0.9
+    )
+    assert coverage.observed == inside / n_rows
+    assert coverage.low < 0.9 < coverage.high
+    assert coverage.is_off == off
 
 
 def test_rows_of_weight_zero_do_not_count_and_weights_do(tmp_path):

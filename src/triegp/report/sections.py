@@ -163,7 +163,6 @@ def _regions_table(group: FeatureRegions) -> Html:
     widest = max(region.width for region in group.regions)
     rows = []
     for region in group.regions:
-        off = not region.low <= 0.9 <= region.high
         width = f"{100 * region.width / widest if widest > 0 else 0:.1f}%"
         rows.append(
             tag(
@@ -173,7 +172,7 @@ def _regions_table(group: FeatureRegions) -> Html:
                 cell(number(region.width)),
                 cell(tag("span", class_="bar", style=f"--w:{width}"), class_="wide-bar only-wide"),
                 cell(number(region.error)),
-                cell(percent(region.coverage), class_="num off" if off else "num"),
+                cell(percent(region.coverage), class_="num off" if region.is_off else "num"),
             )
         )
     return table(
