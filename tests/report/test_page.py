@@ -267,7 +267,7 @@ def test_rows_outside_the_box_are_advised_of(tmp_path):
     model = fit_quietly(X[:200], y[:200])
     with pytest.warns(UserWarning, match="outside the training box"):
         path = model.report(tmp_path / "r.html", X[200:] + 0.5, y[200:])
-    assert "lie outside the training range" in check(path).text
+    assert "test rows outside the training range" in check(path).text
 
 
 def test_no_effects_and_few_rows_in_tables(model, tmp_path):
