@@ -72,7 +72,7 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
 def _regions_of(target: TargetFacts, evaluation: Evaluation) -> list[tuple[str, Region]]:
     found = [("", region) for region in evaluation.by_width]
     if evaluation is target.main:
-        found += [(group.feature, one) for group in target.regions for one in group.regions]
+        found += [(group.feature, one) for group in target.regions or () for one in group.regions]
     return found
 
 

@@ -76,8 +76,9 @@ class TargetFacts:
         Of the most important features; empty if no rows are known.
     pair : PairEffect or None
         The strongest pair of the three most important features.
-    regions : tuple of FeatureRegions
-        Widths and coverage by bins of features; of leave-one-out if possible.
+    regions : tuple of FeatureRegions or None
+        Widths and coverage by bins of features; of leave-one-out if possible. None if features of
+        the rows are not known.
     worst, outliers : tuple of OddRow
         Rows of largest error, and rows that Gaussian noise does not explain; of leave-one-out if
         possible.
@@ -92,7 +93,7 @@ class TargetFacts:
     importances: tuple[Importance, ...]
     effects: tuple[Effect, ...]
     pair: PairEffect | None
-    regions: tuple[FeatureRegions, ...]
+    regions: tuple[FeatureRegions, ...] | None
     worst: tuple[OddRow, ...]
     outliers: tuple[OddRow, ...]
     n_outliers: int
@@ -257,7 +258,7 @@ def _describe(
         importances=importances,
         effects=effects,
         pair=pair,
-        regions=() if main is None or own is None else regions_by_feature(main.forecast, own),
+        regions=None if main is None or own is None else regions_by_feature(main.forecast, own),
         worst=() if main is None else worst_rows(main.forecast, own, n_rows),
         outliers=outliers,
         n_outliers=n_outliers,
@@ -272,7 +273,8 @@ def _kept_table(model: Any, gaps: list[Gap]) -> ReadTable | None:
             Gap(
                 "Feature values of training rows, and noise by region",
                 "training rows are not kept: fit with keep_rows=True, save with "
-                "training_data=True, or pass a test set",
+                "training_data=True (in a terminal: fit without --no-keep-rows), or pass a test "
+                "set",
             )
         )
         return None

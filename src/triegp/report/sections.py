@@ -23,6 +23,8 @@ from triegp.report.words import (
 
 MOST_FEATURES = 20  # in the table of importances
 MOST_DEPTHS = 10  # bits shown, coarsest first
+# Says where a report finds features of rows.
+WHERE_ROWS = " See the last section of this report for how to keep the training rows with a model."
 LEAST_INTERPLAY = 0.01  # share of variance from which on a pair is shown
 
 
@@ -99,6 +101,7 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
         return paragraph(
             "Effects need rows to average over; this model does not hold its training rows, and no "
             "test set was passed.",
+            WHERE_ROWS,
             class_="quiet",
         )
     limits = effect_limits(target.effects)
@@ -142,8 +145,10 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
 
 def regions_section(target: TargetFacts, level: int, name: str) -> Child:
     """Where intervals are wide and narrow."""
+    if target.regions is None:
+        return paragraph("The features of the rows are not known.", WHERE_ROWS, class_="quiet")
     if not target.regions:
-        return paragraph("There are too few rows, or their features are not known.", class_="quiet")
+        return paragraph("There are too few rows to tell.", class_="quiet")
     first = target.regions[0]
     ordered = sorted(first.regions, key=lambda region: region.width)
     narrow, wide = ordered[0], ordered[-1]
