@@ -123,9 +123,9 @@ def test_a_table_gives_names_and_the_same_numbers(frame):
     more = frame({"depth": X[:, 0]} | {name: table[name] for name in names})
     np.testing.assert_array_equal(model.predict(more), model.predict(table))
     fewer = swapped[names[:2]]
-    with pytest.raises(ValueError, match="(?s)feature names.*'height'"):
+    with pytest.raises(ValueError, match=r"(?s)feature names.*'height'"):
         model.predict(fewer)
-    with pytest.raises(ValueError, match="(?s)feature names.*'height'"):
+    with pytest.raises(ValueError, match=r"(?s)feature names.*'height'"):
         model.partial_fit(fewer, target)
 
 
