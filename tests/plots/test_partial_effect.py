@@ -179,7 +179,7 @@ def test_values_of_a_grid():
 
 
 def test_edges_lie_around_values():
-    np.testing.assert_allclose(cell_edges(np.array([0.0, 1.0, 4.0])), [-0.5, 0.5, 2.5, 5.5])
+    np.testing.assert_allclose(cell_edges(np.array([0.0, 1.0, 4.0])), [0.0, 0.5, 2.5, 4.0])
     np.testing.assert_allclose(cell_edges(np.array([2.0])), [1.5, 2.5])
 
 

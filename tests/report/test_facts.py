@@ -236,6 +236,9 @@ def test_pairs_of_features_that_add_up_have_no_interplay():
     assert one.interplay < 0.1
     assert other.interplay > 0.5
     assert other.mean.shape == (10, 10)
+    alike, crossed = (gather(model).targets[0].effects[0] for model in (additive, product))
+    assert alike.common > 0.9
+    assert crossed.common < 0.25
 
 
 def test_axes_of_every_kind(frame):
@@ -248,6 +251,14 @@ def test_axes_of_every_kind(frame):
     assert not kind.ordered
     assert day.ticks[0].startswith("2024-01-0")
     assert grade.ticks == ("low", "high")
+
+
+def test_two_numbers_are_points_in_their_order():
+    X = np.array([[1.0], [1.0], [0.0], [np.nan]])
+    axis = axis_of(ReadTable(*read_table(X, None)), 0)
+    assert not axis.ordered
+    assert axis.ticks == ("0", "1", "missing")
+    assert axis_of(ReadTable(*read_table(np.array([[1.0], [2.0], [4.0]]), None)), 0).ordered
 
 
 def test_bins_hold_all_rows_and_say_which(frame):

@@ -183,6 +183,7 @@ def tick_values(axis: Axis, kind: str, most: int = 8) -> None:
     if kind == "time":
         from matplotlib import dates
 
-        locator = dates.AutoDateLocator(maxticks=most)  # type: ignore[no-untyped-call]
+        # With more ticks at least, spans that no interval divides so finely make it warn.
+        locator = dates.AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

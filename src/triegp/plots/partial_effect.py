@@ -248,15 +248,16 @@ class PartialEffectDisplay:
         if len(self.names) == 2:
             return self._plot_pair(ax, line_kw, band_kw)
         self.ax_ = open_axes(ax)
-        listed = self.kinds[0] in LISTED
-        if listed or self.grid[0].size == 1:
+        marked = self.kinds[0] in LISTED or self.grid[0].size <= 2
+        if marked:
             self._plot_marks(line_kw, band_kw)
         else:
             self._plot_line(line_kw, band_kw)
         dress(self.ax_, self.names[0], "centred mean effect" if self.centred else "mean effect")
-        if listed:
-            set_labels(self.ax_, self.grid[0], self.labels[0])
-        tick_values(self.ax_.xaxis, self.kinds[0])
+        if marked:
+            set_labels(self.ax_, np.arange(self.grid[0].size), self.labels[0])
+        else:
+            tick_values(self.ax_.xaxis, self.kinds[0])
         draw_legend(self.ax_, loc="best")
         self.figure_ = self.ax_.figure
         return self
@@ -305,7 +306,7 @@ class PartialEffectDisplay:
     def _plot_marks(
         self, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
     ) -> None:
-        palette, x = current_palette(), self.grid[0]
+        palette, x = current_palette(), np.arange(self.grid[0].size)
         for label, (low, high), alpha in self._bands():
             band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "label": label}
             self.ax_.bar(x, high - low, 0.6, bottom=low, **merge(band, band_kw))
@@ -320,7 +321,10 @@ class PartialEffectDisplay:
         self, ax: Any, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
     ) -> Self:
         self.ax_ = open_pair(ax)
-        x, y = (cell_edges(grid) for grid in self.grid)
+        x, y = (
+            np.arange(grid.size + 1) - 0.5 if kind in LISTED else cell_edges(grid)
+            for grid, kind in zip(self.grid, self.kinds, strict=True)
+        )
         top = float(np.abs(self.effect).max()) or 1.0
         effect: dict[str, Any] = {"cmap": ramp(signed=self.centred)}
         if self.centred:

@@ -248,7 +248,9 @@ def _describe(
         strong = [one.feature for one in importances if one.share >= LEAST_SHARE]
         shown = [j for k, j in enumerate(ranked) if k < FEWEST_EFFECTS or j in strong]
         effects = effects_of(model, table, shown[:n_effects], t)
-        pair = strongest_pair(model, table, ranked[: min(PAIR_FEATURES, n_effects)], t)
+        first = ranked[:PAIR_FEATURES]
+        searched = [effect for effect in effects if effect.axis.feature in first]
+        pair = strongest_pair(model, table, searched, t)
     outliers, n_outliers = ((), 0) if main is None else outlying_rows(main.forecast, own, n_rows)
     return TargetFacts(
         name=name,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from triegp.plots.numbers import show_number
-from triegp.report.facts import TargetFacts
+from triegp.report.effects import Effect, Importance
+from triegp.report.facts import LEAST_SHARE, TargetFacts
 from triegp.report.figures import effect_figure, effect_limits, pair_figure
 from triegp.report.markup import Child, Html, join, tag
 from triegp.report.oddities import MANY_OUTLIERS, OddRow
@@ -25,6 +26,7 @@ MOST_FEATURES = 20  # in the table of importances
 MOST_DEPTHS = 10  # bits shown, coarsest first
 # Says where a report finds features of rows.
 WHERE_ROWS = " See the last section of this report for how to keep the training rows with a model."
+LEAST_COMMON = 0.25  # share of the variance of an effect below which its average needs a word
 LEAST_INTERPLAY = 0.01  # share of variance from which on a pair is shown
 
 
@@ -105,15 +107,14 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
             class_="quiet",
         )
     limits = effect_limits(target.effects)
-    shares = {one.feature: one.share for one in target.importances}
+    features = {one.feature: one for one in target.importances}
     pictures = [
         (
             effect_figure(effect, target.name, f"{name}-effect{k}", limits),
-            join(tag("b", effect.axis.label), f", {percent(max(shares[effect.axis.feature], 0.0))} "
-            "of the explained variance."),
+            _effect_caption(effect, features[effect.axis.feature]),
         )
         for k, effect in enumerate(target.effects)
-    ]  # fmt: skip
+    ]
     pair = target.pair
     joint: Child = None
     if pair is not None and pair.interplay >= LEAST_INTERPLAY:
@@ -137,10 +138,27 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
             "the target given that function); the average itself is known better. Ticks at "
             "the bottom show where rows are: 20 equal parts lie between them. All figures "
             "have the same scale.",
+            " Of times, trend, season, day of the week and hour are shown apart, as far as there "
+            "are rows to tell them apart: one of them is set, the others stay."
+            if any(effect.axis.calendar is not None for effect in target.effects)
+            else None,
         ),
         figures(*pictures),
         joint,
     )
+
+
+def _effect_caption(effect: Effect, feature: Importance) -> Html:
+    """Name and share of the feature, and whether the average hides interactions."""
+    said = f", {percent(max(feature.share, 0.0))} of the explained variance"
+    if effect.axis.label != feature.label:
+        said += f", all parts of {feature.label} together"
+    if effect.common < LEAST_COMMON and feature.share >= LEAST_SHARE:
+        said += (
+            ". Mostly interaction: the effect depends on other features and cancels in this "
+            f"average, which has {percent(effect.common, 0)} of its variance"
+        )
+    return join(tag("b", effect.axis.label), f"{said}.")
 
 
 def regions_section(target: TargetFacts, level: int, name: str) -> Child:
