@@ -71,8 +71,8 @@ class Feature:
 def say_number(value: float, kind: str) -> str:
     """A number, time or duration in words."""
     if kind == "time":
-        moment = np.datetime64(round(value * 86_400), "s")
-        return str(moment.astype("datetime64[D]") if value == np.floor(value) else moment)
+        moment = str(np.datetime64(round(value * 86_400), "s"))
+        return moment.removesuffix(":00").removesuffix("T00:00").replace("T", " ")
     return show_number(value, 3)
 
 

@@ -59,8 +59,7 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
             None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
-            f"{percent(coverage.nominal, 0)} interval"
-            + (f"; right ones hold {ends} of so many rows, 19 times in 20."),
+            f"{percent(coverage.nominal, 0)} interval" + (f"; chance would explain {ends}."),
             "If the model was fitted without calibration, fit with it. Otherwise look at the rows "
             "and regions below: dependent rows (time series, groups) and drift are common causes."
             if narrow

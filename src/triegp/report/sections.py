@@ -228,8 +228,8 @@ def rows_section(target: TargetFacts, level: int, name: str) -> Child:
     if target.outliers:
         many = target.n_outliers > MANY_OUTLIERS * n_rows
         said = (
-            f"{plural(target.n_outliers, 'row')} of {n_rows:,} lie further from the prediction "
-            "than noise explains. "
+            f"Further from the prediction than noise explains: {plural(target.n_outliers, 'row')} "
+            f"of {n_rows:,}. "
             + ("So many point to noise with long tails. " if many else "")
             + "“By chance” is how many rows Gaussian noise would put as far out in a table of "
             "this size; below 0.05, a row is listed."
