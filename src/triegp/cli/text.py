@@ -39,8 +39,8 @@ def open_text(source: Source, dialect: Dialect, stream: IO[bytes]) -> tuple[Any,
     mark = next((mark for mark in DELIMITERS if mark in names[0]), None)
     if mark is not None and len(names) == 1 and dialect.delimiter is None:
         raise CommandError(
-            f"{source}: the header is a single cell, {names[0][:60]!r}, expected cells separated by "
-            f"{source.delimiter!r}: pass --delimiter {mark!r}"
+            f"{source}: the header is a single cell, {names[0][:60]!r}, expected cells separated "
+            f"by {source.delimiter!r}: pass --delimiter {mark!r}"
         )
     return io.BufferedReader(Peeked(head, stream), BLOCK), names
 
