@@ -45,6 +45,8 @@ def folder(tmp_path_factory):
         "target_infinite": "\n".join([*rows[:4], "0.5,2024-01-01,1e999"]),
         "weights": "x,y,w,t\n1,2,-1,a\n2,3,1,b\n",
         "only_target": "y\n1\n2\n",
+        "semicolons": "x;y\n1,5;2\n",
+        "tabs": "x\ty\n1\t2\n",
     }
     for name, text in texts.items():
         (found / f"{name}.csv").write_text(text)
@@ -111,6 +113,11 @@ TABLE = [
         ["fit", "d.csv", "--target", "z", "-o", "OUT.tgp"],
         "d.csv: there is no column 'z'; it has",
     ),
+    (["fit", "d.csv", "--target", "Y ", "-o", "OUT.tgp"], "no column 'Y ' (nearest: 'y'); it has"),
+    ([*FIT, "d.csv", "--drop", "wehn"], "no column 'wehn' (nearest: 'when'); it has"),
+    ([*FIT, "semicolons.csv"], "semicolons.csv: the header is a single cell, 'x;y', expected"),
+    ([*PREDICT, "semicolons.csv"], "separated by ',': pass --delimiter ';'"),
+    ([*FIT, "tabs.csv"], r"separated by ',': pass --delimiter '\t'"),
     ([*FIT, "d.csv", "--features", "x,q"], "d.csv: there is no column 'q'"),
     ([*FIT, "d.csv", "--drop", "q"], "d.csv: there is no column 'q'"),
     ([*FIT, "d.csv", "--weight", "q"], "d.csv: there is no column 'q'"),

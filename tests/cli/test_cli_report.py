@@ -66,6 +66,24 @@ def test_fit_writes_a_report_too(folder, tmp_path):
     assert (tmp_path / "r.html").read_text().lstrip().lower().startswith("<!doctype html>")
 
 
+def test_a_model_of_fit_has_effects_and_regions_in_its_report(tmp_path):
+    problems.write_frame(problems.make_frame(200), tmp_path / "d.csv")
+    fit = ("fit", tmp_path / "d.csv", "--target", "y", "--drop", "id,name,zip", *QUICK)
+    run_well(*fit, "-o", tmp_path / "m.tgp")
+    run_well("report", tmp_path / "m.tgp", "-o", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "Effect of x" in text
+    assert "mean width of 90" in text
+    run_well(*fit, "-o", tmp_path / "bare.tgp", "--no-keep-rows")
+    run_well("report", tmp_path / "bare.tgp", "-o", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "fit without --no-keep-rows" in text
+    assert "too few rows" not in text
+    result = run(*fit, "-o", tmp_path / "m.tgp", "--keep-rows", "--param", "keep_rows=false")
+    assert result.exit_code == 2
+    assert "training_data=True requires a model fitted with keep_rows=True" in result.stderr
+
+
 def test_a_report_that_fails_leaves_the_old_one(folder, tmp_path, monkeypatch):
     path = tmp_path / "r.html"
     path.write_text("old")

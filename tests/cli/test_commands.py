@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
         problems.write_frame(problems.make_frame(80, seed=1), found / f"new.{kind}")
         run_well(
             *("fit", found / f"d.{kind}", "--target", "y", "-o", found / f"m.{kind}"),
-            *("--drop", "id", "--categorical", "zip", *QUICK),
+            *("--drop", "id", "--categorical", "zip", "--no-keep-rows", *QUICK),
         )
     return found
 
@@ -352,7 +352,7 @@ def test_updates_are_those_of_the_library(folder, kind, tmp_path):
 
 def test_an_update_replaces_the_model_and_keeps_its_rows(folder, tmp_path):
     run_well(
-        *("fit", folder / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", "--keep-rows"),
+        *("fit", folder / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp"),
         *("--drop", "id", "--categorical", "zip", *QUICK),
     )
     run_well("update", tmp_path / "m.tgp", folder / "new.csv", "--target", "y")
@@ -368,7 +368,7 @@ def test_an_update_of_a_model_with_a_window_forgets(folder, tmp_path):
         *("fit", folder / "d.csv", "--target", "y", "--param", "window=64"),
         *("--drop", "id", "--categorical", "zip", *QUICK),
     ]
-    run_well(*fit, "-o", tmp_path / "m.tgp", "--keep-rows")
+    run_well(*fit, "-o", tmp_path / "m.tgp")
     assert triegp.load(tmp_path / "m.tgp").n_rows_ == 64
     run_well("update", tmp_path / "m.tgp", folder / "new.csv", "--target", "y")
     loaded = triegp.load(tmp_path / "m.tgp")
@@ -376,7 +376,7 @@ def test_an_update_of_a_model_with_a_window_forgets(folder, tmp_path):
     np.testing.assert_array_equal(
         loaded.rows_.y[:, 0], problems.make_frame(80, seed=1)["y"].to_numpy()[-64:]
     )
-    run_well(*fit, "-o", tmp_path / "bare.tgp")
+    run_well(*fit, "-o", tmp_path / "bare.tgp", "--no-keep-rows")
     result = run("update", tmp_path / "bare.tgp", folder / "new.csv", "--target", "y")
     assert result.exit_code == 2
     assert "window needs the training rows" in result.stderr

@@ -180,8 +180,11 @@ def test_columns_are_found_by_name_and_missing_ones_named():
     _, known = read_table(pd.DataFrame({"a": [1.0], "b": ["x"]}), None)
     with pytest.raises(ValueError, match="missing: 'b'"):
         read_table(pd.DataFrame({"a": [1.0]}), None, known)
-    with pytest.raises(ValueError, match="unseen at fit time: 'c'"):
-        read_table(pd.DataFrame({"a": [1.0], "b": ["x"], "c": [0]}), None, known)
+    with pytest.raises(ValueError, match=r"unseen at fit time: 'B'\n.*now missing: 'b'"):
+        read_table(pd.DataFrame({"a": [1.0], "B": ["x"]}), None, known)
+    data, columns = read_table(pd.DataFrame({"c": [0], "b": ["x"], "a": [1.0]}), None, known)
+    assert data.tolist() == [[1.0, 0.0]]
+    assert columns == known
     with pytest.raises(ValueError, match=r"1 features, but .* expecting 2"):
         read_table([[1.0]], None, known)
     assert is_named_frame(pd.DataFrame({"a": [1.0]}))

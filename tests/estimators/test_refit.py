@@ -215,6 +215,13 @@ def test_set_aside_for_good_is_told_once():
     assert not model.refresh().outside_box([[1.5, 1.5]])[0]
 
 
+def test_a_single_row_that_is_set_aside_is_told_in_the_singular():
+    X, y = corners(60)
+    model = BinaryTreeGPRegressor(**MIXTURE, refit=False).fit(X, y)
+    with pytest.warns(UserWarning, match="1 added row lies outside the training box, or has gaps"):
+        model.partial_fit([[2.0, 2.0]], [0.0])
+
+
 def test_rows_outside_of_weight_0_count_for_nothing():
     X, y = corners(60)
     model = BinaryTreeGPRegressor(**MIXTURE).fit(X, y)

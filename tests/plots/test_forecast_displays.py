@@ -1,5 +1,7 @@
 """Displays that compare distributions with targets: numbers by a second route."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import comb
@@ -92,6 +94,23 @@ def test_coverage_by_width_counts_by_decile():
     np.testing.assert_allclose(
         display.width, np.median(np.sort(high - low).reshape(4, 100), axis=1)
     )
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 30_000.0])
+def test_widths_are_written_out_and_do_not_overlap(scale):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    std = scale * np.linspace(0.5, 2.0, 1_000)
+    distribution = PredictiveDistribution(np.ones(1), np.zeros((1, 1_000)), std[None] ** 2)
+    ax = Figure(figsize=(3.3, 3.1), layout="constrained").subplots()
+    CoverageByWidthDisplay.from_predictions(np.zeros(1_000), distribution, ax=ax)
+    FigureCanvasAgg(ax.figure).draw()
+    labels = ax.get_xticklabels()
+    assert not any("e" in label.get_text() for label in labels)
+    if labels[0].get_rotation() == 0:
+        boxes = [label.get_window_extent() for label in labels]
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
 def test_equal_widths_share_a_bin():

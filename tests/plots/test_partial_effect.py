@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from plot_problems import mixed_frame, problem, quick_forest, quick_mixture
 from triegp.plots import PartialEffectDisplay
-from triegp.plots.features import Feature, replace_values
+from triegp.plots.features import Feature, replace_values, say_number, tick_values
 from triegp.plots.grids import cell_edges, choose_values
 
 
@@ -117,6 +117,38 @@ def test_effect_of_categories_and_dates(table):
     np.testing.assert_allclose(display.effect[1], model.predict(changed, latent=True).mean())
 
 
+def test_binary_features_are_marks():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 2, 60), rng.random(60)]).astype(float)
+    model = quick_mixture().fit(X, X.sum(axis=1))
+    ax = PartialEffectDisplay.from_estimator(model, X, 0, n_draws=2).ax_
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1"]
+    assert ax.lines[0].get_linestyle() == "None"
+    ax = PartialEffectDisplay.from_estimator(model, X, (0, 1), n_draws=2).ax_[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1"]
+    low, high = ax.get_ylim()
+    assert X[:, 1].min() <= low < high <= X[:, 1].max()
+
+
+@pytest.mark.parametrize("span", [0.15, 3.0, 140.0, 1_600.0])
+@pytest.mark.parametrize("most", [5, 8])
+def test_dates_of_any_span_have_ticks_without_a_warning(span, most):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    ax.plot([17_000.3, 17_000.3 + span], [0, 1])
+    tick_values(ax.xaxis, "time", most)
+    FigureCanvasAgg(ax.figure).draw()
+    assert 2 <= sum(bool(label.get_text()) for label in ax.get_xticklabels()) <= most + 1
+
+
+def test_times_in_words():
+    assert say_number(19_723.0, "time") == "2024-01-01"
+    assert say_number(19_723.5, "time") == "2024-01-01 12:00"
+    assert say_number(19_723.5 + 1 / 86_400, "time") == "2024-01-01 12:00:01"
+
+
 def test_arrays_of_objects():
     frame, y = mixed_frame(60)
     cells = frame[["town", "n"]].astype(object).where(frame[["town", "n"]].notna(), None).to_numpy()
@@ -179,7 +211,7 @@ def test_values_of_a_grid():
 
 
 def test_edges_lie_around_values():
-    np.testing.assert_allclose(cell_edges(np.array([0.0, 1.0, 4.0])), [-0.5, 0.5, 2.5, 5.5])
+    np.testing.assert_allclose(cell_edges(np.array([0.0, 1.0, 4.0])), [0.0, 0.5, 2.5, 4.0])
     np.testing.assert_allclose(cell_edges(np.array([2.0])), [1.5, 2.5])
 
 

@@ -9,13 +9,14 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
 from triegp import load
 from triegp.encoding.tables import ReadTable, read_table
+from triegp.plots.numbers import show_number
 from triegp.report import oddities
 from triegp.report.effects import axis_of
 from triegp.report.facts import gather
-from triegp.report.features import bin_column, show_number, show_value
+from triegp.report.features import bin_column, show_value
 from triegp.report.forecasts import QUANTILES, draw_rows
 from triegp.report.oddities import outlying_rows, unusual_values
-from triegp.report.scores import count_rows, share_interval
+from triegp.report.scores import chance_of, count_rows
 from triegp.report.words import percent, seconds, tiny
 
 
@@ -83,12 +84,27 @@ def test_quantiles_of_intervals(numbers):
     assert np.all(np.diff(QUANTILES) > 0)
 
 
-def test_share_intervals_contain_what_the_binomial_allows():
-    low, high = share_interval(0.9, 200.0)
-    assert binom.sf(179, 200, low) == pytest.approx(0.025, rel=1e-6)
-    assert binom.cdf(180, 200, high) == pytest.approx(0.025, rel=1e-6)
-    assert share_interval(0.0, 10.0)[0] == 0.0
-    assert share_interval(1.0, 10.0)[1] == 1.0
+def test_chance_lies_around_the_nominal_share():
+    low, high = (round(200 * end) for end in chance_of(0.9, 200.0))
+    assert binom.cdf(low - 1, 200, 0.9) < 0.025 <= binom.cdf(low, 200, 0.9)
+    assert binom.cdf(high - 1, 200, 0.9) < 0.975 <= binom.cdf(high, 200, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "inside", "off"),
+    [(400, 340, True), (400, 370, False), (100_000, 90_800, False), (100_000, 91_100, True)],
+)
+def test_coverages_stand_out_if_neither_chance_nor_a_percentage_point_explains_them(
+    n_rows, inside, off
+):
+    """Of 400 rows chance puts 87 to 93 % inside, of 100,000 89.8 to 90.2 %."""
+    y = np.where(np.arange(n_rows) < inside, 0.0, 2.0)
+    coverage = next(
+        one for one in make_evaluation(y, 0.0, 1.0).scores.coverages if one.nominal == 0.9
+    )
+    assert coverage.observed == inside / n_rows
+    assert coverage.low < 0.9 < coverage.high
+    assert coverage.is_off == off
 
 
 def test_rows_of_weight_zero_do_not_count_and_weights_do(tmp_path):
@@ -220,6 +236,9 @@ def test_pairs_of_features_that_add_up_have_no_interplay():
     assert one.interplay < 0.1
     assert other.interplay > 0.5
     assert other.mean.shape == (10, 10)
+    alike, crossed = (gather(model).targets[0].effects[0] for model in (additive, product))
+    assert alike.common > 0.9
+    assert crossed.common < 0.25
 
 
 def test_axes_of_every_kind(frame):
@@ -232,6 +251,14 @@ def test_axes_of_every_kind(frame):
     assert not kind.ordered
     assert day.ticks[0].startswith("2024-01-0")
     assert grade.ticks == ("low", "high")
+
+
+def test_two_numbers_are_points_in_their_order():
+    X = np.array([[1.0], [1.0], [0.0], [np.nan]])
+    axis = axis_of(ReadTable(*read_table(X, None)), 0)
+    assert not axis.ordered
+    assert axis.ticks == ("0", "1", "missing")
+    assert axis_of(ReadTable(*read_table(np.array([[1.0], [2.0], [4.0]]), None)), 0).ordered
 
 
 def test_bins_hold_all_rows_and_say_which(frame):

@@ -134,7 +134,7 @@ def test_a_test_set_has_columns_and_figures_of_its_own(tmp_path):
     found = check(model.report(tmp_path / "r.html", X[300:], y[300:]))
     assert "Test set" in found.text
     assert "300 rows (leave-one-out) and 100 rows (test set)" in found.text
-    assert found.text.count("95 % confidence") == 1  # of the test set only
+    assert found.text.count("if intervals are right and rows independent") == 2
 
 
 def test_leave_one_out_is_not_presented_as_new_rows(model, tmp_path):
@@ -267,7 +267,7 @@ def test_rows_outside_the_box_are_advised_of(tmp_path):
     model = fit_quietly(X[:200], y[:200])
     with pytest.warns(UserWarning, match="outside the training box"):
         path = model.report(tmp_path / "r.html", X[200:] + 0.5, y[200:])
-    assert "lie outside the training range" in check(path).text
+    assert "test rows outside the training range" in check(path).text
 
 
 def test_no_effects_and_few_rows_in_tables(model, tmp_path):

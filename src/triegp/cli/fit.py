@@ -54,7 +54,11 @@ from triegp.cli.sources import Dialect, find_sources, is_same, refuse_same
     metavar="NAME=VALUE",
     help="Any other parameter of the estimator.",
 )
-@click.option("--keep-rows", is_flag=True, help="Store the training rows in the file.")
+@click.option(
+    "--keep-rows/--no-keep-rows",
+    default=None,
+    help="Store the training rows in the file, for reports and updates.  [if the model has them]",
+)
 @click.option("--report", metavar="FILE", help="Write a report, an HTML file, too.")
 @reading_options
 @console_options
@@ -75,7 +79,7 @@ def command(
     seed: int,
     jobs: int | None,
     param: dict[str, Any],
-    keep_rows: bool,
+    keep_rows: bool | None,
     report: str | None,
     dialect: Dialect,
 ) -> None:
@@ -103,7 +107,8 @@ def command(
     model = new_estimator(estimator, given, param)
     began = time.monotonic()
     row_weights = fit_model(model, sources, dialect, task, console)
-    save_model(model, output, training_data=keep_rows)
+    has_rows = model.rows_ is not None  # unless rows were read in pieces, or by --param
+    save_model(model, output, training_data=has_rows if keep_rows is None else keep_rows)
     console.detail(f"written to {output}")
     if report is not None:
         make_report(model, report, target)

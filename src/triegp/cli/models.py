@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,16 @@ def require_columns(needed: Sequence[str], names: Sequence[str], source: object)
     if missing:
         there = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
         none = "there are no columns" if len(missing) > 1 else "there is no column"
-        listed = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        listed = ", ".join(_with_nearest(name, names) for name in missing[:5])
+        listed += ", ..." * (len(missing) > 5)
         raise CommandError(f"{source}: {none} {listed}; it has {there}")
+
+
+def _with_nearest(name: str, names: Sequence[str]) -> str:
+    """A name that is not there, with the most similar one that is, whatever their case."""
+    lower = {other.strip().lower(): other for other in names}
+    nearest = get_close_matches(name.strip().lower(), lower, 1)
+    return f"{name!r} (nearest: {lower[nearest[0]]!r})" if nearest else repr(name)
 
 
 def read_rows(

@@ -15,6 +15,7 @@ from triegp.cli.failures import CommandError
 from triegp.cli.pipes import Peeked
 from triegp.cli.sources import Dialect, Source
 
+DELIMITERS = ",;\t|"  # between cells of files from elsewhere
 BLOCK = 1 << 20  # bytes that are parsed at a time; a row must not be longer
 
 
@@ -35,6 +36,12 @@ def open_text(source: Source, dialect: Dialect, stream: IO[bytes]) -> tuple[Any,
             break
     if not names:
         raise CommandError(f"{source}: the file is empty, expected a header and rows")
+    mark = next((mark for mark in DELIMITERS if mark in names[0]), None)
+    if mark is not None and len(names) == 1 and dialect.delimiter is None:
+        raise CommandError(
+            f"{source}: the header is a single cell, {names[0][:60]!r}, expected cells separated "
+            f"by {source.delimiter!r}: pass --delimiter {mark!r}"
+        )
     return io.BufferedReader(Peeked(head, stream), BLOCK), names
 
 

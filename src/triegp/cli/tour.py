@@ -100,7 +100,7 @@ def take_tour(n_rows: int, folder: str, seed: int, console: Console) -> dict[str
     columns = [y_test, distribution.mean(), distribution.std(), low, high]
     predictions = pa.table(columns, names=["delay", "mean", "std", "low", "high"])
     write_table(predictions, paths["predictions"])
-    model.save(paths["model"])
+    model.save(paths["model"], training_data=model.rows_ is not None)
     console.note("report ...")
     make_report(model, paths["report"], "delay", test, y_test)
     return {

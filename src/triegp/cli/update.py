@@ -36,8 +36,9 @@ def command(
 ) -> None:
     """Add the rows of DATA to a model, without training again.
 
-    The model file is replaced in one step when all rows are added. A file with training rows (fit
-    --keep-rows) keeps them, and is fitted anew when its rows have doubled or left the training box.
+    The model file is replaced in one step when all rows are added. A file with training rows (all
+    but those of fit --no-keep-rows) keeps them, and is fitted anew when its rows have doubled or
+    left the training box.
     """
     from triegp.cli.batches import read_batches
     from triegp.cli.cells import read_features, read_numbers, read_weights

@@ -79,7 +79,8 @@ def read_table(
     estimator : object
         Error messages name it.
     known : Columns, optional
-        How the columns were read in training. Columns of a frame are then found by name.
+        How the columns were read in training. Columns of a frame are then found by name, and others
+        are ignored.
     categorical : "from_dtype", None or array-like, default="from_dtype"
         Columns that are categories although they are numbers or dates: names, indices, or one bool
         per column. Columns of a categorical dtype always are, and strings, unless all are dates.
@@ -108,7 +109,8 @@ def read_table(
         return read_array(X, estimator, known, categorical, learn_dates=learn_dates)
     names = _check_names(frame.columns)
     if known is not None and known.names is not None and names is not None:
-        frame, names = frame.select(_match(names, known.names)), known.names
+        _refuse_missing(names, known.names)
+        frame, names = frame.select(known.names), known.names
     if frame.shape[0] == 0 or frame.shape[1] == 0:
         raise ValueError(
             f"X must have at least one row and one column, got shape {frame.shape}: found array "
@@ -208,20 +210,16 @@ def _check_names(names: Sequence[Any]) -> tuple[str, ...] | None:
     return tuple(names) if strings and all(strings) else None
 
 
-def _match(names: tuple[str, ...], known: tuple[str, ...]) -> list[str]:
-    """The known names; raises ValueError that names missing and additional columns."""
+def _refuse_missing(names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Raise ValueError that names missing columns, and additional ones: these may be renamed."""
     missing = [name for name in known if name not in set(names)]
-    extra = [name for name in names if name not in set(known)]
-    if missing or extra:
-        said = []
-        if extra:
-            said.append(f"Feature names unseen at fit time: {_listed(extra)}")
-        if missing:
-            said.append(f"Feature names seen at fit time, yet now missing: {_listed(missing)}")
+    if missing:
+        said = "The feature names should match those that were passed during fit.\n"
+        if extra := [name for name in names if name not in set(known)]:
+            said += f"Feature names unseen at fit time: {_listed(extra)}\n"
         raise ValueError(
-            "The feature names should match those that were passed during fit.\n" + "\n".join(said)
+            f"{said}Feature names seen at fit time, yet now missing: {_listed(missing)}"
         )
-    return list(known)
 
 
 def _listed(names: list[str]) -> str:

@@ -307,9 +307,11 @@ def stream_warnings(queued: Queued, *, refits: bool) -> list[tuple[str, str]]:
         told.append(("overdue", text))
     if queued.n_aside and not (is_kept and refits):
         later = "refresh() uses them" if is_kept else "fit with keep_rows=True to use them"
+        single = queued.n_aside == 1
+        lie, have = ("row lies", "has") if single else ("rows lie", "have")
         text = (
-            f"{queued.n_aside:,} added rows lie outside the training box, or have gaps or "
-            "categories that training has not seen. They are set aside, as all such rows that "
+            f"{queued.n_aside:,} added {lie} outside the training box, or {have} gaps or "
+            "categories that training has not seen. All such rows are set aside, also those that "
             f"follow: {later}"
         )
         told.append(("aside", text))

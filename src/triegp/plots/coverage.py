@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-MOST_LETTERS = 50  # of all labels of an axis together, if they stand upright
+MOST_LETTERS = 12  # per inch of an axis, blanks between labels included, if they stand upright
 
 
 def inside_intervals(forecast: Forecast, coverage: float) -> Bools:
@@ -89,7 +89,10 @@ def draw_coverage(
 
 def set_labels(ax: Axes, places: Any, labels: list[str]) -> None:
     """Ticks with words, turned if they would meet."""
-    turned = sum(map(len, labels)) > MOST_LETTERS
+    figure = ax.get_figure()
+    assert figure is not None
+    inches = ax.bbox.width / figure.dpi
+    turned = sum(len(label) + 1 for label in labels) > MOST_LETTERS * inches
     ax.set_xticks(places, labels, rotation=35 if turned else 0, ha="right" if turned else "center")
     for text in ax.get_xticklabels():
         text.set_rotation_mode("anchor" if turned else "default")

@@ -248,7 +248,10 @@ class CoverageByFeatureDisplay:
         if self.edges is not None:  # ticks between the bins say more with fewer words
             places = (np.arange(self.edges.size) - 0.5).tolist()
             step = 10.0 ** np.floor(np.log10(np.ptp(self.edges)) - 2.0)  # no digits below that
-            shown = self.edges if self.kind == "time" else np.round(self.edges / step) * step
+            shown = np.round(self.edges / step) * step
+            if self.kind == "time":  # days, if there are more of them than bins
+                days = np.floor(self.edges)
+                shown = days if np.unique(days).size == days.size else self.edges
             texts = [say_number(value, self.kind) for value in shown.tolist()]
             if len(self.labels) == self.edges.size:
                 places.append(self.edges.size - 1.0)

@@ -19,6 +19,7 @@ from triegp.plots.coverage import (
     quantile_bins,
 )
 from triegp.plots.forecasts import ForecastDisplay, make_forecast
+from triegp.plots.numbers import show_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,7 +142,7 @@ class CoverageByWidthDisplay(ForecastDisplay):
             Keyword arguments for the marks (`Axes.plot`) and the bands (`Axes.bar`).
         """
         self.ax_ = open_axes(ax)
-        labels = [f"{value:.2g}" for value in self.width]
+        labels = [show_number(value, 2) for value in self.width.tolist()]
         xlabel = "median width of the intervals in a bin"
         numbers = (self.observed, self.low, self.high, self.coverage)
         draw_coverage(self.ax_, *numbers, labels, xlabel, marker_kw, band_kw)

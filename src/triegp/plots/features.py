@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from triegp.devices import to_host
 from triegp.encoding.tables import read_table
+from triegp.plots.numbers import show_number
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -70,9 +71,9 @@ class Feature:
 def say_number(value: float, kind: str) -> str:
     """A number, time or duration in words."""
     if kind == "time":
-        moment = np.datetime64(round(value * 86_400), "s")
-        return str(moment.astype("datetime64[D]") if value == np.floor(value) else moment)
-    return f"{value:.3g}"
+        moment = str(np.datetime64(round(value * 86_400), "s"))
+        return moment.removesuffix(":00").removesuffix("T00:00").replace("T", " ")
+    return show_number(value, 3)
 
 
 def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:
@@ -182,6 +183,7 @@ def tick_values(axis: Axis, kind: str, most: int = 8) -> None:
     if kind == "time":
         from matplotlib import dates
 
-        locator = dates.AutoDateLocator(maxticks=most)  # type: ignore[no-untyped-call]
+        # With more ticks at least, spans that no interval divides so finely make it warn.
+        locator = dates.AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

@@ -33,12 +33,10 @@ def choose_values(feature: Feature, n_grid: int) -> Ints:
 
 
 def cell_edges(grid: Floats) -> Floats:
-    """Edges of cells around values, (g + 1,): midpoints, and as far beyond the ends."""
+    """Edges of cells around numbers, (g + 1,): midpoints, and the ends, beyond which is no data."""
     if grid.size == 1:
         return np.array([grid[0] - 0.5, grid[0] + 0.5])
-    middle = 0.5 * (grid[:-1] + grid[1:])
-    ends = grid[0] - (middle[0] - grid[0]), grid[-1] + (grid[-1] - middle[-1])
-    return np.concatenate([[ends[0]], middle, [ends[1]]])
+    return np.concatenate([grid[:1], 0.5 * (grid[:-1] + grid[1:]), grid[-1:]])
 
 
 def deciles_of(feature: Feature) -> Floats:

@@ -13,6 +13,7 @@ from triegp.checks import whole_number
 from triegp.devices import to_host
 from triegp.plots.canvas import dress, open_axes
 from triegp.plots.forecasts import choose_target, unwrap
+from triegp.plots.numbers import show_number
 from triegp.plots.palette import current_palette
 from triegp.plots.weights import working_names
 from triegp.tree.posterior import Posterior
@@ -181,7 +182,7 @@ class TreeDisplay:
             self.x[:n_leaves], y[:n_leaves], "s", color=palette.accent2, markersize=5, zorder=3
         )
         for k in range(self.parent.size):
-            text = f"{self.mean[k]:.3g} ± {self.std[k]:.2g}"
+            text = f"{show_number(self.mean[k], 3)} ± {show_number(self.std[k], 2)}"
             if k >= n_leaves:  # beside the node, where no edge is
                 side = self._side(k)
                 lift = 2 if side else 7

@@ -116,12 +116,11 @@ def coverage_at(scores: Scores, nominal: float) -> Coverage:
 def _coverages(evaluation: Evaluation, target: str) -> Html:
     rows = []
     for one in evaluation.scores.coverages:
-        off = not one.low <= one.nominal <= one.high
         rows.append(
             tag(
                 "tr",
                 tag("th", percent(one.nominal, 0), scope="row"),
-                cell(percent(one.observed), class_="num off" if off else "num"),
+                cell(percent(one.observed), class_="num off" if one.is_off else "num"),
                 cell(f"{percent(one.low)} to {percent(one.high)}", class_="num quiet only-wide"),
                 cell(number(one.width)),
             )
@@ -131,18 +130,16 @@ def _coverages(evaluation: Evaluation, target: str) -> Html:
             f"Central intervals, {evaluation.scores.n_rows:,} rows.",
             tag(
                 "span",
-                " The range is where the true coverage lies with 95\u202f% confidence, if rows are "
-                "independent."
-                if evaluation.forecast.is_new
-                else " “Chance” is the 95\u202f% binomial range of a share of so many rows, not "
-                "where the coverage of new rows lies.",
+                " “By chance” is where the share inside lies 19 times in 20 if intervals are right "
+                "and rows independent. Shares beyond it are coloured if they are off by more than "
+                "a percentage point.",
                 class_="only-wide",
             ),
         ),
         [
             head("Promised", class_=None),
             head("Inside"),
-            head("Range" if evaluation.forecast.is_new else "Chance", class_="num only-wide"),
+            head("By chance", class_="num only-wide"),
             head("Mean width"),
         ],
         rows,

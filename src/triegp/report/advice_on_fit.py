@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from triegp.plots.numbers import show_number
 from triegp.report.advice import MOST_NAMES, Advice, counted, either, listed
 from triegp.report.facts import Evaluation, Facts, TargetFacts
-from triegp.report.features import show_number
 from triegp.report.oddities import MANY_OUTLIERS
-from triegp.report.words import percent
+from triegp.report.words import percent, plural
 
 Floats = npt.NDArray[np.float64]
 
@@ -94,7 +94,7 @@ def on_data(facts: Facts) -> Iterator[Advice]:
             "outside",
             True,
             None,
-            f"{outside.n_outside:,} test rows lie outside the training range",
+            f"{plural(outside.n_outside, 'test row')} outside the training range",
             f"{percent(outside.n_outside / outside.n_rows)} of the test rows have a value beyond "
             "the range of the training rows, or one that training has not seen. Chance would "
             f"explain about {show_number(outside.expected, 2)}.",

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import binomtest
 
+from triegp.plots.numbers import show_number
 from triegp.report.advice import Advice
 from triegp.report.facts import Evaluation, TargetFacts
-from triegp.report.features import show_number
 from triegp.report.forecasts import share_of
 from triegp.report.regions import LEVEL, Region
 from triegp.report.scores import Coverage
@@ -59,8 +59,7 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
             None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
-            f"{percent(coverage.nominal, 0)} interval"
-            + (f"; {ends} with the chance of the sample." if evaluation.forecast.is_new else "."),
+            f"{percent(coverage.nominal, 0)} interval" + (f"; chance would explain {ends}."),
             "If the model was fitted without calibration, fit with it. Otherwise look at the rows "
             "and regions below: dependent rows (time series, groups) and drift are common causes."
             if narrow
@@ -72,7 +71,7 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
 def _regions_of(target: TargetFacts, evaluation: Evaluation) -> list[tuple[str, Region]]:
     found = [("", region) for region in evaluation.by_width]
     if evaluation is target.main:
-        found += [(group.feature, one) for group in target.regions for one in group.regions]
+        found += [(group.feature, one) for group in target.regions or () for one in group.regions]
     return found
 
 

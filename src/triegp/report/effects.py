@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from triegp.encoding.tables import ReadTable
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.transformed import TransformedDistribution
+from triegp.report.calendar import Calendar, move_part, read_calendar, read_part
 from triegp.report.features import BY_CODE, label_column, show_value
 from triegp.report.forecasts import draw_rows
 
@@ -28,6 +29,10 @@ ENDS = (0.01, 0.99)  # quantiles of a number between which effects are shown
 COVERAGE = 0.9  # of bands
 BAND = float(ndtri(0.5 + 0.5 * COVERAGE))  # deviations on each side of a band
 N_RUG = 21  # quantiles that show where the rows are
+PART_NAMES = {"weekday": "day of the week", "hour": "hour of the day"}  # others are as they are
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+HOURS = 24  # values of the hour of the day at most, so that whole hours are all there
 
 
 @dataclass(frozen=True)
@@ -43,24 +48,27 @@ class Importance:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Values of one feature at which predictions are made.
+    """Values of one feature, or of a part of its times, at which predictions are made.
 
     Attributes
     ----------
     feature : int
         Its column.
     label : str
-        Its name.
+        Its name, with that of the part.
     values : float64 (k,)
         Numbers or codes; NaN is a gap.
     ticks : tuple of str
         The values as text.
     kind : str
-        Kind of the column, as in `Columns`.
+        Kind of the column, as in `Columns`; "season", "weekday" or "hour" if the axis is that part
+        of times.
     ordered : bool
-        Whether the values are numbers, to be joined by a line.
+        Whether the values are more than two numbers, to be joined by a line.
     rug : float64 (21,)
         Quantiles of the feature in the rows; empty if it is not ordered.
+    calendar : Calendar or None
+        What else there is in the times; None if they are set as a whole, as other features are.
     """
 
     feature: int
@@ -70,6 +78,14 @@ class Axis:
     kind: str
     ordered: bool
     rug: Floats
+    calendar: Calendar | None = None
+
+    def place(self, column: Floats, values: Floats) -> Floats:
+        """The feature's column of rows (n,), with the axis at values (n,)."""
+        if self.calendar is None:
+            return values
+        part = "trend" if self.kind == "time" else self.kind
+        return move_part(column, part, values, self.calendar)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +95,23 @@ class Effect:
     mean, low, high: float64 (k,). The band is that of the function at a row, on average: the error
     of the averaged curve is at most that. For a transformed target, it is that of the mean of y
     given the function, so it stays in the range of y.
+
+    variance: along the curves of single rows, on average.
     """
 
     axis: Axis
     mean: Floats
     low: Floats
     high: Floats
+    variance: float
+
+    @property
+    def common(self) -> float:
+        """Share of that variance that the averaged curve has; the rest depends on other features.
+
+        1 if the feature has the same effect in all rows, or none.
+        """
+        return float(self.mean.var()) / self.variance if self.variance > 0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,19 +145,39 @@ def rank_importances(model: Any, target: int) -> tuple[Importance, ...]:
 def effects_of(
     model: Any, table: ReadTable, features: Sequence[int], target: int
 ) -> tuple[Effect, ...]:
-    """Effect of each feature. 1,200 predictions with deviations per number."""
-    return tuple(_effect(model, table, axis_of(table, j), target) for j in features)
+    """Effect of each feature, of times by part. 1,200 predictions with deviations per number."""
+    axes = [axis for j in features for axis in axes_of(model, table, j)]
+    return tuple(_effect(model, table, axis, target) for axis in axes)
 
 
 def strongest_pair(
-    model: Any, table: ReadTable, features: Sequence[int], target: int
+    model: Any, table: ReadTable, effects: Sequence[Effect], target: int
 ) -> PairEffect | None:
     """The pair of features whose joint effect is least a sum of two; None without two features.
 
-    3,000 predictions per pair.
+    Of times, the part with the largest effect counts. 3,000 predictions per pair, 7,200 with hours.
     """
-    found = [_pair(model, table, pair, target) for pair in combinations(features, 2)]
+    axes = []
+    for j in dict.fromkeys(effect.axis.feature for effect in effects):
+        parts = [effect for effect in effects if effect.axis.feature == j]
+        label = max(parts, key=lambda effect: effect.variance).axis.label
+        same = axes_of(model, table, j, N_PAIR_POINTS)
+        axes.append(next(axis for axis in same if axis.label == label))
+    found = [_pair(model, table, pair, target) for pair in combinations(axes, 2)]
     return max(found, key=lambda one: one.interplay, default=None)
+
+
+def axes_of(model: Any, table: ReadTable, j: int, n_points: int = N_POINTS) -> tuple[Axis, ...]:
+    """The axis of feature j; of times, one of each part that has several values in the rows."""
+    column = np.asarray(table.data[:, j], np.float64)
+    times = column[~np.isnan(column)]
+    if table.columns.kinds[j] != "time" or not times.size:
+        return (axis_of(table, j, n_points),)
+    calendar = read_calendar(model, j, times)
+    if calendar.parts == ("trend",):
+        return (axis_of(table, j, n_points),)
+    axes = [_axis_of_part(table, j, part, calendar, times, n_points) for part in calendar.parts]
+    return tuple(axis for axis in axes if axis.values.size > 1)
 
 
 def axis_of(table: ReadTable, j: int, n_points: int = N_POINTS) -> Axis:
@@ -138,18 +185,14 @@ def axis_of(table: ReadTable, j: int, n_points: int = N_POINTS) -> Axis:
     columns = table.columns
     values = np.asarray(table.data[:, j], np.float64)
     there = values[~np.isnan(values)]
-    ordered = columns.kinds[j] not in BY_CODE and there.size > 0
+    distinct, count = np.unique(there, return_counts=True)
+    ordered = columns.kinds[j] not in BY_CODE and distinct.size > 2
     if ordered:
-        distinct = np.unique(there)
-        points = distinct
-        if distinct.size > n_points:
-            low, high = (float(np.quantile(there, end)) for end in ENDS)
-            points = np.unique(np.linspace(low, high, n_points))
+        points = _spread(there, n_points)
         rug = np.quantile(there, np.linspace(*ENDS, N_RUG))
     else:
-        codes, count = np.unique(there, return_counts=True)
-        points = codes[np.argsort(-count, kind="stable")][: min(MOST_LEVELS, n_points)]
-        if columns.kinds[j] == "ordered":
+        points = distinct[np.argsort(-count, kind="stable")][: min(MOST_LEVELS, n_points)]
+        if columns.kinds[j] != "category":
             points = np.sort(points)
         if there.size < values.size:
             points = np.append(points, np.nan)
@@ -158,12 +201,53 @@ def axis_of(table: ReadTable, j: int, n_points: int = N_POINTS) -> Axis:
     return Axis(j, label_column(columns, j), points, ticks, columns.kinds[j], ordered, rug)
 
 
+def _axis_of_part(
+    table: ReadTable, j: int, part: str, calendar: Calendar, times: Floats, n_points: int
+) -> Axis:
+    """Values of a part of the times in column j."""
+    values = read_part(times, part)
+    if part in ("weekday", "hour"):
+        values = np.round(values, 6)  # hours of times that are rounded to microseconds
+    points = _spread(values, HOURS if part == "hour" else n_points)
+    if part == "trend":
+        ticks = [show_value(table.columns, j, value)[:10] for value in np.floor(points).tolist()]
+    elif part == "season":
+        days = (np.datetime64("2001-01-01") + points.astype(np.int64)).tolist()
+        ticks = [f"{day.day} {MONTHS[day.month - 1]}" for day in days]
+    elif part == "weekday":
+        ticks = [WEEKDAYS[int(value)] for value in points.tolist()]
+    else:
+        ticks = [f"{int(value):02d}:{round(60 * (value % 1)):02d}" for value in points.tolist()]
+    ordered = part != "weekday"
+    return Axis(
+        feature=j,
+        label=f"{label_column(table.columns, j)}: {PART_NAMES.get(part, part)}",
+        values=points,
+        ticks=tuple(ticks),
+        kind="time" if part == "trend" else part,
+        ordered=ordered,
+        rug=np.quantile(values, np.linspace(*ENDS, N_RUG)) if ordered else np.empty(0),
+        calendar=calendar,
+    )
+
+
+def _spread(values: Floats, n_points: int) -> Floats:
+    """The distinct values, or evenly spaced numbers if there are more than n_points."""
+    distinct = np.unique(values)
+    if distinct.size <= n_points:
+        return distinct
+    low, high = np.quantile(values, ENDS).tolist()
+    return np.unique(np.linspace(low, high, n_points))
+
+
 def _effect(model: Any, table: ReadTable, axis: Axis, target: int) -> Effect:
-    rows = table.data[draw_rows(table.shape[0], N_ROWS)]
-    grid = np.repeat(np.asarray(rows, np.float64), axis.values.size, axis=0)
-    grid[:, axis.feature] = np.tile(axis.values, rows.shape[0])
+    rows = np.asarray(table.data[draw_rows(table.shape[0], N_ROWS)], np.float64)
+    grid = np.repeat(rows, axis.values.size, axis=0)
+    grid[:, axis.feature] = axis.place(grid[:, axis.feature], np.tile(axis.values, rows.shape[0]))
     found = _with_band(model, ReadTable(grid, table.columns), target)
-    return Effect(axis, *(part.reshape(rows.shape[0], -1).mean(axis=0) for part in found))
+    mean, low, high = (part.reshape(rows.shape[0], -1) for part in found)
+    curves = [part.mean(axis=0) for part in (mean, low, high)]
+    return Effect(axis, curves[0], curves[1], curves[2], float(mean.var(axis=1).mean()))
 
 
 def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Floats, Floats]:
@@ -188,12 +272,12 @@ def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Float
     return new.mean(), ends[0], ends[1]
 
 
-def _pair(model: Any, table: ReadTable, pair: tuple[int, int], target: int) -> PairEffect:
-    rows = table.data[draw_rows(table.shape[0], N_PAIR_ROWS)]
-    axes = axis_of(table, pair[0], N_PAIR_POINTS), axis_of(table, pair[1], N_PAIR_POINTS)
-    one, other = (part.ravel() for part in np.meshgrid(*(a.values for a in axes), indexing="ij"))
-    grid = np.repeat(np.asarray(rows, np.float64), one.size, axis=0)
-    grid[:, pair[0]], grid[:, pair[1]] = np.tile(one, rows.shape[0]), np.tile(other, rows.shape[0])
+def _pair(model: Any, table: ReadTable, axes: tuple[Axis, Axis], target: int) -> PairEffect:
+    rows = np.asarray(table.data[draw_rows(table.shape[0], N_PAIR_ROWS)], np.float64)
+    places = [part.ravel() for part in np.meshgrid(*(a.values for a in axes), indexing="ij")]
+    grid = np.repeat(rows, places[0].size, axis=0)
+    for axis, values in zip(axes, places, strict=True):
+        grid[:, axis.feature] = axis.place(grid[:, axis.feature], np.tile(values, rows.shape[0]))
     mean = _column(model.predict(ReadTable(grid, table.columns)), target)
     mean = mean.reshape(rows.shape[0], axes[0].values.size, -1).mean(axis=0)
     centred = mean - mean.mean()

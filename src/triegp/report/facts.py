@@ -76,8 +76,9 @@ class TargetFacts:
         Of the most important features; empty if no rows are known.
     pair : PairEffect or None
         The strongest pair of the three most important features.
-    regions : tuple of FeatureRegions
-        Widths and coverage by bins of features; of leave-one-out if possible.
+    regions : tuple of FeatureRegions or None
+        Widths and coverage by bins of features; of leave-one-out if possible. None if features of
+        the rows are not known.
     worst, outliers : tuple of OddRow
         Rows of largest error, and rows that Gaussian noise does not explain; of leave-one-out if
         possible.
@@ -92,7 +93,7 @@ class TargetFacts:
     importances: tuple[Importance, ...]
     effects: tuple[Effect, ...]
     pair: PairEffect | None
-    regions: tuple[FeatureRegions, ...]
+    regions: tuple[FeatureRegions, ...] | None
     worst: tuple[OddRow, ...]
     outliers: tuple[OddRow, ...]
     n_outliers: int
@@ -247,7 +248,9 @@ def _describe(
         strong = [one.feature for one in importances if one.share >= LEAST_SHARE]
         shown = [j for k, j in enumerate(ranked) if k < FEWEST_EFFECTS or j in strong]
         effects = effects_of(model, table, shown[:n_effects], t)
-        pair = strongest_pair(model, table, ranked[: min(PAIR_FEATURES, n_effects)], t)
+        first = ranked[:PAIR_FEATURES]
+        searched = [effect for effect in effects if effect.axis.feature in first]
+        pair = strongest_pair(model, table, searched, t)
     outliers, n_outliers = ((), 0) if main is None else outlying_rows(main.forecast, own, n_rows)
     return TargetFacts(
         name=name,
@@ -257,7 +260,7 @@ def _describe(
         importances=importances,
         effects=effects,
         pair=pair,
-        regions=() if main is None or own is None else regions_by_feature(main.forecast, own),
+        regions=None if main is None or own is None else regions_by_feature(main.forecast, own),
         worst=() if main is None else worst_rows(main.forecast, own, n_rows),
         outliers=outliers,
         n_outliers=n_outliers,
@@ -272,7 +275,8 @@ def _kept_table(model: Any, gaps: list[Gap]) -> ReadTable | None:
             Gap(
                 "Feature values of training rows, and noise by region",
                 "training rows are not kept: fit with keep_rows=True, save with "
-                "training_data=True, or pass a test set",
+                "training_data=True (in a terminal: fit without --no-keep-rows), or pass a test "
+                "set",
             )
         )
         return None

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from triegp.encoding.columns import Columns
 from triegp.encoding.tables import ReadTable
+from triegp.plots.numbers import show_number
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 BY_CODE = ("category", "ordered")  # kinds of columns whose numbers are places in a list
-MINUS = "\N{MINUS SIGN}"
 DAY_SECONDS = 86_400.0
 
 
@@ -55,27 +55,6 @@ def show_value(columns: Columns, j: int, value: float, digits: int = 4) -> str:
     if kind == "duration":
         return f"{show_number(value, digits)} days"
     return show_number(value, digits)
-
-
-def show_number(value: float, digits: int = 4, *, zeros: bool = False) -> str:
-    """A number with so many significant digits, without exponent if it is of common size.
-
-    zeros: whether to keep zeros at its end.
-    """
-    if not np.isfinite(value):
-        return "missing" if np.isnan(value) else ("∞" if value > 0 else f"{MINUS}∞")
-    if value == 0:
-        return "0"
-    size = int(np.floor(np.log10(abs(value))))
-    if size < -4 or size >= 9:
-        mantissa, exponent = f"{value:.{max(digits - 1, 0)}e}".split("e")
-        if "." in mantissa and not zeros:
-            mantissa = mantissa.rstrip("0").rstrip(".")
-        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
-    text = f"{value:,.{max(digits - 1 - size, 0)}f}"
-    if "." in text and not zeros:
-        text = text.rstrip("0").rstrip(".")
-    return text.replace("-", MINUS)
 
 
 def bin_column(table: ReadTable, j: int, n_bins: int) -> Bins:

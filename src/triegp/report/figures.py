@@ -11,10 +11,10 @@ from triegp.plots import CalibrationDisplay, CoverageByWidthDisplay, PitDisplay
 from triegp.plots.canvas import draw_cells, draw_colorbar, draw_reference, dress, ramp
 from triegp.plots.forecasts import binomial_band
 from triegp.plots.grids import cell_edges
+from triegp.plots.numbers import show_number
 from triegp.plots.palette import current_palette
-from triegp.report.effects import Axis, Effect, PairEffect
+from triegp.report.effects import MONTHS, Axis, Effect, PairEffect
 from triegp.report.facts import Evaluation
-from triegp.report.features import show_number
 from triegp.report.forecasts import draw_rows
 from triegp.report.markup import Html
 from triegp.report.svg import draw_svg
@@ -30,6 +30,7 @@ CURVE = np.linspace(0.02, 0.98, 49)  # nominal coverages of the calibration curv
 N_PIT = 20  # bins of the PIT histogram
 SMALL = (3.3, 2.4)  # inches
 SQUARE = (3.3, 3.1)
+QUARTERS = (0, 90, 181, 273)  # days of the year on which they begin
 N_SHADES = 24  # of a map; matplotlib draws colour bars of 50 shades or more as pixels
 
 
@@ -183,7 +184,7 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
     def draw(ax: Axes) -> None:
         one, other = pair.axes
         x, y = (
-            cell_edges(axis.values if axis.ordered else np.arange(axis.values.size, dtype=float))
+            cell_edges(axis.values) if axis.ordered else np.arange(axis.values.size + 1) - 0.5
             for axis in pair.axes
         )
         drawn = draw_cells(ax, x, y, pair.mean.T, cmap=ramp().resampled(N_SHADES))
@@ -207,7 +208,7 @@ def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
 
 def _label_axis(line: XAxis | YAxis, axis: Axis) -> None:
     """Few ticks; those of times are dates, those of categories words."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, MultipleLocator
 
     if not axis.ordered:
         words = [_shorten(word, MOST_LETTERS) for word in axis.ticks]
@@ -218,6 +219,10 @@ def _label_axis(line: XAxis | YAxis, axis: Axis) -> None:
     elif axis.kind == "time":
         step = max(1, (axis.values.size - 1) // 2)
         line.set_ticks(axis.values[::step], [word[:10] for word in axis.ticks[::step]])
+    elif axis.kind == "season":
+        line.set_ticks(QUARTERS, MONTHS[::3])
+    elif axis.kind == "hour":
+        line.set_major_locator(MultipleLocator(6))
     else:
         line.set_major_locator(MaxNLocator(5))
 

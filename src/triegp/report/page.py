@@ -181,7 +181,7 @@ def _cards(target: TargetFacts) -> Child:
         (
             "Inside 90\u202f% intervals",
             percent(covered.observed),
-            f"of the targets; {percent(covered.low)} to {percent(covered.high)} with chance"
+            f"of the targets; {percent(covered.low)} to {percent(covered.high)} if they are right"
             if main.forecast.is_new
             else "of the targets, by leave-one-out, on which error bars were tuned",
         ),

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.tables import ReadTable
-from triegp.report.features import Bins, bin_column, label_column, show_number
+from triegp.plots.numbers import show_number
+from triegp.report.features import Bins, bin_column, label_column
 from triegp.report.forecasts import Forecast, share_of
-from triegp.report.scores import count_rows, share_interval
+from triegp.report.scores import chance_of, count_rows, is_off
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,8 +38,10 @@ class Region:
         Mean width of their 90 % intervals.
     error : float
         Mean absolute error.
-    coverage, low, high : float
-        Share of the rows inside their interval, and its 95 % interval.
+    coverage : float
+        Share of the rows inside their interval.
+    low, high : float
+        Where that share lies 19 times in 20 if the model is calibrated and rows are independent.
     """
 
     label: str
@@ -49,6 +52,11 @@ class Region:
     coverage: float
     low: float
     high: float
+
+    @property
+    def is_off(self) -> bool:
+        """Whether chance does not explain the coverage, and the difference matters."""
+        return is_off(self.coverage, LEVEL, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def _summarise(forecast: Forecast, bins: Bins) -> tuple[Region, ...]:
         count = None if weight is None else weight[own]
         share = share_of(inside[own], count)
         n_effective = count_rows(count, own.size)
-        low, high = share_interval(share, n_effective)
+        low, high = chance_of(LEVEL, n_effective)
         size, off = share_of(width[own], count), share_of(error[own], count)
         found.append(Region(label, own.size, n_effective, size, off, share, low, high))
     return tuple(found)

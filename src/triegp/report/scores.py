@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
 
 from triegp import metrics
+from triegp.plots.forecasts import binomial_band
 from triegp.report.forecasts import LEVELS, Forecast, gaussian, make_forecast, share_of
 
 Floats = npt.NDArray[np.float64]
 
-SURE = 0.95  # probability of the intervals of shares
+MATTERS = 0.01  # difference of a coverage from its nominal value below which none is worth a word
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Coverage:
     nominal, observed : float
         Coverage that is promised, and share of the rows that are inside.
     low, high : float
-        95 % interval of that share (Clopper and Pearson), if rows are independent.
+        Where that share lies 19 times in 20 if the model is calibrated and rows are independent.
     width : float
         Mean width of the intervals.
     """
@@ -35,6 +35,11 @@ class Coverage:
     low: float
     high: float
     width: float
+
+    @property
+    def is_off(self) -> bool:
+        """Whether chance does not explain the observed share, and the difference matters."""
+        return is_off(self.observed, self.nominal, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def score_forecast(forecast: Forecast) -> Scores:
     coverages = []
     for level in LEVELS:
         inside = share_of(forecast.inside(level), weight)
-        low, high = share_interval(inside, n_effective)
+        low, high = chance_of(level, n_effective)
         width = share_of(np.diff(forecast.interval(level), axis=1)[:, 0], own)
         coverages.append(Coverage(level, inside, low, high, width))
     return Scores(
@@ -114,10 +119,12 @@ def count_rows(weight: Floats | None, n_rows: int) -> float:
     return float(scaled.sum() ** 2 / np.square(scaled).sum())
 
 
-def share_interval(share: float, n_rows: float, sure: float = SURE) -> tuple[float, float]:
-    """Interval of a probability, given the share of n_rows rows in which something happened."""
-    tail, hits = 0.5 * (1.0 - sure), share * n_rows
-    misses = n_rows - hits
-    low = float(beta.ppf(tail, hits, misses + 1.0)) if hits > 1e-9 else 0.0
-    high = float(beta.ppf(1.0 - tail, hits + 1.0, misses)) if misses > 1e-9 else 1.0
-    return low, high
+def chance_of(nominal: float, n_rows: float) -> tuple[float, float]:
+    """Where a share of n_rows rows lies 19 times in 20, if each counts with this probability."""
+    low, high = binomial_band(max(1, round(n_rows)), nominal)
+    return float(low), float(high)
+
+
+def is_off(observed: float, nominal: float, low: float, high: float) -> bool:
+    """Whether a share is outside what chance allows, and by more than a percentage point off."""
+    return not low <= observed <= high and abs(observed - nominal) > MATTERS

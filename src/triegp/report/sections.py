@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from triegp.report.facts import TargetFacts
-from triegp.report.features import show_number
+from triegp.plots.numbers import show_number
+from triegp.report.effects import Effect, Importance
+from triegp.report.facts import LEAST_SHARE, TargetFacts
 from triegp.report.figures import effect_figure, effect_limits, pair_figure
 from triegp.report.markup import Child, Html, join, tag
 from triegp.report.oddities import MANY_OUTLIERS, OddRow
@@ -23,6 +24,9 @@ from triegp.report.words import (
 
 MOST_FEATURES = 20  # in the table of importances
 MOST_DEPTHS = 10  # bits shown, coarsest first
+# Says where a report finds features of rows.
+WHERE_ROWS = " See the last section of this report for how to keep the training rows with a model."
+LEAST_COMMON = 0.25  # share of the variance of an effect below which its average needs a word
 LEAST_INTERPLAY = 0.01  # share of variance from which on a pair is shown
 
 
@@ -99,18 +103,18 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
         return paragraph(
             "Effects need rows to average over; this model does not hold its training rows, and no "
             "test set was passed.",
+            WHERE_ROWS,
             class_="quiet",
         )
     limits = effect_limits(target.effects)
-    shares = {one.feature: one.share for one in target.importances}
+    features = {one.feature: one for one in target.importances}
     pictures = [
         (
             effect_figure(effect, target.name, f"{name}-effect{k}", limits),
-            join(tag("b", effect.axis.label), f", {percent(max(shares[effect.axis.feature], 0.0))} "
-            "of the explained variance."),
+            _effect_caption(effect, features[effect.axis.feature]),
         )
         for k, effect in enumerate(target.effects)
-    ]  # fmt: skip
+    ]
     pair = target.pair
     joint: Child = None
     if pair is not None and pair.interplay >= LEAST_INTERPLAY:
@@ -134,16 +138,35 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
             "the target given that function); the average itself is known better. Ticks at "
             "the bottom show where rows are: 20 equal parts lie between them. All figures "
             "have the same scale.",
+            " Of times, trend, season, day of the week and hour are shown apart, as far as there "
+            "are rows to tell them apart: one of them is set, the others stay."
+            if any(effect.axis.calendar is not None for effect in target.effects)
+            else None,
         ),
         figures(*pictures),
         joint,
     )
 
 
+def _effect_caption(effect: Effect, feature: Importance) -> Html:
+    """Name and share of the feature, and whether the average hides interactions."""
+    said = f", {percent(max(feature.share, 0.0))} of the explained variance"
+    if effect.axis.label != feature.label:
+        said += f", all parts of {feature.label} together"
+    if effect.common < LEAST_COMMON and feature.share >= LEAST_SHARE:
+        said += (
+            ". Mostly interaction: the effect depends on other features and cancels in this "
+            f"average, which has {percent(effect.common, 0)} of its variance"
+        )
+    return join(tag("b", effect.axis.label), f"{said}.")
+
+
 def regions_section(target: TargetFacts, level: int, name: str) -> Child:
     """Where intervals are wide and narrow."""
+    if target.regions is None:
+        return paragraph("The features of the rows are not known.", WHERE_ROWS, class_="quiet")
     if not target.regions:
-        return paragraph("There are too few rows, or their features are not known.", class_="quiet")
+        return paragraph("There are too few rows to tell.", class_="quiet")
     first = target.regions[0]
     ordered = sorted(first.regions, key=lambda region: region.width)
     narrow, wide = ordered[0], ordered[-1]
@@ -163,7 +186,6 @@ def _regions_table(group: FeatureRegions) -> Html:
     widest = max(region.width for region in group.regions)
     rows = []
     for region in group.regions:
-        off = not region.low <= 0.9 <= region.high
         width = f"{100 * region.width / widest if widest > 0 else 0:.1f}%"
         rows.append(
             tag(
@@ -173,7 +195,7 @@ def _regions_table(group: FeatureRegions) -> Html:
                 cell(number(region.width)),
                 cell(tag("span", class_="bar", style=f"--w:{width}"), class_="wide-bar only-wide"),
                 cell(number(region.error)),
-                cell(percent(region.coverage), class_="num off" if off else "num"),
+                cell(percent(region.coverage), class_="num off" if region.is_off else "num"),
             )
         )
     return table(
@@ -206,8 +228,8 @@ def rows_section(target: TargetFacts, level: int, name: str) -> Child:
     if target.outliers:
         many = target.n_outliers > MANY_OUTLIERS * n_rows
         said = (
-            f"{plural(target.n_outliers, 'row')} of {n_rows:,} lie further from the prediction "
-            "than noise explains. "
+            f"Further from the prediction than noise explains: {plural(target.n_outliers, 'row')} "
+            f"of {n_rows:,}. "
             + ("So many point to noise with long tails. " if many else "")
             + "“By chance” is how many rows Gaussian noise would put as far out in a table of "
             "this size; below 0.05, a row is listed."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from triegp.report.features import MINUS, show_number
+from triegp.plots.numbers import MINUS, show_number
 from triegp.report.markup import Child, Html, join, tag
 
 
