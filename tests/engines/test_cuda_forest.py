@@ -309,7 +309,7 @@ def test_targets_that_share_a_model_are_solved_on_the_card(smooth, monkeypatch):
 
 def test_the_factor_by_a_solve_on_the_card(monkeypatch):
     monkeypatch.setattr(model, "RANK", RANK)
-    monkeypatch.setattr(conditioning, "EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     problem = problem_of(smooth="dense")
     given = (problem.data, problem.parameters, Settings(), 0, CPU)
     factor = [condition_forest(*given, solver).factor for solver in (CPU, CudaEngine())]
