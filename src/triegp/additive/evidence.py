@@ -77,7 +77,7 @@ def forest_evidence(
         Targets.
     rng : numpy.random.Generator
         Draws the preconditioner's rows and the probes.
-    exact_rows : int, default=4000
+    exact_rows : int, default=2000
         Up to this many rows the value is exact, at a cost of O(n^2 T + n^3).
     rank : int, default=300
         Rank of the preconditioner, if none is given.

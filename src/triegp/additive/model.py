@@ -81,7 +81,7 @@ class ForestModel:
     seed : int
         Seed of the preconditioner's rows.
     factor : float
-        Factor of variances from nearby rows; unused up to 4,000 rows, where they are exact.
+        Factor of variances from nearby rows; unused up to 2,000 rows, where they are exact.
     n_pending : int
         Rows that were inserted since the last solve on all rows.
     n_clustered : int

@@ -1,6 +1,6 @@
 """Posterior variances, covariances and samples of f, and leave-one-out.
 
-Up to 4,000 rows variances are exact, v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, by a dense Cholesky
+Up to 2,000 rows variances are exact, v(x) = k(x, x) - k_x' (K + noise)^-1 k_x, by a dense Cholesky
 factor that the model keeps. With more rows they come from the training rows near a row
 (`triegp.additive.nearby`), without solves, or exactly, by one solve per row. Covariances are exact.
 
@@ -9,7 +9,7 @@ u = (K + noise)^-1 (f + e). Then f(x) - k_x' u is an exact draw of the posterior
 from its mean; it does not depend on y.
 
 Leave-one-out needs the variance v_i of f at a training row given all other rows. It is exact up to
-4,000 rows, otherwise from nearby rows. The diagonal of (K + noise)^-1 is 1 / (v_i + noise_i). The
+2,000 rows, otherwise from nearby rows. The diagonal of (K + noise)^-1 is 1 / (v_i + noise_i). The
 mean is (K alpha)_i - alpha_i v_i. If a solve left y = (K + noise) alpha + r, all predictions are
 those of targets y - r, and so is this mean: errors of a solve show in it as in those of new rows.
 """
@@ -217,7 +217,7 @@ def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
 
     Write f = g + r at such a row, with r the sum of its runs. The target is g + r + noise, so that
     r is noise as far as the data can tell, and a new observation has its own. Variances are
-    computed if `var`, from nearby rows if there are more than 4,000.
+    computed if `var`, from nearby rows if there are more than 2,000.
     """
     rows = find_rows(model, points)
     near = np.flatnonzero((rows >= 0) & (points.fade == 1.0))

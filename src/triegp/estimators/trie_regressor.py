@@ -74,7 +74,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         a quarter of the steps, or none if that predicts held-out rows better. The model is always
         conditioned on all rows.
     variance : {"nearby", "exact"}, default="nearby"
-        How variances are computed from more than 4,000 rows. "nearby": from the 256 training rows
+        How variances are computed from more than 2,000 rows. "nearby": from the 256 training rows
         near a row, times a factor that is learned by `fit`. "exact": by one solve per row. May be
         changed after `fit`, by `set_params`; the calibration stays.
     calibrated : bool, default=True
@@ -178,7 +178,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     target_transform_ : str or transformer, or list of them
         Name of the transform, or the fitted transformer; a list if y was 2-dimensional.
     log_marginal_likelihood_ : float or float64 (n_targets,)
-        Log marginal likelihood of the training targets in their own units: exact up to 4,000 rows,
+        Log marginal likelihood of the training targets in their own units: exact up to 2,000 rows,
         otherwise estimated.
     log_marginal_likelihood_error_ : float or float64 (n_targets,)
         Standard error of that estimate; 0 if it is exact.
@@ -217,7 +217,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Inputs of the smooth part are the features, standardised, and also their ranks where these
-    differ from the values. It is exact up to 4,000 rows, and beyond computed by inducing rows plus
+    differ from the values. It is exact up to 2,000 rows, and beyond computed by inducing rows plus
     nearest neighbours: 1,024 and 72 up to 65,536 rows, then 67 million / n inducing rows, at least
     64, and neighbours in proportion, at least 12. On a CUDA device it is exact up to 200,000 rows,
     and by inducing rows alone beyond.
@@ -228,7 +228,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     fewer rows, models are trained on three quarters of the rows and calibration learns from the
     rest (cross-fitting). Local noise is learned from at most 100,000 of the rows.
 
-    The model is then conditioned on all rows: exactly up to 4,000 rows, by a dense Cholesky factor
+    The model is then conditioned on all rows: exactly up to 2,000 rows, by a dense Cholesky factor
     in O(n^2 T + n^3), and beyond by conjugate gradients. These need noise of at least a millionth
     of the prior variance, which the model then has. They end at a relative residual of 1e-5 up to
     20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
@@ -240,8 +240,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
 
     Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; up to
-    4,000 rows, and after a fit on a device with at most 200,000 rows, O(n) for the smooth part. Up
-    to 4,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
+    2,000 rows, and after a fit on a device with at most 200,000 rows, O(n) for the smooth part. Up
+    to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
     rows near a row, times a factor that is learned, in O(256 T + 256^2) per row whatever n. The
     result for a row does not depend on the other rows.
     `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row, or one
@@ -250,7 +250,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     are fewer samples than rows, they take a prior that is approximated by inducing rows and
     neighbours.
 
-    Leave-one-out is exact up to 4,000 rows. Beyond, its variances are from nearby rows, too.
+    Leave-one-out is exact up to 2,000 rows. Beyond, its variances are from nearby rows, too.
     latent=True predicts the functions g + f_1 + ... + f_T, without noise: its deviation is the
     posterior one, at most that of an observation. Each target has its own model, unless
     multi_target="shared".

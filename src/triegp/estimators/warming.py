@@ -11,9 +11,9 @@ import numpy as np
 from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
 from triegp.estimators.trie_regressor import TrieGPRegressor
 
-# Rows of the fits. Beyond 4,000 rows `TrieGPRegressor` computes smooth part and solve by other
+# Rows of the fits. Beyond 2,000 rows `TrieGPRegressor` computes smooth part and solve by other
 # kernels.
-FEW_ROWS, MORE_ROWS = 600, 4_100
+FEW_ROWS, MORE_ROWS = 600, 2_100
 # More than 10,000 rows for a mixture to hold cells, and more than 32,768 to be sorted in parallel.
 CELL_ROWS, MAX_CELLS = 34_000, 500
 N_FEATURES = 3

@@ -19,7 +19,7 @@ KIND_NAMES = {
     "time": "time",
     "duration": "duration",
 }
-EXACT_ROWS = 4_000  # up to which leave-one-out of trees and a smooth part is exact
+EXACT_ROWS = 2_000  # up to which leave-one-out of trees and a smooth part is exact
 NOT_OF_THE_MODEL = ("verbose", "n_jobs", "engine")  # parameters that do not change the result
 
 
