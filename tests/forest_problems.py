@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 import oracle
 from tolerances import SAMPLED
@@ -80,20 +81,20 @@ class Problem:
         """The model, with the smooth part computed as `smooth` says."""
         settings, engine = settings or Settings(), engine or CpuEngine()
         solver = engine if self.smooth == "dense" else None
-        before = conditioning.smooth_sizes
-        if self.smooth == "neighbours":
-            conditioning.smooth_sizes = lambda n, share: (3, n + 64)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conditioning, "takes_dense", lambda n, _: self.smooth == "dense")
+            if self.smooth == "neighbours":
+                patch.setattr(conditioning, "smooth_sizes", lambda n, share: (3, n + 64))
             given = (self.data, self.parameters, settings, seed, engine, solver, limits)
             return condition_forest(*given)
-        finally:
-            conditioning.smooth_sizes = before
 
     def forest(self, engine=None):
         """The prior of these parameters over the rows."""
         engine = engine or CpuEngine()
         solver = engine if self.smooth == "dense" else None
-        smooth = make_smooth(self.data, self.parameters, 0, engine, solver)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conditioning, "takes_dense", lambda n, _: self.smooth == "dense")
+            smooth = make_smooth(self.parameters.smooth, self.inputs, 0, engine, solver)
         return build_forest(self.codes, self.orders, engine, smooth)
 
     @property

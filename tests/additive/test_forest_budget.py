@@ -188,6 +188,7 @@ def test_progress_moves_in_every_stage(monkeypatch):
         seen.setdefault(stage, []).append(done / total)
 
     monkeypatch.setattr("triegp.estimators.base.progress_bars", lambda verbose: note)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
     fit()
     assert {"steps", "preconditioner", "solve", "fits"} <= set(seen)
     for shares in seen.values():

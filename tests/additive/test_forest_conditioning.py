@@ -12,11 +12,12 @@ from forest_problems import (
     make_problem,
     mean_at,
     own_kernel,
+    quiet_problem,
     solve_tightly,
     variance_at,
 )
 from tolerances import CORRECTED, SOLVED, VALUE
-from triegp.additive import conditioning, insertion
+from triegp.additive import insertion
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.model import tolerance_for
 from triegp.additive.variance import leave_out
@@ -90,8 +91,7 @@ def test_rows_outside_the_box_are_not_added():
 @pytest.fixture
 def streamed(monkeypatch):
     """Few rows take the route of many: a correction where the new row is felt."""
-    for module in (conditioning, insertion):
-        monkeypatch.setattr(module, "EXACT_ROWS", 50)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
 
 
 def one_more(problem, i, y=1.0):
@@ -185,3 +185,40 @@ def test_rows_added_to_many_are_solved_for(n_new, monkeypatch):
     assert tolerance_for(found.rows) > 1e-3
     near = insert_into_forest(found, more).alpha
     np.testing.assert_allclose(near[600:], exact[600:], rtol=0.1)
+
+
+# Little noise
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+def test_few_rows_without_noise_are_solved_exactly(smooth):
+    problem = quiet_problem(1e-9, n=300, smooth=smooth)
+    found = problem.condition()
+    assert found.residual < 1e-8
+    solved = mean_at(found, problem.X) + found.variance * found.alpha
+    np.testing.assert_allclose(solved, problem.rows.y, atol=1e-8)
+
+
+def test_many_rows_without_noise_are_given_what_a_solve_needs(monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
+    found = quiet_problem(1e-9, n=600, smooth="inducing").condition()
+    assert found.residual <= tolerance_for(found.rows)
+    assert found.noise >= 0.99e-6 * found.forest.prior_variance
+
+
+@pytest.mark.usefixtures("tight")
+def test_rows_that_become_too_many_for_dense_algebra(monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 100)
+    monkeypatch.setattr("triegp.additive.nearby.SINGLE_NOISE", np.inf)
+    problem = make_problem(n=80, smooth="dense", noise=1e-9)
+    found = replace(problem.condition(), factor=1.0)
+    grown = insert_into_forest(found, Rows(np.ones(30), None, None, problem.new))
+    assert grown.noise >= 0.99e-6 * grown.forest.prior_variance > found.noise
+    X = np.vstack([problem.X, problem.new])
+    y = np.append(problem.rows.y, np.ones(30))
+    dense = own_kernel(grown, X, X) + np.diag(grown.variance)
+    np.testing.assert_allclose(dense @ grown.alpha, y, atol=1e-6)
+    mean, var = leave_out(replace(grown, factor=1.0))
+    wanted = dense_left_out(grown, X)
+    np.testing.assert_allclose(var, wanted[1], atol=1e-6)
+    np.testing.assert_allclose(mean, wanted[0], atol=1e-4)

@@ -1,11 +1,13 @@
 """Leaving rows out, against refits without them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import oracle
 from forest_problems import SMOOTH, dense_left_out, make_problem, own_kernel, solve_tightly
 from tolerances import SOLVED
-from triegp.additive import variance
 from triegp.additive.conditioning import residuals_of
 from triegp.additive.variance import leave_out, left_out
 
@@ -38,7 +40,7 @@ def test_leaving_out_by_nearby_rows_is_exact_if_all_rows_are_near(weighted, smoo
     problem = make_problem(n=40, weighted=weighted, noise=1e-3, smooth=smooth)
     found = problem.condition()
     mean, var = dense_left_out(found, problem.X)
-    monkeypatch.setattr(variance, "EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     for a, b in zip(leave_out(found), (mean, var), strict=True):
         np.testing.assert_allclose(a, b, **SOLVED)
     np.testing.assert_allclose(left_out(found, np.array([3, 1])), var[[3, 1]], **SOLVED)
@@ -58,3 +60,16 @@ def test_residuals_are_those_of_the_rows_that_are_asked_for(smooth):
     np.testing.assert_array_equal(every.fresh, fresh)
     for name in ("rows", "mean", "var", "y", "weight", "fresh"):
         np.testing.assert_array_equal(getattr(some, name), getattr(every, name)[[2, 9, 30]])
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+def test_a_solve_that_did_not_converge_shows_in_leave_one_out(smooth):
+    """Predictions are those of the targets that alpha solves for, and so is leave-one-out."""
+    problem = make_problem(n=40, smooth=smooth)
+    found = problem.condition()
+    short = replace(found, alpha=found.alpha * np.linspace(0.2, 1.0, 40))
+    kernel = own_kernel(short, problem.X, problem.X)
+    solved = (kernel + np.diag(short.variance)) @ short.alpha
+    wanted = oracle.leave_one_out(kernel, short.variance, solved)
+    for a, b in zip(leave_out(short), wanted, strict=True):
+        np.testing.assert_allclose(a, b, **SOLVED)

@@ -18,7 +18,7 @@ from forest_problems import (
 )
 from tolerances import DENSE, DIFFERENCE, FITS, GRADIENT, ROUNDING, SOLVED, SUMMED, VALUE
 from triegp import BitEncoder
-from triegp.additive import conditioning, fitted, insertion
+from triegp.additive import conditioning, fitted
 from triegp.additive.budget import Work, calibration_rows, plan_forest, solve_seconds
 from triegp.additive.fitted import FittedForest
 from triegp.additive.gradient import exact_gradient, held_nll
@@ -250,7 +250,7 @@ def test_evidence_is_the_dense_one_of_each_target(exact, monkeypatch):
     problem = shared(make_problem(n=60, weighted=True, known=True, smooth="inducing"))
     found = problem.condition()
     if not exact:
-        monkeypatch.setattr("triegp.additive.model.EXACT_ROWS", 10)
+        monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 10)
     whole = FittedForest(found, (), 0, False)
     for column, one in enumerate(each(problem)):
         assert whole.evidence[column].exact == exact
@@ -283,8 +283,7 @@ def test_adding_rows_is_conditioning_on_all(weighted, smooth):
 @pytest.mark.usefixtures("tight")
 def test_one_row_is_added_by_a_correction(monkeypatch):
     """It is the full solve if all rows are near."""
-    for module in (conditioning, insertion):
-        monkeypatch.setattr(module, "EXACT_ROWS", 50)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
     monkeypatch.setattr("triegp.additive.nearby.SINGLE_NOISE", np.inf)
     problem = shared(make_problem(n=120, smooth="inducing"))
     found, y = problem.condition(), np.array([[1.0, -2.0, 0.5]])
@@ -382,7 +381,7 @@ def test_what_targets_share_is_computed_once(both, monkeypatch):
 
 def test_left_out_variances_are_computed_once(both, monkeypatch):
     _, whole, _ = both
-    monkeypatch.setattr("triegp.additive.variance.EXACT_ROWS", 10)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 10)
     calls = []
     monkeypatch.setattr(
         "triegp.additive.model.left_out_variance",

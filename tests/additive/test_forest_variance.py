@@ -16,7 +16,8 @@ from forest_problems import (
     variance_at,
 )
 from tolerances import SAMPLED, SOLVED, VALUE, VARIANCE_OF_SOLVES
-from triegp.additive import model
+from triegp.additive import model, variance
+from triegp.additive.exact import draw_correlated
 from triegp.additive.sampling import draw_prior
 from triegp.engines import CpuEngine
 
@@ -123,3 +124,35 @@ def test_draws_have_the_posteriors_mean_and_covariance(smooth):
     assert draws.shape == (16, 1600)
     np.testing.assert_allclose(draws[0], draws[12], **SOLVED)  # the same row twice
     assert_covariance(draws, mean, cov)
+
+
+@pytest.mark.parametrize("smooth", SMOOTH)
+@pytest.mark.usefixtures("tight")
+def test_fewer_draws_than_rows_have_the_same_distribution(smooth):
+    problem = make_problem(n=60, smooth=smooth)
+    found = problem.condition()
+    new, rng = np.vstack([problem.new[:12], problem.X[:3]]), np.random.default_rng(0)
+    mean, cov = dense_posterior(found, problem.X, new)
+    draws = np.hstack([draws_at(found, new, 14, rng) for _ in range(100)])
+    assert_covariance(draws, mean, cov)
+
+
+def test_many_draws_take_one_solve_per_row(monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
+    problem = make_problem(n=60)
+    found, solved = problem.condition(), []
+
+    def solve(model, b, tolerance, real=variance.solve_rows):
+        solved.append(b.shape[1])
+        return real(model, b, tolerance)
+
+    monkeypatch.setattr(variance, "solve_rows", solve)
+    assert draws_at(found, problem.new[:5], 3000, np.random.default_rng(0)).shape == (5, 3000)
+    assert sum(solved) == 5
+
+
+def test_draws_of_rows_that_others_determine():
+    half = np.random.default_rng(0).standard_normal((6, 3))
+    draws = draw_correlated(half @ half.T, 4000, np.random.default_rng(1))
+    np.testing.assert_allclose(np.cov(draws), half @ half.T, atol=0.5)
+    np.testing.assert_allclose(draw_correlated(np.zeros((2, 2)), 3, np.random.default_rng(1)), 0.0)

@@ -389,7 +389,7 @@ def test_the_factor_makes_logarithms_agree():
 @pytest.mark.parametrize("smooth", KINDS)
 def test_the_factor_corrects_too_few_members(smooth, monkeypatch):
     """From few members variances are too large; the factor takes most of that away."""
-    monkeypatch.setattr("triegp.additive.variance.EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     monkeypatch.setattr(
         nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
     )
@@ -409,8 +409,7 @@ def test_the_factor_corrects_too_few_members(smooth, monkeypatch):
 
 
 def test_the_factor_is_learned_when_rows_are_many(monkeypatch):
-    monkeypatch.setattr("triegp.additive.conditioning.EXACT_ROWS", 100)
-    monkeypatch.setattr("triegp.additive.variance.EXACT_ROWS", 100)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 100)
     monkeypatch.setattr(
         nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
     )
@@ -424,8 +423,7 @@ def test_the_factor_is_learned_when_rows_are_many(monkeypatch):
 def test_the_factor_is_learned_when_rows_become_many(smooth, monkeypatch):
     problem, found = conditioned(n=300, smooth=smooth, noise=0.3)
     assert found.factor == 1.0
-    for module in ("conditioning", "insertion", "variance"):
-        monkeypatch.setattr(f"triegp.additive.{module}.EXACT_ROWS", 310)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 310)
     monkeypatch.setattr(
         nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
     )

@@ -270,6 +270,7 @@ def test_a_matrix_that_is_not_positive_is_refused():
 @with_and_without
 def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
     """Its smooth part is exact; from 200,000 rows on, it has inducing rows alone."""
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     monkeypatch.setattr(model, "RANK", RANK)
     monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
     monkeypatch.setattr(conditioning, "smooth_sizes", lambda n, share: (n, 0))  # exact on the CPU
@@ -292,6 +293,7 @@ def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
 
 @with_and_without
 def test_targets_that_share_a_model_are_solved_on_the_card(smooth, monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     monkeypatch.setattr(model, "RANK", RANK)
     monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
     monkeypatch.setattr(conditioning, "smooth_sizes", lambda n, share: (n, 0))
@@ -309,7 +311,7 @@ def test_targets_that_share_a_model_are_solved_on_the_card(smooth, monkeypatch):
 
 def test_the_factor_by_a_solve_on_the_card(monkeypatch):
     monkeypatch.setattr(model, "RANK", RANK)
-    monkeypatch.setattr(conditioning, "EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     problem = problem_of(smooth="dense")
     given = (problem.data, problem.parameters, Settings(), 0, CPU)
     factor = [condition_forest(*given, solver).factor for solver in (CPU, CudaEngine())]

@@ -219,8 +219,9 @@ def test_variances_are_computed_once_for_all_targets(monkeypatch):
     assert len(calls) == 6
 
 
-def test_variances_can_be_exact_later():
-    X, Y = problem(2_100)
+def test_variances_can_be_exact_later(monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 1_000)
+    X, Y = problem(1_100)
     model, new = shared().fit(X, Y), new_rows(X)[:5]
     near = model.predict(new, return_std=True)[1]
     exact = model.set_params(variance="exact").predict(new, return_std=True)[1]

@@ -98,7 +98,7 @@ def deviations(model, X):
 
 
 def test_variances_are_chosen_after_the_fit(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr("triegp.additive.variance.EXACT_ROWS", 100)  # as with more rows
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 100)  # as with more rows
     model = pickle.loads(pickle.dumps(fitted))
     X, _ = smooth_rows(50, seed=1)
     X = X.clip(*np.array([smooth_rows(400)[0].min(axis=0), smooth_rows(400)[0].max(axis=0)]))

@@ -18,7 +18,9 @@ def parts():
     X = rng.random((60, 2))
     X[:, 1] **= 4  # by rank, too
     model = TrieGPRegressor(n_trees=3, max_iter=3, smooth=True, random_state=0)
-    model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(60))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("triegp.additive.exact.EXACT_ROWS", 50)  # a smooth part as of many rows
+        model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(60))
     assert model.forests_[0].model.coordinates.ranked.size
     return packed(model)
 

@@ -62,6 +62,7 @@ def fit_approximated():
     """Inducing rows and neighbours that are not exact."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conditioning, "smooth_sizes", lambda n, share: (12, 7))
+        patch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
         model = small(smooth=True).fit(X[20:], Y[20:])
     assert model.forests_[0].model.smooth.induced.n_neighbours == 7
     return model
@@ -71,8 +72,7 @@ def fit_inserted():
     """Rows inserted one by one, with a correction where they are felt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conditioning, "smooth_sizes", lambda n, share: (12, 7))
-        for module in (conditioning, insertion):
-            patch.setattr(module, "EXACT_ROWS", 50)
+        patch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
         patch.setattr(insertion, "PENDING_SHARE", 1.0)
         model = small(smooth=True).fit(X[20:], Y[20:])
         model.partial_fit(0.5 * X[:2] + 0.2, Y[:2])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from triegp.additive.conditioning import START_SHARE, smooth_sizes
+from triegp.additive.exact import is_exact
 from triegp.additive.forest import build_forest, multiply
 from triegp.additive.model import rank_for, tree_columns
 from triegp.additive.neighbours import MOST_NEIGHBOURS
@@ -27,6 +28,7 @@ PRODUCT = 0.025  # units of a multiplication in projections and regressions
 FAST_PRODUCT = 0.015  # the same in products of large matrices
 READ_VALUE = 0.17  # units of reading a value of a tall matrix
 SEARCH, PAIR, COLUMN = 4_000, 2.0, 0.8  # of a search, a kernel value of neighbours, and of a column
+FACTOR_PAIR = 1.2  # of a pair of rows and a tree, in dense factors and all that follows from them
 STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
 PROBES = 2  # right-hand sides of a solve, in addition to the targets
 CALIBRATION_SECONDS = 1e-4  # per row and target: its share of a nearby block, and local noise
@@ -103,6 +105,8 @@ def calibration_rows(left: float, n_targets: int = 1) -> int:
 def solve_seconds(work: Work, share: float) -> float:
     """Estimated time of making smooth part and preconditioner, and of the solves."""
     n, n_trees = work.n_rows, work.n_trees
+    if is_exact(n):
+        return n * n * n_trees * FACTOR_PAIR * work.unit
     steps = STEPS * float(share**-STEP_POWER)
     if not work.linear:
         rank = share * rank_for(n)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.exact import factor_rows, is_exact, solve_factored
 from triegp.additive.forest import Forest, build_forest, multiply
 from triegp.additive.model import (
     TOLERANCE,
@@ -23,14 +23,15 @@ from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
 from triegp.additive.solve import NotConverged, Solution, Tell, solve_forest
-from triegp.additive.start import EncodedRows, Parameters, rescale, row_noise
+from triegp.additive.start import EncodedRows, Parameters, raise_noise, rescale, row_noise
 from triegp.additive.variance import Known, with_factor
-from triegp.engines import Engine, threads_of
+from triegp.engines import Engine, one_blas_thread, threads_of
 from triegp.models.interface import Residuals
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.dense import make_dense
 from triegp.smooth.induced import make_induced
 from triegp.smooth.interface import HostSmooth
+from triegp.smooth.kernel import Kernel
 from triegp.smooth.linear import Linear
 from triegp.tree.rows import Rows
 from triegp.tree.trie import trie_keys
@@ -77,6 +78,10 @@ DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the ker
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 START_GAIN = 1e-2  # a solve from a start reduces its residual at least by this factor
 START_SHARE = 0.125  # of the usual sizes, in a smaller solve
+# Least noise of many rows, relative to the prior variance of f. With less, conjugate gradients do
+# not converge, because preconditioners are stored in float32. Of a function without noise: 5 steps
+# for 6,000 rows and 14 for 30,000; with a quarter of it, no solution in 100 steps.
+SOLVED_NOISE = 1e-6
 LARGEST = 1e9  # largest sample weight, and largest known noise relative to the variance of y
 
 
@@ -136,9 +141,13 @@ def condition_forest(
         Whether only means are asked of the model: the factor of variances stays 1.
     """
     codes, rows = data.codes, data.rows
+    if is_exact(rows.n_rows):
+        solver = None  # a device would save less than it costs to reach it
+    else:
+        parameters = raise_noise(parameters, SOLVED_NOISE)
     orders = parameters.orders()
     share = 1.0 if limits is None else limits.share
-    smooth = make_smooth(data, parameters, seed, engine, solver, held, share)
+    smooth = make_smooth(parameters.smooth, data.inputs, seed, engine, solver, held, share)
     forest = build_forest(codes, orders, engine, smooth)
     noisy = replace(row_noise(rows, orders, parameters.noise), X=None)
     start, factor = None, 1.0
@@ -153,7 +162,7 @@ def condition_forest(
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = _best_factor(noisy, solution.x)
     known: Known | None = None
-    estimated = rows.n_rows > EXACT_ROWS and not means
+    estimated = not (is_exact(rows.n_rows) or means)
     if estimated:  # before the scale changes: the preconditioner still fits
         solve = solve_probe if solver is None else solve_units
         watch = None if limits is None else limits.watch
@@ -221,29 +230,34 @@ def residuals_of(
 
 
 def make_smooth(
-    data: EncodedRows,
-    parameters: Parameters,
+    kernel: Kernel | None,
+    inputs: Floats,
     seed: int,
     engine: Engine,
-    solver: Engine | None,
+    solver: Engine | None = None,
     held: Ints | None = None,
     share: float = 1.0,
 ) -> HostSmooth | None:
     """The smooth part over all rows, in the host's memory; None if there is none.
 
-    On the host: by inducing rows and neighbours, fewer for many rows or with a smaller share. For a
-    solver on a device: exact, and from 200,000 rows on by inducing rows alone.
+    Few rows: exact. On the host: by inducing rows and neighbours, fewer for many rows or with a
+    smaller share. For a solver on a device: exact, and from 200,000 rows on by inducing rows alone.
     """
-    kernel, n = parameters.smooth, data.rows.n_rows
+    n = inputs.shape[0]
     if kernel is None:
         return None
-    if solver is not None and n <= DENSE_ROWS:
-        return make_dense(kernel, data.inputs / kernel.lengthscale, keep=False)
+    if takes_dense(n, solver):
+        return make_dense(kernel, inputs / kernel.lengthscale, keep=False)
     n_inducing, n_neighbours = smooth_sizes(n, share if solver is None else 1.0)
     if solver is not None:
         n_neighbours = 0
     sizes = (n_inducing, n_neighbours, seed, threads_of(engine), held)
-    return Linear(make_induced(kernel, data.inputs, *sizes))
+    return Linear(make_induced(kernel, inputs, *sizes))
+
+
+def takes_dense(n_rows: int, solver: Engine | None) -> bool:
+    """Whether the smooth part of so many rows is exact."""
+    return is_exact(n_rows) or (solver is not None and n_rows <= DENSE_ROWS)
 
 
 def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
@@ -269,7 +283,7 @@ def _solve_fewer(
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(n, size=min(limits.start_rows, n), replace=False))
     fewer = data.select(some)
-    smooth = make_smooth(fewer, parameters, seed, engine, None, None, START_SHARE)
+    smooth = make_smooth(parameters.smooth, fewer.inputs, seed, engine, share=START_SHARE)
     forest = build_forest(fewer.codes, parameters.orders(), engine, smooth)
     own = noisy.select(some)
     watch = limits.watch.within(limits.watch.left() / 2)
@@ -294,9 +308,14 @@ def solve_targets(
     start: Floats | None = None,
     limits: Limits | None = None,
 ) -> tuple[Preconditioner | None, Solution]:
-    """The preconditioner, if there is one, and the solution, of the shape of the targets."""
+    """The preconditioner, if there is one, and the solution, of the shape of the targets.
+
+    Few rows need none: they are solved exactly, whatever the limits.
+    """
     limits = limits or Limits(Stopwatch())
     variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
+    if is_exact(rows.n_rows):
+        return None, _solve_exactly(forest, variance, rows.y)
     made = None
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
@@ -318,3 +337,12 @@ def solve_targets(
         tell=limits.part("solve"),
     )
     return made, found
+
+
+def _solve_exactly(forest: Forest, variance: Floats, y: Floats) -> Solution:
+    """By a dense factor."""
+    with one_blas_thread():
+        x = solve_factored(factor_rows(forest, variance), y)
+    left = (y - multiply(forest, x, variance)).reshape(forest.n_rows, -1)
+    size = np.maximum(np.linalg.norm(y.reshape(left.shape), axis=0), 1e-300)
+    return Solution(x, np.asarray(np.linalg.norm(left, axis=0) / size), 0, True)

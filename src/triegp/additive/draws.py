@@ -85,7 +85,7 @@ def prepare_forest(model: ForestModel, seeds: Words, column: int = 0) -> ForestD
     weights, tolerance = np.empty_like(total), sample_tolerance(model)
     for first in range(0, seeds.size, COLUMNS):
         some = slice(first, first + COLUMNS)
-        found = np.asarray(solve_rows(model, total[:, some].copy(), tolerance).x)
+        found = solve_rows(model, total[:, some].copy(), tolerance)
         weights[:, some] = column_of(model.alpha, column)[:, None] - found
     if model.smooth is not None:
         smooth = model.smooth.finish_draws(smooth, weights)

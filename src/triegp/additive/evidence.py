@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.forest import Forest, multiply
+from triegp.additive.exact import EXACT_ROWS, factor_rows
+from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import Preconditioner, check_noise, make_preconditioner
 from triegp.additive.solve import NotConverged, solve_held
 from triegp.checks import finite_vector, whole_number
+from triegp.engines import Engine
 from triegp.imports import scipy
 
-EXACT_ROWS = 2_000  # up to this many rows a dense Cholesky factor is cheap
 MAX_SOLVE_STEPS = 1_000
 
 Floats = npt.NDArray[np.float64]
@@ -103,9 +104,9 @@ def forest_evidence(
     variance = check_noise(noise, forest.n_rows)
     n_probes = whole_number("n_probes", n_probes, 2)
     n_steps = whole_number("n_steps", n_steps)
-    made = None
-    if forest.n_rows > exact_rows:
-        made = preconditioner or make_preconditioner(forest, variance, rank, rng)
+    if forest.n_rows <= exact_rows:
+        return exact_evidence(factor_rows(forest, variance), targets[:, None], forest.engine)[0]
+    made = preconditioner or make_preconditioner(forest, variance, rank, rng)
     probes = (rng, n_probes, n_steps, tolerance)
     return evidence_of_targets(forest, variance, targets[:, None], made, *probes)[0]
 
@@ -114,18 +115,16 @@ def evidence_of_targets(
     forest: Forest,
     variance: Floats,
     targets: Floats,
-    made: Preconditioner | None,
+    made: Preconditioner,
     rng: np.random.Generator,
     n_probes: int = 16,
     n_steps: int = 100,
     tolerance: float = 1e-6,
 ) -> tuple[Evidence, ...]:
-    """Log marginal likelihood of each target (n, k); they share the log determinant and its error.
+    """Estimates for each target (n, k), which share the log determinant and its error.
 
-    made: the preconditioner of an estimate; None for exact values. Otherwise as `forest_evidence`.
+    made: the preconditioner. Otherwise as `forest_evidence`.
     """
-    if made is None:
-        return exact_evidence(forest, variance, targets)
     found, n_short = estimate_evidence(
         forest, variance, targets, made, rng, n_probes, n_steps, tolerance
     )
@@ -170,18 +169,13 @@ def estimate_evidence(
     return tuple(_evidence(log_det, square, *given) for square in squares), n_short
 
 
-def exact_evidence(forest: Forest, variance: Floats, targets: Floats) -> tuple[Evidence, ...]:
-    """Exact log marginal likelihood of targets (n, k), by a dense factor. O(n^2 (T + k) + n^3)."""
-    engine = forest.engine
-    dense = multiply(forest, engine.hold(np.eye(forest.n_rows)))
-    diagonal = engine.hold(np.arange(forest.n_rows))
-    dense[diagonal, diagonal] += engine.hold(variance)
-    lower = engine.cholesky(dense)
-    white = engine.solve_lower(lower, engine.hold(targets))
-    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
+def exact_evidence(root: Floats, targets: Floats, engine: Engine) -> tuple[Evidence, ...]:
+    """Exact log marginal likelihood of targets (n, k), given the factor of K + noise. O(n^2 k)."""
+    white = engine.solve_lower(root, engine.hold(targets))
+    log_det = 2.0 * float(np.log(np.diag(root)).sum())
     columns = (white[:, c].copy() for c in range(targets.shape[1]))
     squares = [float(column @ column) for column in columns]
-    return tuple(_evidence(log_det, square, forest.n_rows, 0.0, True) for square in squares)
+    return tuple(_evidence(log_det, square, root.shape[0], 0.0, True) for square in squares)
 
 
 def _evidence(log_det: float, square: float, n: int, error: float, exact: bool) -> Evidence:

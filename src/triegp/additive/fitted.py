@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.additive.conditioning import check_extremes, residuals_of
 from triegp.additive.draws import ForestDraws, evaluate_forest, prepare_forest
-from triegp.additive.evidence import EXACT_ROWS, Evidence
+from triegp.additive.evidence import Evidence
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.model import ForestModel, column_of, run_variances
 from triegp.additive.points import Points, forest_mean, read_points
@@ -165,7 +165,7 @@ class FittedForest:
 
         Dense algebra rounds by the shapes of its matrices. 0: any number.
         """
-        dense = self.model.forest.n_rows <= EXACT_ROWS or isinstance(self.model.smooth, Dense)
+        dense = self.model.exact or isinstance(self.model.smooth, Dense)
         return DRAW_ROWS if dense else 0
 
     def prepare_draws(self, column: int, seeds: npt.NDArray[np.uint64]) -> ForestDraws:

@@ -4,7 +4,7 @@ With A = K + noise and alpha = A^-1 y, the rows F of a fold are predicted from a
 
     mean = y_F - B alpha_F,    covariance of an observation = B,    B = ((A^-1)_FF)^-1.
 
-Up to `EXACT_ROWS` rows this is dense algebra. Beyond, conjugate gradients solve A_RR x = y_R for
+For few rows (`is_exact`) this is dense algebra. Otherwise conjugate gradients solve A_RR x = y_R for
 the rest R of the rows, for all folds at once: they move in the vectors that are 0 at F, from alpha,
 with the preconditioner of all rows. The mean is K_FR x then. Variances are those without the row
 alone, which are a little smaller.
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.exact import is_exact
 from triegp.additive.forest import multiply
 from triegp.additive.model import ForestModel
 from triegp.additive.variance import leave_out, left_out
@@ -42,7 +42,7 @@ def predict_folds(model: ForestModel, rows: Ints, watch: Stopwatch) -> tuple[Flo
     """
     folds = find_folds(model.forest.n_rows)
     with one_blas_thread():
-        if model.forest.n_rows <= EXACT_ROWS:
+        if is_exact(model.forest.n_rows):
             mean, var = _divide(model, folds)
             return mean[rows], var[rows]
         every = _descend(model, folds, watch)

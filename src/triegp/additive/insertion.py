@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.conditioning import solve_targets
-from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.conditioning import SOLVED_NOISE, make_smooth, solve_targets
+from triegp.additive.exact import is_exact
 from triegp.additive.forest import Forest
 from triegp.additive.model import ForestModel
 from triegp.additive.nearby import Nearby, insert_nearby, nearby_weights
@@ -43,7 +43,7 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     n, k = model.rows.n_rows, new.n_rows
     noisy = replace(row_noise(new, model.orders, model.noise), X=None)
     pending = model.n_pending + k
-    if n > EXACT_ROWS and k <= FEW_NEW and pending <= PENDING_SHARE * n:
+    if not model.exact and k <= FEW_NEW and pending <= PENDING_SHARE * n:
         alpha = model.alpha
         for i in range(k):
             one = np.array([i])
@@ -53,10 +53,13 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
             n_clustered = near.n_clustered
             model = replace(model, alpha=alpha, known_nearby=near, n_clustered=n_clustered)
         return replace(model, present=present, n_pending=pending)
-    if n <= EXACT_ROWS < n + k:  # variances are no longer exact
+    leaves = model.exact and not is_exact(n + k)
+    if leaves:  # variances are no longer exact
         model = with_factor(model, Known(np.arange(n), model.exact_diagonal, False))
     points = read_points(model, new.features)
     model = _grow(model, new.features, noisy, points)
+    if leaves:
+        model = _solve_by_steps(model)
     start = np.concatenate([model.alpha, np.zeros_like(new.y)])
     made, solution = solve_targets(model.forest, model.rows, model.seed, start)
     return replace(
@@ -67,6 +70,17 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
         n_pending=0,
         known_preconditioner=made,
     )
+
+
+def _solve_by_steps(model: ForestModel) -> ForestModel:
+    """The model with what conjugate gradients need: a smooth part in linear time, enough noise."""
+    forest, rows = model.forest, model.rows
+    more = max(SOLVED_NOISE * forest.prior_variance - model.noise, 0.0)
+    if forest.smooth is not None:
+        given = (forest.smooth.kernel, model.inputs, model.seed, forest.engine)
+        forest = replace(forest, smooth=make_smooth(*given))
+    rows = replace(rows, noise=rows.total_noise + more)
+    return replace(model, forest=forest, rows=rows, noise=model.noise + more)
 
 
 def _grow(model: ForestModel, X: Array, noisy: Rows, points: Points) -> ForestModel:

@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.evidence import EXACT_ROWS, Evidence, evidence_of_targets
+from triegp.additive.evidence import Evidence, evidence_of_targets, exact_evidence
+from triegp.additive.exact import factor_rows, inverse_diagonal, is_exact, solve_factored
 from triegp.additive.forest import Forest, multiply
 from triegp.additive.nearby import (
     Nearby,
@@ -19,12 +20,11 @@ from triegp.additive.nearby import (
 )
 from triegp.additive.neighbours import precondition_neighbours
 from triegp.additive.preconditioner import Preconditioner, make_preconditioner
-from triegp.additive.solve import Solution, Tell, solve_forest
+from triegp.additive.solve import Tell, solve_forest
 from triegp.additive.start import features_of
 from triegp.encoding.grids import Grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine, computed_once, one_blas_thread, paths, threads_of
-from triegp.imports import scipy
 from triegp.models.jobs import Stopwatch
 from triegp.smooth.coordinates import Coordinates
 from triegp.smooth.interface import HostSmooth
@@ -222,27 +222,38 @@ class ForestModel:
     @computed_once
     def evidence(self) -> tuple[Evidence, ...]:
         """Log marginal likelihood of each target, with the standard error of its estimate."""
-        rng = np.random.default_rng(self.seed)
-        made = self.preconditioner if self.forest.n_rows > EXACT_ROWS else None
         targets = self.rows.y.reshape(self.rows.n_rows, -1)
         with one_blas_thread():
-            return evidence_of_targets(self.forest, self.variance, targets, made, rng)
+            if self.exact:
+                return exact_evidence(self.root, targets, self.forest.engine)
+            rng = np.random.default_rng(self.seed)
+            given = (self.forest, self.variance, targets, self.preconditioner)
+            return evidence_of_targets(*given, rng)
+
+    @property
+    def exact(self) -> bool:
+        """Whether there are few enough rows for dense algebra."""
+        return is_exact(self.forest.n_rows)
 
     @computed_once
     def root(self) -> Floats:
         """Lower Cholesky factor of K + noise, (n, n): for few rows. O(n^2 T + n^3)."""
-        dense = multiply(self.forest, np.eye(self.forest.n_rows))
-        dense[np.diag_indices_from(dense)] += self.variance
         with one_blas_thread():  # more of them round in other ways
-            return np.asarray(
-                scipy.linalg.cholesky(dense, lower=True, overwrite_a=True, check_finite=False)
-            )
+            return factor_rows(self.forest, self.variance)
 
     @computed_once
     def exact_diagonal(self) -> Floats:
         """Diagonal of (K + noise)^-1, (n,), by dense algebra: for few rows."""
-        white = scipy.linalg.solve_triangular(self.root, np.eye(self.forest.n_rows), lower=True)
-        return np.asarray(np.square(white).sum(axis=0))
+        with one_blas_thread():
+            return inverse_diagonal(self.root)
+
+    @computed_once
+    def fitted(self) -> Floats:
+        """Mean of f at the training rows, K alpha, (n,) or (n, k).
+
+        New rows are predicted by alpha, too. y - noise alpha is the same after an exact solve only.
+        """
+        return multiply(self.forest, self.alpha)
 
     def scale_inputs(self, inputs: Floats) -> Floats:
         """Inputs whose distances tell which rows are near: over lengthscales, if there are any.
@@ -310,23 +321,19 @@ def tolerance_for(rows: Rows) -> float:
     return float(np.clip(NOISE_SHARE * deviation, TOLERANCE, LARGEST_TOLERANCE))
 
 
-def solve_rows(
-    model: ForestModel,
-    b: Floats,
-    tolerance: float,
-    watch: Stopwatch | None = None,
-    tell: Tell | None = None,
-) -> Solution:
-    """(K + noise)^-1 b, for b (n,) or (n, k), in the memory of the model's engine."""
-    return solve_forest(
+def solve_rows(model: ForestModel, b: Floats, tolerance: float) -> Floats:
+    """(K + noise)^-1 b for b (n,) or (n, k); tolerance: relative residual, of many rows."""
+    if model.exact:
+        with one_blas_thread():
+            return solve_factored(model.root, b)
+    found = solve_forest(
         model.forest,
         model.variance,
-        model.forest.engine.hold(b),
+        b,
         preconditioner=model.preconditioner,
         tolerance=tolerance,
-        watch=watch,
-        tell=tell,
     )
+    return np.asarray(found.x)
 
 
 def column_of(values: Floats, column: int) -> Floats:

@@ -127,6 +127,14 @@ def rescale(parameters: Parameters, factor: float) -> Parameters:
     return Parameters(parameters.phi, scale, noise, smooth)
 
 
+def raise_noise(parameters: Parameters, share: float) -> Parameters:
+    """The parameters with noise of at least this share of the prior variance of f."""
+    prior = float(np.exp(parameters.log_scale).sum())
+    prior += 0.0 if parameters.smooth is None else parameters.smooth.scale
+    least = float(np.log(share * max(prior, 1e-300)))
+    return replace(parameters, log_noise=max(parameters.log_noise, least))
+
+
 def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
     """Rows whose noise (n,) is the sum of the forest's noise, its nuggets and the known noise."""
     total = noise + sum(order.nugget_variance for order in orders)

@@ -9,7 +9,9 @@ u = (K + noise)^-1 (f + e). Then f(x) - k_x' u is an exact draw of the posterior
 from its mean; it does not depend on y.
 
 Leave-one-out needs the variance v_i of f at a training row given all other rows. It is exact up to
-2,000 rows, otherwise from nearby rows. The diagonal of (K + noise)^-1 is 1 / (v_i + noise_i).
+2,000 rows, otherwise from nearby rows. The diagonal of (K + noise)^-1 is 1 / (v_i + noise_i). The
+mean is (K alpha)_i - alpha_i v_i. If a solve left y = (K + noise) alpha + r, all predictions are
+those of targets y - r, and so is this mean: errors of a solve show in it as in those of new rows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.evidence import EXACT_ROWS
+from triegp.additive.exact import draw_correlated
 from triegp.additive.forest import Forest, forest_product
 from triegp.additive.model import ForestModel, column_of, run_variances, solve_rows
 from triegp.additive.nearby import (
@@ -57,7 +59,7 @@ def forest_variance(model: ForestModel, points: Points, kind: str) -> Floats:
     variance = np.full(points.n_rows, unrelated_variance(model))
     if not inner.size:
         return variance
-    if model.forest.n_rows <= EXACT_ROWS:
+    if model.exact:
         variance[inner] = _dense_variance(model, points)
     elif kind == "exact":
         variance[inner] = _exact_variance(model, points)
@@ -111,7 +113,7 @@ def some_blocks(model: ForestModel, n_rows: int, rows: Ints) -> Ints:
 
 
 def forest_covariance(model: ForestModel, points: Points) -> Floats:
-    """Posterior covariance of f at new rows, (m, m), by one solve per row.
+    """Posterior covariance of f at new rows, (m, m), by one solve per row if there are many rows.
 
     Rows outside the box have the variance of y without noise, and covariance 0 with all others.
     """
@@ -120,11 +122,14 @@ def forest_covariance(model: ForestModel, points: Points) -> Floats:
     np.fill_diagonal(cov, unrelated_variance(model))
     if inner.size:
         joint = joint_trees(model, points)
-        part = np.empty((inner.size, inner.size))
-        for first in range(0, inner.size, COLUMNS):
-            some = np.arange(first, min(first + COLUMNS, inner.size))
-            part[:, some] = -_explained(model, joint, points, some)
-        part += _own_covariance(model, joint, points)
+        part = _own_covariance(model, joint, points)
+        if model.exact:
+            white = _whitened(model, points, np.arange(inner.size))
+            part -= white.T @ white
+        else:
+            for first in range(0, inner.size, COLUMNS):
+                some = np.arange(first, min(first + COLUMNS, inner.size))
+                part[:, some] -= _explained(model, joint, points, some)
         part = 0.5 * (part + part.T)
         np.fill_diagonal(part, np.maximum(np.diag(part), 0.0))
         cov[np.ix_(inner, inner)] = part
@@ -136,11 +141,15 @@ def draw_forest(
 ) -> Floats:
     """Joint posterior samples of f at new rows, (m, n_samples); column: index of the target.
 
-    One solve per sample, with products of O((n + m) T).
+    By the joint covariance if there are more samples than rows: one solve per row. Otherwise one
+    solve per sample, with products of O((n + m) T).
     """
-    out = np.sqrt(unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
-    if points.inner.size:
-        out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
+    if points.n_rows <= n_samples:
+        out = draw_correlated(forest_covariance(model, points), n_samples, rng)
+    else:
+        out = np.sqrt(unrelated_variance(model)) * rng.standard_normal((points.n_rows, n_samples))
+        if points.inner.size:
+            out[points.inner] = np.hstack(list(_deviations(model, points, n_samples, rng)))
     mean = column_of(points.once("mean", lambda: forest_mean(model, points)), column)
     return np.asarray(mean[:, None] + out)
 
@@ -160,7 +169,7 @@ def left_out(model: ForestModel, rows: Ints | None = None) -> Floats:
 
     Between 0 and the prior variance. A row is left out with all of its copies.
     """
-    if model.forest.n_rows <= EXACT_ROWS:
+    if model.exact:
         every = 1.0 / model.exact_diagonal - model.variance
         found = every if rows is None else every[rows]
     elif rows is None:
@@ -178,7 +187,7 @@ def leave_out(model: ForestModel, rows: Ints | None = None) -> tuple[Floats, Flo
     """
     every = np.arange(model.forest.n_rows) if rows is None else rows
     var = left_out(model, rows)
-    mean = model.rows.y[every] - (model.alpha[every].T * (var + model.variance[every])).T
+    mean = model.fitted[every] - (model.alpha[every].T * var).T
     return mean, var
 
 
@@ -217,7 +226,7 @@ def stand_apart(model: ForestModel, points: Points, *, var: bool) -> Apart:
         return no_points(model)
     own, runs = model.variance[row], run_variances(model)[row]
     noise = own + runs
-    mean = model.rows.y[row] - (noise * model.alpha[row].T).T
+    mean = model.fitted[row] - (runs * model.alpha[row].T).T
     if not var:
         nothing = np.zeros(row.size)
         return Apart(points.inner[near], mean, nothing, nothing)
@@ -253,7 +262,7 @@ def _exact_variance(model: ForestModel, points: Points) -> Floats:
     for first in range(0, out.size, COLUMNS):
         some = np.arange(first, min(first + COLUMNS, out.size))
         cross, prior = _cross(model, joint, points, some), _prior(model, points, some)
-        x = solve_rows(model, cross, EXACT_TOLERANCE).x
+        x = solve_rows(model, cross, EXACT_TOLERANCE)
         # Unlike b'x, the error of 2 b'x - x'Ax is quadratic in the error of x.
         image = forest_product(model.forest, x) + model.variance[:, None] * x
         out[some] = prior - np.einsum("nk,nk->k", x, 2.0 * cross - image)
@@ -262,16 +271,23 @@ def _exact_variance(model: ForestModel, points: Points) -> Floats:
 
 def _dense_variance(model: ForestModel, points: Points) -> Floats:
     """By the Cholesky factor of all rows. O(n T + n^2) per row."""
-    smooth, keys = model.smooth, new_keys(model, points)
-    out, near = np.empty(points.inner.size), model.nearby
+    out = np.empty(points.inner.size)
     for first in range(0, out.size, DENSE_COLUMNS):
         some = np.arange(first, min(first + DENSE_COLUMNS, out.size))
-        cross = tree_covariances(near, keys[some], points.fade[some])
-        if smooth is not None:
-            cross += smooth.cross(smooth.read(points.inputs[some]))
-        white = scipy.linalg.solve_triangular(model.root, cross, lower=True, check_finite=False)
+        white = _whitened(model, points, some)
         out[some] = _prior(model, points, some) - np.square(white).sum(axis=0)
     return np.maximum(out, 0.0)
+
+
+def _whitened(model: ForestModel, points: Points, some: Ints) -> Floats:
+    """L^-1 k for the Cholesky factor L of all rows and their covariance k with new rows, (n, k)."""
+    smooth, keys = model.smooth, new_keys(model, points)
+    cross = tree_covariances(model.nearby, keys[some], points.fade[some])
+    if smooth is not None:
+        cross += smooth.cross(smooth.read(points.inputs[some]))
+    return np.asarray(
+        scipy.linalg.solve_triangular(model.root, cross, lower=True, check_finite=False)
+    )
 
 
 def _prior(model: ForestModel, points: Points, some: Ints) -> Floats:
@@ -312,8 +328,8 @@ def _own_covariance(model: ForestModel, joint: Forest, points: Points) -> Floats
 def _explained(model: ForestModel, joint: Forest, points: Points, some: Ints) -> Floats:
     """Covariance of all new rows with some of them that the data explain, (m, k)."""
     n = model.forest.n_rows
-    weights = solve_rows(model, _cross(model, joint, points, some), EXACT_TOLERANCE).x
-    return _transpose_product(model, joint, points, np.asarray(weights), n)
+    weights = solve_rows(model, _cross(model, joint, points, some), EXACT_TOLERANCE)
+    return _transpose_product(model, joint, points, weights, n)
 
 
 def _transpose_product(
@@ -355,5 +371,5 @@ def _deviations(
             more, more_new = model.smooth.draw(k, rng, points.smooth)
             seen, new = seen + more, new + more_new
         seen = seen + root * rng.standard_normal((n, k))
-        weights = np.asarray(solve_rows(model, seen, tolerance).x)
+        weights = solve_rows(model, seen, tolerance)
         yield new - _transpose_product(model, joint, points, weights, n)

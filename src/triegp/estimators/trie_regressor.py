@@ -218,9 +218,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Inputs of the smooth part are the features, standardised, and also their ranks where these
-    differ from the values. It is computed by inducing rows plus nearest neighbours: 1,024 and 72 up
-    to 65,536 rows, then 67 million / n inducing rows, at least 64, and neighbours in proportion, at
-    least 12. On a CUDA device it is exact up to 200,000 rows, and by inducing rows alone beyond.
+    differ from the values. It is exact up to 2,000 rows, and beyond computed by inducing rows plus
+    nearest neighbours: 1,024 and 72 up to 65,536 rows, then 67 million / n inducing rows, at least
+    64, and neighbours in proportion, at least 12. On a CUDA device it is exact up to 200,000 rows,
+    and by inducing rows alone beyond.
 
     Each training step is O(b^2 (T + p) + b^3), with parts of b = 512 rows and p inputs, whatever n.
     From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
@@ -228,8 +229,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     fewer rows, models are trained on three quarters of the rows and calibration learns from the
     rest (cross-fitting). Local noise is learned from at most 100,000 of the rows.
 
-    The model is then conditioned on all rows, by conjugate gradients. They end at a relative
-    residual of 1e-5 up to 20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
+    The model is then conditioned on all rows: exactly up to 2,000 rows, by a dense Cholesky factor
+    in O(n^2 T + n^3), and beyond by conjugate gradients. These need noise of at least a millionth
+    of the prior variance, which the model then has. They end at a relative residual of 1e-5 up to
+    20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
     mean square. One step takes O(n T) for the trees and O(n m) for m inducing rows. The
     preconditioner has the inducing rows, 256 columns of the trees (fewer from 131,072 rows on: 34
@@ -237,15 +240,16 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     these leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
     random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
 
-    Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; after a
-    fit on a device with at most 200,000 rows, O(n) for the smooth part. Up to 2,000 rows variances
-    are exact, by a dense factor. Beyond, they are from the 256 training rows near a row, times a
-    factor that is learned, in O(256 T + 256^2) per row whatever n. The result for a row does not
-    depend on the other rows.
-    `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row and one
-    per sample. Their variances are those of variance="exact". New observations at a training row
-    are an exception: what they add is from nearby rows. After a fit on a device, samples take a
-    prior that is approximated by inducing rows and neighbours.
+    Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; up to
+    2,000 rows, and after a fit on a device with at most 200,000 rows, O(n) for the smooth part. Up
+    to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
+    rows near a row, times a factor that is learned, in O(256 T + 256^2) per row whatever n. The
+    result for a row does not depend on the other rows.
+    `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row, or one
+    per sample if there are fewer samples than rows. Their variances are those of variance="exact".
+    New observations at a training row are an exception: what they add is from nearby rows. If there
+    are fewer samples than rows, they take a prior that is approximated by inducing rows and
+    neighbours.
 
     Leave-one-out is exact up to 2,000 rows. Beyond, its variances are from nearby rows, too.
     latent=True predicts the functions g + f_1 + ... + f_T, without noise: its deviation is the

@@ -11,8 +11,8 @@ import numpy as np
 from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
 from triegp.estimators.trie_regressor import TrieGPRegressor
 
-# Rows of the fits. Beyond 1,024 and 2,000 rows the smooth part and the likelihood of
-# `TrieGPRegressor` are computed by other kernels.
+# Rows of the fits. Beyond 2,000 rows `TrieGPRegressor` computes smooth part and solve by other
+# kernels.
 FEW_ROWS, MORE_ROWS = 600, 2_100
 # More than 10,000 rows for a mixture to hold cells, and more than 32,768 to be sorted in parallel.
 CELL_ROWS, MAX_CELLS = 34_000, 500

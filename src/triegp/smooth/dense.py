@@ -1,7 +1,8 @@
 """The smooth part without approximation; its interface is that of the models.
 
 The matrix is kept if it fits; otherwise a few rows of it are computed at a time. Arrays lie in the
-memory of one engine, and numpy's functions dispatch to its library.
+memory of one engine, and numpy's functions dispatch to its library. What concerns new rows is
+computed on the host, where a row does not depend on the others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from triegp.engines import available_cores, computed_once
 from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced, make_induced
-from triegp.smooth.kernel import Kernel, correlate, kernel_matrix
+from triegp.smooth.kernel import Kernel, correlate, kernel_cross, kernel_matrix, kernel_means
 from triegp.smooth.points import draw, read
 
 Floats = npt.NDArray[np.float64]
@@ -99,18 +100,17 @@ class Dense:
 
     def mean(self, points: Floats, prepared: Floats) -> Floats:
         """K(new rows, rows) alpha, (m,) or (m, k). O(n (p + k)) per new row."""
-        out = np.empty((points.shape[0], *prepared.shape[1:]))
-        for some in _slices(points.shape[0], self.n_rows):
-            out[some] = kernel_matrix(self.kernel, points[some], self.scaled) @ prepared
-        return out
+        columns = prepared.reshape(self.n_rows, -1)
+        found = kernel_means(self.kernel, points, self.scaled, columns, available_cores())
+        return found.reshape(points.shape[0], *prepared.shape[1:])
 
     def cross(self, points: Floats) -> Floats:
         """Covariance of the rows with new rows, (n, m)."""
-        return np.asarray(kernel_matrix(self.kernel, self.scaled, points))
+        return kernel_cross(self.kernel, self.scaled, points, available_cores())
 
     def own(self, points: Floats) -> Floats:
         """Covariance among new rows, (m, m)."""
-        return np.asarray(kernel_matrix(self.kernel, points))
+        return kernel_cross(self.kernel, points, points, available_cores())
 
     def draw(
         self, n_samples: int, rng: np.random.Generator, points: Floats | None
@@ -138,9 +138,7 @@ class Dense:
         """Functions at new rows, (m, k). O(n p k) per new row."""
         found = evaluate(draws, inputs, read(self.induced, points))
         assert draws.weights is not None
-        for column, weights in zip(found.T, draws.weights.T, strict=True):
-            column += self.mean(points, weights)
-        return found
+        return found + self.mean(points, draws.weights)
 
     @computed_once
     def induced(self) -> Induced:

@@ -1,7 +1,8 @@
 """Kernels of the smooth part: stationary, with one lengthscale per feature.
 
 k(x, z) = scale * rho(r), with r^2 = sum_j ((x_j - z_j) / lengthscale_j)^2. The functions work on
-the arrays of any engine, but for `kernel_pairs`, which is for the host.
+the arrays of any engine, but for `kernel_pairs`, `kernel_cross` and `kernel_means`, which are for
+the host.
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ def kernel_matrix(kernel: Kernel, U: Any, V: Any = None) -> Any:
 def kernel_pairs(kernel: Kernel, U: Floats, n_threads: int) -> tuple[Floats, Floats]:
     """K of scaled inputs U (n, d), and what `kernel_gradient` needs, both (n, n). O(n^2 d)."""
     return matern.kernel_pairs(kernel.code, kernel.scale, U, n_threads)
+
+
+def kernel_cross(kernel: Kernel, U: Floats, V: Floats, n_threads: int) -> Floats:
+    """k between scaled inputs U (n, d) and V (m, d), (n, m). O(n m d)."""
+    return matern.kernel_cross(kernel.code, kernel.scale, U, V, n_threads)
+
+
+def kernel_means(kernel: Kernel, U: Floats, V: Floats, weights: Floats, n_threads: int) -> Floats:
+    """k(U, V) weights for weights (m, k), (n, k); a row does not depend on the other rows of U."""
+    return matern.kernel_means(kernel.code, kernel.scale, U, V, weights, n_threads)
 
 
 def kernel_gradient(

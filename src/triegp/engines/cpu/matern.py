@@ -31,6 +31,35 @@ def kernel_pairs(code: int, scale: float, U: Floats, n_threads: int) -> tuple[Fl
     return values, slopes
 
 
+def kernel_cross(code: int, scale: float, U: Floats, V: Floats, n_threads: int) -> Floats:
+    """K between scaled inputs U (n, d) and V (m, d), (n, m). O(n m d)."""
+    out = np.empty((U.shape[0], V.shape[0]))
+    U, V = np.ascontiguousarray(U), np.ascontiguousarray(V)
+
+    def fill(first: int) -> None:
+        fill_cross(code, scale, U, V, first, min(first + ROWS_PER_BLOCK, len(U)), out)
+
+    run_each(fill, range(0, len(U), ROWS_PER_BLOCK), n_threads)
+    return out
+
+
+def kernel_means(
+    code: int, scale: float, U: Floats, V: Floats, weights: Floats, n_threads: int
+) -> Floats:
+    """K(U, V) weights for weights (m, k), (n, k), in a fixed order. O(n m (d + k)).
+
+    A row of the result depends on its own row of U alone, to the last bit.
+    """
+    out = np.zeros((U.shape[0], weights.shape[1]))
+    U, V, weights = (np.ascontiguousarray(part) for part in (U, V, weights))
+
+    def fill(first: int) -> None:
+        add_means(code, scale, U, V, weights, first, min(first + ROWS_PER_BLOCK, len(U)), out)
+
+    run_each(fill, range(0, len(U), ROWS_PER_BLOCK), n_threads)
+    return out
+
+
 @jit
 def correlation(code, square):
     """rho(r) for r^2; code: 0 Matern-3/2, 1 Matern-5/2, 2 Matern-1/2, 3 RBF."""
@@ -73,3 +102,27 @@ def fill_pairs(code, scale, U, first, last, values, slopes):
             values[j, i] = value
             slopes[i, j] = steep
             slopes[j, i] = steep
+
+
+@jit
+def fill_cross(code, scale, U, V, first, last, out):
+    """Rows first to last of K between U and V."""
+    for i in range(first, last):
+        for j in range(V.shape[0]):
+            square = 0.0
+            for k in range(U.shape[1]):
+                square += (U[i, k] - V[j, k]) * (U[i, k] - V[j, k])
+            out[i, j] = scale * correlation(code, square)
+
+
+@jit
+def add_means(code, scale, U, V, weights, first, last, out):
+    """out[i] += sum_j K_ij weights[j] for rows first to last of U."""
+    for i in range(first, last):
+        for j in range(V.shape[0]):
+            square = 0.0
+            for k in range(U.shape[1]):
+                square += (U[i, k] - V[j, k]) * (U[i, k] - V[j, k])
+            value = scale * correlation(code, square)
+            for c in range(weights.shape[1]):
+                out[i, c] += value * weights[j, c]
