@@ -4,7 +4,7 @@ With A = K + noise and alpha = A^-1 y, the rows F of a fold are predicted from a
 
     mean = y_F - B alpha_F,    covariance of an observation = B,    B = ((A^-1)_FF)^-1.
 
-For few rows (`is_exact`) this is dense algebra. Otherwise conjugate gradients solve A_RR x = y_R for
+For few rows (`is_exact`) this is dense algebra. Beyond, conjugate gradients solve A_RR x = y_R for
 the rest R of the rows, for all folds at once: they move in the vectors that are 0 at F, from alpha,
 with the preconditioner of all rows. The mean is K_FR x then. Variances are those without the row
 alone, which are a little smaller.
