@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 ERROR_SHARE = 0.1  # of the residuals' root mean square: error of the means that a solve may leave
-MAX_STEPS = 500
+MAX_STEPS = 100  # without noise more would be needed; what is missing widens the intervals
 
 
 def predict_folds(model: ForestModel, rows: Ints, watch: Stopwatch) -> tuple[Floats, Floats] | None:

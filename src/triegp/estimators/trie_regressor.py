@@ -227,7 +227,8 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
     that predict these rows best are kept, and calibration learns scale and tails from them. With
     fewer rows, models are trained on three quarters of the rows and calibration learns from the
-    rest (cross-fitting). Local noise is learned from at most 100,000 of the rows.
+    rest (cross-fitting). Local noise is learned from at most 100,000 of the rows. All of it comes
+    from predictions of rows without their fold (`docs/training.md`).
 
     The model is then conditioned on all rows: exactly up to 2,000 rows, by a dense Cholesky factor
     in O(n^2 T + n^3), and beyond by conjugate gradients. These need noise of at least a millionth
