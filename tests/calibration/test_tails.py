@@ -161,7 +161,7 @@ def test_symmetric_residuals_keep_symmetric_tails(n, draw):
         assert learn_shape(plain, score) is plain
 
 
-@pytest.mark.parametrize("n", [60, 500, 3000])
+@pytest.mark.parametrize("n", [60, 500, 1500])
 def test_skew_depends_neither_on_the_order_nor_on_copies(n):
     rng = np.random.default_rng(0)
     score, counts = skewed(n), rng.integers(1, 3, n)

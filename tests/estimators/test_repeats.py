@@ -33,7 +33,7 @@ def groups_by_hand(rows):
         if rows.weight is None or rows.weight[i] > 0:
             found.setdefault(tuple(rows.X[i]), []).append(i)
     first = [group[0] for group in found.values()]
-    hashes = hash_inputs(rows.X[first])
+    hashes = hash_inputs(rows.X[first].astype(np.float32))
     if rows.known_noise is not None:
         hashes = hash_rows(np.stack([hashes, rows.known_noise[first].view(np.uint64)]))
     return {key: found[key] for _, key in sorted(zip(hashes, found, strict=True))}
@@ -131,7 +131,7 @@ def test_distinct_rows_are_ordered_by_their_hashes(weight):
     rows = Rows(rng.standard_normal((20, 1)), None, weight, rng.random((20, 3)))
     folded = fold_rows(rows, "frequency")
     used = np.flatnonzero(np.ones(20) if weight is None else weight)
-    order = used[np.argsort(hash_inputs(rows.X[used]))]
+    order = used[np.argsort(hash_inputs(rows.X[used].astype(np.float32)))]
     assert folded.rows.weight is None
     assert folded.weight is None
     np.testing.assert_array_equal(folded.rows.X, rows.X[order])

@@ -11,6 +11,7 @@ from triegp.calibration.local import LINE_FEWEST, TREES_FEWEST, LocalNoise, lear
 from triegp.calibration.tails import GAUSSIAN, Tails, learn_shape, learn_tails, log_densities
 from triegp.calibration.trend import Trend
 from triegp.devices import like
+from triegp.imports import scipy
 from triegp.models.folds import halve_folds
 from triegp.models.interface import Residuals
 from triegp.models.repeats import NO_OTHERS, Others
@@ -28,7 +29,8 @@ TRUSTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # in an observation's square, against 
 LEAST_GAIN = 3.0  # nats in all, for local noise to be used
 CEILING = 0.95  # share of the rows with a smaller predicted variance than the ceiling
 LEAST_SHARE = 0.01  # of a component that counts where kinds of tails are compared
-LEVELS = np.arange(-0.5, 2.501, 0.02)  # log variances of rows that training has not seen
+LEVEL_STEP = 0.05
+LEVELS = np.arange(-0.5, 2.51, LEVEL_STEP)  # log variances of rows that training has not seen
 USUAL_GROWTH, USUAL_SPREAD = 0.08, 0.08  # the usual one, measured at 1,000 to 2,000 rows
 
 
@@ -349,12 +351,15 @@ def _learn_growth(stage: Stage, score: Floats, logs: Floats, count: Floats) -> f
     that the usual growth counts, too, as a Cauchy distribution: it is given up where the rows
     contradict it.
     """
-    density = [
-        float(count @ (_densities(stage, score * np.exp(-0.5 * level), logs) - 0.5 * level))
-        - np.log1p(((level - USUAL_GROWTH) / USUAL_SPREAD) ** 2)
-        for level in LEVELS.tolist()
-    ]
-    return float(LEVELS[int(np.argmax(density))])
+
+    def loss(level: float) -> float:
+        density = _densities(stage, score * np.exp(-0.5 * level), logs) - 0.5 * level
+        usual = np.log1p(((level - USUAL_GROWTH) / USUAL_SPREAD) ** 2)
+        return float(usual - count @ density)
+
+    best = min(LEVELS.tolist(), key=loss)  # there may be several minima
+    bounds = (best - LEVEL_STEP, best + LEVEL_STEP)
+    return float(scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
 def learn_again(stage: Stage, residuals: Residuals) -> Stage:

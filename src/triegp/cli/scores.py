@@ -86,7 +86,8 @@ def loo_scores(model: Any, weight: Floats | None = None) -> dict[str, Any]:
     rows = rows[:: -(-rows.size // LOO_ROWS)]
     tally = Tally()
     tally.add(y.reshape(-1)[rows], found.select(rows), None if weight is None else weight[rows])
-    return tally.scores()
+    scores = tally.scores()
+    return scores | {"nll": scores["nll"] + float(np.sum(model.loo_optimism_))}
 
 
 NAMES = {

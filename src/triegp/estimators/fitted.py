@@ -183,11 +183,21 @@ class FittedEstimator:
     def loo_score_(self) -> float:
         """Mean leave-one-out log density of the training targets in their own units.
 
-        Less what the parameters of the model gained from having seen these targets, so that it is
-        that of new rows. Calibration measures it on rows that some parameters have not seen. If
-        the model was fitted to more rows than it holds, of those that it holds.
+        Less `loo_optimism_`, so that it is that of new rows. If the model was fitted to more rows
+        than it holds, of those that it holds.
         """
         return self._summarise()[1]
+
+    @property
+    def loo_optimism_(self) -> Any:
+        """What leave-one-out log densities gain, per row, as parameters have seen the targets.
+
+        A float, or float64 (n_targets,) if y was 2-dimensional. Calibration measures it on rows
+        that some parameters have not seen; 0 without a calibration.
+        """
+        targets = self._targets(self._inserted())
+        each = [optimism_of(target.fitted, target.column) for target in targets]
+        return each[0] if self.one_dimensional_ else np.array(each)
 
     def _make_lock(self) -> None:
         """Give the model a lock of its own, and a new one after a fork."""
@@ -298,7 +308,7 @@ class FittedEstimator:
             if weight is not None:  # leave-one-out is NaN for rows of weight 0
                 density, weight = density[weight > 0], weight[weight > 0]
             score = float(np.average(density, weights=weight))
-            score -= sum(optimism_of(target.fitted, target.column) for target in targets)
+            score -= float(np.sum(self.loo_optimism_))
             value = evidence[0] if self.one_dimensional_ else np.array(evidence)
             summary = self._summary = stream.fitted, value, score
         return summary[1], summary[2]

@@ -15,11 +15,12 @@ from triegp.engines import device_engine
 
 
 def order_distinct(X: Any) -> npt.NDArray[np.int64] | None:
-    """Order of rows of features on a device by their hashes, (n,), on the host; None if two agree.
+    """Order of rows on a device by their hashes, (n,), on the host; None if two of them agree.
 
-    O(n d) and a sort.
+    Hashes are those of features in float32. O(n d) and a sort.
     """
-    hashes = hash_held(X)
+    with np.errstate(over="ignore"):
+        hashes = hash_held(X.astype(np.float32))
     order = np.argsort(hashes)
     hashes = hashes[order]
     if bool((hashes[1:] == hashes[:-1]).any()):

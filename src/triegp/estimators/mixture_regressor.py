@@ -203,7 +203,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Log marginal likelihood of the training targets in their own units, averaged over the
         members by weight.
     loo_score_ : float
-        Mean leave-one-out log density of the training targets in their own units.
+        Mean leave-one-out log density of the training targets in their own units, less
+        `loo_optimism_`.
+    loo_optimism_ : float or float64 (n_targets,)
+        What leave-one-out log densities gain, per row, as parameters have seen the targets.
     one_dimensional_ : bool
         Whether y was passed as a vector.
     stopped_early_ : bool

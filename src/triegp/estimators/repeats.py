@@ -1,7 +1,7 @@
 """Rows that share their features, and weights: folded into one row each, in an order of their own.
 
-Rows are sorted by a hash of their features. So nothing that is drawn from them, such as the folds
-of a calibration, depends on the order in which they were passed, or on rows of weight 0.
+Rows are sorted by a hash of their features in float32. So nothing that is drawn from them, such as
+the folds of a calibration, depends on the order in which they were passed, or on rows of weight 0.
 
 Whether observations with the same features are independent decides what they say about the noise.
 If some of them differ, they are repeated measurements, and their differences teach the noise. If
@@ -213,7 +213,9 @@ def _group_equal(rows: Rows) -> tuple[Ints, Ints]:
 
     Groups are those of equal rows, numbered from 0; equal rows are sorted by target.
     """
-    hashes, columns = hash_inputs(rows.features), list(rows.features.T)
+    with np.errstate(over="ignore"):  # values learned from the rows have rounding errors
+        hashes = hash_inputs(rows.features.astype(np.float32))
+    columns = list(rows.features.T)
     if rows.known_noise is not None:
         known = rows.known_noise + 0.0  # -0 is 0
         hashes = hash_rows(np.stack([hashes, known.view(np.uint64)]))

@@ -54,7 +54,8 @@ class Observations:
     @property
     def plain(self) -> bool:
         """Whether every row holds one observation, of weight 1."""
-        return self.weight is None and not self.repeat
+        ones = self.weight is None or bool((self.weight[self.index >= 0] == 1.0).all())
+        return ones and not self.repeat
 
     @property
     def n_rows(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -206,8 +206,9 @@ def gather(
             )
         )
     found = []
+    optimism = np.atleast_1d(model.loo_optimism_)
     for t, name in enumerate(names[:MOST_TARGETS]):
-        left = None if loo is None else _evaluate_loo(*loo[t], weight)
+        left = None if loo is None else _evaluate_loo(*loo[t], weight, float(optimism[t]))
         test = None if given is None else _evaluate_test(given, t, left)
         found.append(_describe(model, t, name, left, test, held, given, table, n_effects, n_rows))
     outside = None if given is None else _count_outside(model, given.table)
@@ -311,11 +312,15 @@ def _read_test_set(model: Any, X: Any, y: Any) -> Given:
     return Given(ReadTable(data, columns), targets, found if isinstance(found, list) else [found])
 
 
-def _evaluate_loo(y: Floats, distribution: Any, weight: Floats | None) -> Evaluation:
+def _evaluate_loo(
+    y: Floats, distribution: Any, weight: Floats | None, optimism: float
+) -> Evaluation:
+    """Leave-one-out; the nll is that of new rows, without what parameters gained."""
     forecast = make_forecast(LEAVE_ONE_OUT, y, distribution, weight)
     centre = share_of(forecast.y, forecast.weight)
     spread = np.sqrt(share_of((forecast.y - centre) ** 2, forecast.weight))
-    return _evaluate(forecast, centre, float(spread))
+    found = _evaluate(forecast, centre, float(spread))
+    return replace(found, scores=replace(found.scores, nll=found.scores.nll + optimism))
 
 
 def _evaluate_test(given: Given, t: int, loo: Evaluation | None) -> Evaluation:
