@@ -68,7 +68,7 @@ def as_with_many_rows(monkeypatch):
     """Local noise whatever it gains, and no trend, whose calibration is computed on the host."""
     monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
     monkeypatch.setattr("triegp.calibration.stage.LEAST_GAIN", -np.inf)
-    monkeypatch.setattr("triegp.calibration.train.MOST_ROWS", 0)
+    monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
 
 

@@ -137,7 +137,7 @@ def test_slopes_beyond_the_box(weighted):
 @pytest.mark.parametrize("repeated", [False, True])
 def test_a_fit_with_features_on_the_device(monkeypatch, kind, repeated):
     monkeypatch.setattr(mixture_regressor, "HELD_ROWS", 10)
-    monkeypatch.setattr("triegp.calibration.train.MOST_ROWS", 0)
+    monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
     rng, n = np.random.default_rng(1), 2_000 if ON_CARD else 24
@@ -179,7 +179,7 @@ def test_features_come_back_if_the_cpu_trains(monkeypatch):
     """With "auto", memory may suffice for the features but not for the model."""
     monkeypatch.setattr(mixture_regressor, "HELD_ROWS", 10)
     monkeypatch.setattr(mixture_regressor, "choose", lambda *_: CUDA)
-    monkeypatch.setattr("triegp.calibration.train.MOST_ROWS", 0)
+    monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
     rng = np.random.default_rng(1)

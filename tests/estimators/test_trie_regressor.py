@@ -242,7 +242,7 @@ def test_a_budget_that_was_met_is_not_reported(monkeypatch):
     """The solve on all rows comes after training, and is not counted."""
     X, y = problem()
     monkeypatch.setattr(
-        "triegp.calibration.train.MOST_ROWS", 0
+        "triegp.calibration.train.FEW_ROWS", 0
     )  # no cross-fitting, which is training
     now, real = [0.0], conditioning.residuals_of
 

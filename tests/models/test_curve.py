@@ -161,7 +161,7 @@ def test_adding_rows_keeps_the_curve_and_a_fit_replaces_it():
 
 
 def test_growing_parts_meet_where_the_larger_one_begins():
-    n = 4 * LEAST_ROWS
+    n = 5 * LEAST_ROWS  # a fifth is held out
     features = rng.random((n, 2))
     y = np.sin(20 * features[:, 0]) * np.sin(15 * features[:, 1])
     curve = mixture(max_iter=4, n_members=2, n_candidates=2).fit(features, y).training_curve_

@@ -25,7 +25,6 @@ from triegp.calibration.tails import (
     offset_variance,
     second_moment,
     spread_kinds,
-    spread_out,
 )
 from triegp.calibration.trend import add_trend, line_at
 from triegp.devices import like, on_device, to_host
@@ -190,10 +189,8 @@ class CalibratedModel:
         raw = self._raw(points, column, var=var, latent=False)
         mean, total = self._mean(points, column, raw.mean()), raw.var()
         one = like(np.ones(1), mean)
-        if not var and latent:
+        if not var:
             return PredictiveDistribution(one, mean[None], np.zeros_like(mean)[None])
-        if not var:  # the mean of the same components
-            return spread_out(stage.tails, mean, np.zeros_like(mean))
         factor, kind = self._factor(points, column, mean, total)
         total = factor * total
         if latent:

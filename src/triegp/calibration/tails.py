@@ -166,10 +166,15 @@ def spread_kinds(
     if len(used) == 1:
         return spread_out(kinds[used[0]], mean, var)
     parts = [spread_out(kinds[k], mean, var) for k in used]
+    variances = np.vstack([part.variances for part in parts])
+    if any(kinds[k].offset.any() for k in used):
+        means = np.vstack([part.means for part in parts])
+    else:
+        means = np.broadcast_to(mean, variances.shape)
     return PredictiveDistribution(
         np.vstack([p.weights[:, None] * (kind == k) for p, k in zip(parts, used, strict=True)]),
-        np.vstack([part.means for part in parts]),
-        np.vstack([part.variances for part in parts]),
+        means,
+        variances,
     )
 
 

@@ -84,10 +84,10 @@ def train_ensemble(
     check_encoders(encoders, settings)
     refuse_zero_weights(rows)
     check_range(rows)
-    n_seen = rows.n_rows
-    if whole is None and settings.mixture == "calibrated":
-        n_seen -= held_rows(rows.n_rows).size
     learned = rows if whole is None else whole.sample
+    seen = slice(learned.n_rows)
+    if whole is None and settings.mixture == "calibrated":
+        seen = slice(rows.n_rows - held_rows(rows.n_rows).size)
     work = learned.n_rows * rows.n_targets * settings.all_candidates
     room = card_bytes(encoders, settings, learned.n_rows, rows.n_targets)
     engine = choose(run.engine, work, run.n_threads, room)
@@ -98,14 +98,14 @@ def train_ensemble(
     parts_rng = streams[0].spawn(1)[0]  # the same for any number of members
     alone = settings.shift and not engine.batches and not run.watch.limited
     if run.pool is not None and alone and learned.n_rows >= POOL_ROWS:
-        learned = learned.select(slice(n_seen))
+        learned = learned.select(seen)
         done, stopped, n_useless = learn_in_pool(
             grids, learned, settings, streams, run, run.pool, parts_rng
         )
     else:
         learned = _hold(learned, engine)
         if whole is None:
-            rows, learned = learned, learned.select(slice(n_seen))
+            rows, learned = learned, learned.select(seen)
         done, stopped, n_useless = learn_orders(
             grids, learned, settings, streams, run, engine, parts_rng
         )
