@@ -53,7 +53,9 @@ def test_residuals_are_those_of_the_rows_that_are_asked_for(smooth):
     found = problem.condition()
     mean, var = dense_left_out(found, problem.X)
     fresh = np.arange(40) % 3 == 0
-    (every,), (some,) = residuals_of(found, fresh), residuals_of(found, fresh, np.array([2, 9, 30]))
+    some_rows = np.array([2, 9, 30])
+    (every,) = residuals_of(found, leave_out(found), fresh)
+    (some,) = residuals_of(found, leave_out(found, some_rows), fresh, some_rows)
     np.testing.assert_allclose(every.mean, mean, **SOLVED)
     np.testing.assert_allclose(every.var, var + found.rows.noise, **SOLVED)
     np.testing.assert_array_equal(every.rows, np.arange(40))

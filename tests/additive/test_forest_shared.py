@@ -446,7 +446,7 @@ def test_targets_are_trained_together(init):
 def test_orders_of_single_trees_are_compared_on_all_targets(monkeypatch):
     """From 100,000 rows on, unless patched."""
     monkeypatch.setattr("triegp.additive.train.AUTO_ROWS", 100)
-    monkeypatch.setattr("triegp.additive.train.FEW_ROWS", 100)
+    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 100)
     rng = np.random.default_rng(0)
     X = rng.random((300, 2))
     y = np.stack([np.where(X[:, 0] > 0.5, 1.0, -1.0), X[:, 1] - 0.5], axis=1)

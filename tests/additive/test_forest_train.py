@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from forest_problems import (
-    dense_left_out,
     dense_posterior,
     make_problem,
     mean_at,
+    own_kernel,
     solve_tightly,
     variance_at,
 )
@@ -20,6 +20,7 @@ from triegp.additive.conditioning import smooth_sizes
 from triegp.additive.model import tolerance_for
 from triegp.additive.settings import Settings
 from triegp.additive.train import n_trees_for, train_forest
+from triegp.models.folds import find_folds
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 from triegp.smooth import KERNELS
@@ -52,9 +53,14 @@ def test_a_trained_model_predicts_what_its_kernel_says(init, smooth, monkeypatch
         var = variance_at(found, problem.new, kind)
         np.testing.assert_allclose(var, np.diag(cov), **SINGLE)
     (residuals,) = trained.residuals
-    left, var = dense_left_out(found, problem.X)
-    np.testing.assert_allclose(residuals.mean, left, atol=USUAL_SOLVE)
-    np.testing.assert_allclose(residuals.var, var + found.rows.noise, rtol=USUAL_SOLVE)
+    cov = own_kernel(found, problem.X, problem.X) + np.diag(found.variance)
+    for fold in find_folds(99):
+        rest = np.setdiff1d(np.arange(99), fold)
+        weights = np.linalg.solve(cov[np.ix_(rest, rest)], cov[np.ix_(rest, fold)])
+        mean, var = weights.T @ found.rows.y[rest], cov[np.ix_(fold, fold)]
+        var = np.diag(var - weights.T @ cov[np.ix_(rest, fold)])
+        np.testing.assert_allclose(residuals.mean[fold], mean, atol=USUAL_SOLVE)
+        np.testing.assert_allclose(residuals.var[fold], var, rtol=USUAL_SOLVE)
     np.testing.assert_array_equal(residuals.rows, np.arange(99))
     assert not residuals.fresh.any()
 
@@ -98,7 +104,7 @@ def test_training_is_the_same_on_any_number_of_threads():
 
 
 def test_residuals_of_many_rows_are_those_of_fewer(monkeypatch):
-    monkeypatch.setattr(train_module, "FEW_ROWS", 50)
+    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 50)
     problem = make_problem(n=300)
     weight = np.append(np.zeros(4), np.ones(296))
     rows = Rows(problem.rows.y[:, None], None, weight, problem.X)
@@ -121,7 +127,7 @@ def test_residuals_of_many_rows_are_those_of_fewer(monkeypatch):
 
 def test_held_out_rows_are_not_trained_on(monkeypatch):
     """Targets of held-out rows do not move the parameters, except for the choice of the best."""
-    monkeypatch.setattr(train_module, "FEW_ROWS", 50)
+    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 50)
     problem = make_problem(n=200)
     (residuals,) = train(problem).residuals
     held = residuals.rows[residuals.fresh]

@@ -181,18 +181,16 @@ def test_the_share_of_a_trend_is_that_of_held_out_rows():
     X, fresh = rng.random((n, 2)), np.arange(n) >= n - 200
     rows = Rows((X @ [2.0, -1.0] - 0.5)[:, None], X=X)
     # Means of the rows in training are right, those of held-out rows are not.
-    (trend,) = learn_trends(
-        rows, [held_out(rows, np.where(fresh, 0.0, rows.y[:, 0]), fresh)], run()
-    )
+    (trend,) = learn_trends(rows, [held_out(rows, np.where(fresh, 0.0, rows.y[:, 0]), fresh)])
     assert trend.share == pytest.approx(1.0, abs=1e-3)
     np.testing.assert_allclose(line_at(trend, X), rows.y[:, 0], atol=1e-3)
     np.testing.assert_allclose(trend.left, rows.y[:, 0], atol=1e-3)
-    assert learn_trends(rows, [held_out(rows, rows.y[:, 0], fresh)], run()) == (None,)
-    assert learn_trends(rows, [held_out(rows, np.zeros(n), ~fresh & fresh)], run()) == (None,)
+    assert learn_trends(rows, [held_out(rows, rows.y[:, 0], fresh)]) == (None,)
+    assert learn_trends(rows, [held_out(rows, np.zeros(n), ~fresh & fresh)]) == (None,)
 
 
 @pytest.mark.parametrize("n", [FEW_ROWS - 1, TREND_ROWS])
 def test_other_numbers_of_rows_have_no_such_trend(n):
     X = np.random.default_rng(0).random((n, 1))
     rows = Rows(X - 0.5, X=X)
-    assert learn_trends(rows, [held_out(rows, np.zeros(n), np.ones(n, bool))], run()) == (None,)
+    assert learn_trends(rows, [held_out(rows, np.zeros(n), np.ones(n, bool))]) == (None,)

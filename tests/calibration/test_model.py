@@ -50,7 +50,7 @@ def test_an_observation_has_local_noise_and_tails(fitted):
     raw = fitted.base.predict(points.base, 0, var=True, latent=False)
     mean = with_line(stage, raw.mean(), NEW @ stage.trend.slope + stage.trend.level)
     logs = predict_local(stage.local, NEW, mean, raw.var())
-    total = stage.scale * np.exp(stage.slope * logs) * raw.var()
+    total = stage.factors(logs, raw.var()) * raw.var()
     found = fitted.predict(points, 0, var=True, latent=False)
     np.testing.assert_array_equal(found.weights, stage.tails.weight)
     offset = np.outer(stage.tails.offset, np.sqrt(total))
@@ -109,7 +109,7 @@ def test_samples_have_this_mean_and_covariance(fitted, latent):
 def test_leave_one_out_uses_what_was_learned_without_the_row(fitted):
     (stage,) = fitted.stages
     raw, found = fitted.base.leave_one_out(0), fitted.leave_one_out(0)
-    total = stage.scale * np.exp(stage.slope * stage.logs) * raw.var()
+    total = stage.factors(stage.logs, raw.var()) * raw.var()
     np.testing.assert_allclose(
         found.mean(), with_line(stage, raw.mean(), stage.trend.left), **VALUE
     )

@@ -17,7 +17,7 @@ from triegp.calibration.tails import (
     log_densities,
     offset_variance,
     second_moment,
-    spread_classes,
+    spread_kinds,
     spread_out,
 )
 from triegp.models.interface import Residuals, repeated_residuals
@@ -57,14 +57,14 @@ OLD = repeated()[0][:60]
 NEW = np.vstack([OLD[:8], repeated(seed=1)[0][:8].clip(OLD.min(axis=0), OLD.max(axis=0))])
 
 
-# Tails by class
+# Tails by kind
 
 
-def test_each_class_has_its_tails():
+def test_each_kind_has_its_tails():
     heavy = learn_tails(np.random.default_rng(0).standard_t(3, 300))
     rng = np.random.default_rng(1)
     mean, var, second = rng.standard_normal(9), rng.uniform(0.5, 2.0, 9), np.arange(9) % 3 == 0
-    found = spread_classes((heavy, NARROW), mean, var, second)
+    found = spread_kinds((heavy, NARROW), mean, var, second.astype(np.int64))
     assert found.weights.ndim == 2
     np.testing.assert_allclose(found.weights.sum(axis=0), 1.0, **VALUE)
     for tails, rows in ((heavy, ~second), (NARROW, second)):
@@ -80,9 +80,9 @@ def test_each_class_has_its_tails():
 
 
 @pytest.mark.parametrize("value", [False, True])
-def test_one_class_alone(value):
+def test_one_kind_alone(value):
     mean, var = np.array([0.0, 1.0]), np.array([1.0, 2.0])
-    found = spread_classes((GAUSSIAN, NARROW), mean, var, np.full(2, value))
+    found = spread_kinds((GAUSSIAN, NARROW), mean, var, np.full(2, int(value)))
     own = spread_out(NARROW if value else GAUSSIAN, mean, var)
     np.testing.assert_allclose(found.var(), own.var(), **VALUE)
     np.testing.assert_allclose(found.log_prob(0.5), own.log_prob(0.5), **VALUE)

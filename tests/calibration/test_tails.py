@@ -19,12 +19,13 @@ from tolerances import (
 from triegp import TrieGPRegressor
 from triegp.additive.conditioning import residuals_of
 from triegp.additive.forest import multiply
+from triegp.additive.variance import leave_out
 from triegp.calibration.tails import (
     FACTORS,
     GAUSSIAN,
     UNSEEN,
     first_moment,
-    learn_skew,
+    learn_shape,
     learn_tails,
     log_densities,
     offset_variance,
@@ -135,7 +136,7 @@ def skewed(n, seed=0):
 def test_skewed_residuals_get_skewed_tails(sign):
     score, fresh = sign * skewed(3000), sign * skewed(3000, seed=1)
     plain = learn_tails(score)
-    tails = learn_skew(plain, score)
+    tails = learn_shape(plain, score)
     assert log_densities(tails, fresh).mean() > log_densities(plain, fresh).mean() + 0.1
     assert tails.weight @ tails.offset == pytest.approx(0.0, abs=1e-12)
     assert tails.weight.sum() == pytest.approx(1.0)
@@ -157,7 +158,7 @@ def test_symmetric_residuals_keep_symmetric_tails(n, draw):
     for seed in range(5):
         score = getattr(np.random.default_rng(seed), draw)(size=n)
         plain = learn_tails(score)
-        assert learn_skew(plain, score) is plain
+        assert learn_shape(plain, score) is plain
 
 
 @pytest.mark.parametrize("n", [60, 500, 3000])
@@ -165,9 +166,9 @@ def test_skew_depends_neither_on_the_order_nor_on_copies(n):
     rng = np.random.default_rng(0)
     score, counts = skewed(n), rng.integers(1, 3, n)
     weight, copied = counts.astype(float), np.repeat(score, counts)
-    weighted = learn_skew(learn_tails(score, weight), score, weight)
+    weighted = learn_shape(learn_tails(score, weight), score, weight)
     for other in (copied, rng.permutation(copied)):
-        found = learn_skew(learn_tails(other), other)
+        found = learn_shape(learn_tails(other), other)
         assert found.offset.size == weighted.offset.size
         levels = [0.05, 0.25, 0.75, 0.95]
         np.testing.assert_allclose(
@@ -202,7 +203,7 @@ def test_a_forest_gives_the_residuals_of_left_out_rows():
     y = np.repeat(np.sin(5 * X[:, 0]), count) + 0.3 * rng.standard_normal(count.sum())
     options = {"n_trees": 4, "max_iter": 2, "calibrated": False, "random_state": 0}
     model = TrieGPRegressor(**options).fit(np.repeat(X, count, axis=0), y).forests_[0].model
-    (residuals,) = residuals_of(model, np.zeros(40, bool))
+    (residuals,) = residuals_of(model, leave_out(model), np.zeros(40, bool))
     dense = multiply(model.forest, np.eye(40))
     mean, var = oracle.leave_one_out(dense, model.rows.variance, model.rows.y)
     np.testing.assert_allclose(residuals.mean, mean, rtol=TAIL_OF_SOLVES, atol=TAIL_OF_SOLVES)

@@ -152,7 +152,9 @@ def test_numbers_that_do_not_fit(stored, tmp_path, monkeypatch, edit):
 def test_shapes_that_are_no_dictionary(tmp_path, monkeypatch, shapes):
     monkeypatch.setattr("triegp.files.container.number_values", lambda _: ({}, shapes))
     write_file(tmp_path / "m", {}, {})
-    refused(tmp_path / "m", "has arrays that cannot be read")
+    with pytest.raises(ModelFileError, match="has arrays that cannot be read"):
+        read_file(tmp_path / "m")
+    refused(tmp_path / "m")
 
 
 def test_an_older_file_has_no_numbers(tmp_path):

@@ -38,7 +38,7 @@ def trained(pool, seed=0, **parameters):
     return train_ensemble(encoders, rows, settings_of("default", given), run).fitted
 
 
-@pytest.mark.parametrize("least_rows", [10_000, 90])
+@pytest.mark.parametrize("least_rows", [10_000, 80])
 def test_a_pool_learns_the_same_orders(monkeypatch, least_rows):
     monkeypatch.setattr(parts, "LEAST_ROWS", least_rows)
     monkeypatch.setattr(selection, "LEAST_MEMBERS", 2)

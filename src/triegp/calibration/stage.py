@@ -256,22 +256,23 @@ def learn_stage(
         run.leave_out("local noise")
     elif local and rows.size >= LINE_FEWEST:
         found, slope, logs = _choose_local(X, residuals, fresh, run, by_var)
-    at = logs[rows]
+    at, base = logs[rows], np.ones(rows.size, bool) if fresh.all() else ~fresh
     spread = score * np.exp(-0.5 * slope * at)
-    scale = _scale(spread, weight)
+    count = np.ones(rows.size) if weight is None else weight
+    own = None if weight is None else weight[base]
+    scale = _scale(spread[base], own)
     spread = spread / np.sqrt(scale)
-    stage = Stage(scale, _tails(spread, weight), found, slope, logs)
+    stage = Stage(scale, _tails(spread[base], own), found, slope, logs)
     stage = replace(stage, ceiling=_quantile(var, weight, CEILING))
     if found is not None:
-        stage = _learn_loud(stage, spread, at, weight)
+        stage = _learn_loud(stage, spread[base], at[base], own)
     if seen is not None:
         better = (seen.y - seen.mean) / np.sqrt(seen.var * scale * np.exp(slope * at))
         gain = _densities(stage, better, at) - _densities(stage, spread, at)
-        optimism = float(np.average(gain - 0.5 * np.log(seen.var / var), weights=weight))
+        optimism = float(np.average(gain - 0.5 * np.log(seen.var / var), weights=count))
         return replace(stage, optimism=max(optimism, 0.0))
     if fresh.all():
         return stage
-    count = np.ones(rows.size) if weight is None else weight
     growth = _learn_growth(stage, spread[fresh], at[fresh], count[fresh])
     smaller = _densities(stage, spread * np.exp(-0.5 * growth), at)
     gain = np.where(fresh, 0.0, smaller - _densities(stage, spread, at))
@@ -293,6 +294,8 @@ def _choose_local(
     rows, mean, var, y = residuals.rows, residuals.mean, residuals.var, residuals.y
     score, half = (y - mean) / np.sqrt(var), halve_folds(X.shape[0])[rows]
     weight = None if residuals.weight is None else residuals.weight[fresh]
+    if half.all() or not half.any():  # all observations at one input
+        return None, 0.0, np.zeros(X.shape[0])
     features = X if np.array_equal(rows, np.arange(X.shape[0])) else X[rows]
     best, slope, own = 0.0, 0.0, np.zeros(rows.size)
     found: LocalNoise | None = None
@@ -340,9 +343,9 @@ def _gain(tails: Tails, score: Floats, count: Floats) -> float:
 
 
 def _learn_growth(stage: Stage, score: Floats, logs: Floats, count: Floats) -> float:
-    """By how much larger the log variance of rows that training has not seen is than of all rows.
+    """By how much larger the log variance of rows that training has not seen is than of the others.
 
-    The shape of the tails is that of all rows. Few held-out rows say little about the level, so
+    The shape of the tails is that of the others. Few held-out rows say little about the level, so
     that the usual growth counts, too, as a Cauchy distribution: it is given up where the rows
     contradict it.
     """

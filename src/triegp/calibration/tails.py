@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 FACTORS: Floats = np.exp2(0.5 * np.arange(-10, 15))  # of the predicted deviation: 1/32 to 128
 UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the factors, up to scale
 CALIBRATION_ROWS = 20_000  # at most
-SHAPE_ROWS = 5_000  # at most, that the shape is learned from: it has many components to choose from
+SHAPE_FEWEST, SHAPE_ROWS = 20, 5_000  # rows that a shape is learned from: fewest, and most
 LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for another shape
 LEAST_WEIGHT = 1e-6  # of a component that counts as a parameter
 
@@ -86,7 +86,7 @@ def learn_shape(tails: Tails, score: Floats, row_weight: Floats | None = None) -
     tails, score, row_weight: result and parameters of `learn_tails`. At most 5,000 evenly spaced
     rows are used.
     """
-    if score.size < 2:
+    if score.size < SHAPE_FEWEST:
         return tails
     count = np.ones(score.size) if row_weight is None else row_weight
     some = _some(score.size, SHAPE_ROWS)
