@@ -241,8 +241,8 @@ def sections():
         "Run: `python -m bench calibration` measures what is not stored in `bench/results/calibration` and writes",
         "this page. `--cases CASE --estimators B --again` measures some cases again.",
         "",
-        "The tables of the next section are of the calibration as it is now. Those after it were measured on",
-        "2026-11-16, before it was rewritten (both are version 0.1.0.dev0).",
+        "The tables of the next section were measured on 2026-11-18, those after it on 2026-11-16, before the",
+        "calibration was rewritten to learn from rows without their fold (both are version 0.1.0.dev0).",
         "",
     ]
     yield battery_page.section()
