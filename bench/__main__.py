@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench import calibration, calibration_cases, cells, frames, frames_data, plan, scaling
+from bench import battery, calibration, calibration_cases, cells, frames, frames_data, plan, scaling
 from bench.methods import METHODS, missing
 
 
@@ -67,6 +67,10 @@ def calibrate(options):
     calibration.main(options.cases, options.estimators, options.again)
 
 
+def hard_cases(options):
+    battery.main(options.estimators)
+
+
 def tables(options):
     if options.page:
         from bench import frames_page
@@ -115,15 +119,18 @@ def main(arguments=None):
     known.add_argument(
         "--cases", nargs="+", choices=calibration_cases.BY_NAME, metavar="CASE", help="default: all"
     )
-    known.add_argument(
-        "--estimators",
-        nargs="+",
-        choices=calibration.ESTIMATORS,
-        default=calibration.ESTIMATORS,
-        help="B: BinaryTreeGPRegressor, F: TrieGPRegressor",
-    )
     known.add_argument("--again", action="store_true", help="measure stored cases again")
     known.set_defaults(work=calibrate)
+    hard = commands.add_parser("battery", help="coverage without signal, by region, of few rows")
+    hard.set_defaults(work=hard_cases)
+    for command in (known, hard):
+        command.add_argument(
+            "--estimators",
+            nargs="+",
+            choices=calibration.ESTIMATORS,
+            default=calibration.ESTIMATORS,
+            help="B: BinaryTreeGPRegressor, F: TrieGPRegressor",
+        )
     frame = commands.add_parser("tables", help="DataFrames with categories and gaps; their page")
     frame.add_argument(
         "--data", nargs="+", choices=frames_data.TABLES, metavar="DATA", help="default: all"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import battery_page
 from bench.calibration import ESTIMATORS, LEVELS, OBSERVATIONS, mean_coverage, read, seeds_of
 from bench.calibration_cases import CASES
 from bench.measure import machine
@@ -240,7 +241,11 @@ def sections():
         "Run: `python -m bench calibration` measures what is not stored in `bench/results/calibration` and writes",
         "this page. `--cases CASE --estimators B --again` measures some cases again.",
         "",
+        "The tables of the next section were measured on 2026-11-18, those after it on 2026-11-16, before the",
+        "calibration was rewritten to learn from rows without their fold (both are version 0.1.0.dev0).",
+        "",
     ]
+    yield battery_page.section()
     for group in dict.fromkeys(case.group for case in CASES):
         yield [f"## {group}", ""]
         if any(case.at_least for case in CASES if case.group == group):
