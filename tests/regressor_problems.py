@@ -1,5 +1,6 @@
 """Small fits of the regressor, and its predictions by dense algebra."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +103,7 @@ def by_hand(model, members, new=None, latent=False, target=0, column=0):
     fitted = model._inserted().fitted[target if column == 0 else 0]
     shift, unit = model.target_mean_[target], model.target_scale_[target]
     if isinstance(fitted, CalibratedModel):
+        fitted = _order(fitted, model._stream.observations.index)
         found = _calibrate(fitted, members, new, latent, column)
     else:
         found = _temper(fitted.calibrations[column], members, latent)
@@ -112,6 +114,17 @@ def by_hand(model, members, new=None, latent=False, target=0, column=0):
         shift + unit * found.mean,
         unit**2 * found.cov,
     )
+
+
+def _order(fitted, index):
+    """The model with lines at its rows in the order in which they were passed."""
+    stages = (
+        stage
+        if stage.trend is None
+        else replace(stage, trend=replace(stage.trend, left=stage.trend.left[index]))
+        for stage in fitted.stages
+    )
+    return replace(fitted, stages=tuple(stages))
 
 
 def _mix(weight, means, covs):
@@ -152,7 +165,9 @@ def _calibrate(fitted, members, new, latent, column):
     average, cov = _mix(weight, means, [part.cov for part in members])
     mean = _trend(stage.trend, average, new)
     beyond = _beyond(fitted.border, new, column, mean.size)
-    total = stage.scale * (np.diag(cov) + weight @ [part.noise for part in members])
+    raw = np.diag(cov) + weight @ [part.noise for part in members]
+    factor = stage.factors(np.zeros(raw.size), raw)
+    total = factor * raw
     variances = np.outer(tails.factor**2, total)
     observed = tails.weight @ (variances + np.outer(tails.offset**2, total))
     if latent:
@@ -163,7 +178,7 @@ def _calibrate(fitted, members, new, latent, column):
         scale = np.sqrt(error / np.diag(cov))
         joint = cov * np.outer(scale, scale) + beyond
         return Hand(np.ones(1), mean[None], (error + np.diag(beyond))[None], mean, joint)
-    joint = (tails.weight @ tails.factor) ** 2 * stage.scale * cov
+    joint = (tails.weight @ tails.factor) ** 2 * np.sqrt(np.outer(factor, factor)) * cov
     np.fill_diagonal(joint, observed)
     variances = variances + np.diag(beyond)
     means = mean + np.outer(tails.offset, np.sqrt(total))

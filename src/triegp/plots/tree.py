@@ -124,8 +124,8 @@ class TreeDisplay:
         named = [f"{names[j]}, bit {d + 1}" for j, d in zip(features, depths, strict=True)]
         mean, scale = float(own.target_mean_[k]), float(own.target_scale_[k])
         arrays = _arrange(posterior, mean, scale)
-        if not _as_passed(own, k, mean + scale * to_host(posterior.rows.y)):
-            arrays["row"] = np.full_like(arrays["row"], -1)
+        leaves = arrays["row"] >= 0
+        arrays["row"][leaves] = _passed_rows(own, posterior.n_rows)[arrays["row"][leaves]]
         return cls(**arrays, bit_names=tuple(named)).plot(ax)
 
     @classmethod
@@ -286,11 +286,16 @@ def _bit(key: npt.NDArray[np.uint64], place: int) -> int:
     return int(key[place // 64]) >> (63 - place % 64) & 1
 
 
-def _as_passed(model: Any, target: int, y: Floats) -> bool:
-    """Whether leaves are rows in the order in which they were passed, none folded or left out."""
-    passed = np.asarray(model.loo_targets())
-    passed = passed if passed.ndim == 1 else passed[:, target]
-    return passed.shape == y.shape and bool(np.allclose(passed, y))
+def _passed_rows(model: Any, n_rows: int) -> npt.NDArray[np.int64]:
+    """The row, as it was passed, of each row of the model, (n_rows,); -1 if rows were folded."""
+    observations = model._inserted().observations
+    if observations is None:
+        return np.arange(n_rows)
+    found = np.full(n_rows, -1, np.int64)
+    if observations.plain:
+        used = np.flatnonzero(observations.index >= 0)
+        found[observations.index[used]] = used
+    return found
 
 
 def _refuse_many(n_rows: int) -> None:
