@@ -291,7 +291,7 @@ def _choose_local(
 ) -> tuple[LocalNoise | None, float, Floats]:
     """Local noise by a line, or by trees beside it, its slope, and its logarithms at all rows.
 
-    None, 0 and zeros unless the density of the fresh rows gains 3 nats, and 3 more for the trees.
+    None, 0 and zeros unless the density of the fresh rows gains 3 nats.
     """
     rows, mean, var, y = residuals.rows, residuals.mean, residuals.var, residuals.y
     score, half = (y - mean) / np.sqrt(var), halve_folds(X.shape[0])[rows]
@@ -299,14 +299,14 @@ def _choose_local(
     if half.all() or not half.any():  # all observations at one input
         return None, 0.0, np.zeros(X.shape[0])
     features = X if np.array_equal(rows, np.arange(X.shape[0])) else X[rows]
-    best, slope, own = 0.0, 0.0, np.zeros(rows.size)
+    best, slope, own = LEAST_GAIN, 0.0, np.zeros(rows.size)
     found: LocalNoise | None = None
     for trees in (False, True)[: 1 + (rows.size >= TREES_FEWEST)]:
         learned, crossed = learn_local(
             features, mean, var, y, half, run, by_var=by_var, trees=trees
         )
         gain, steepness = _choose_slope(score[fresh], crossed[fresh], weight)
-        if gain > best + LEAST_GAIN:
+        if gain > best:
             best, slope, found, own = gain, steepness, learned, crossed
     number = np.bincount(rows, minlength=X.shape[0])
     logs = np.bincount(rows, own, X.shape[0]) / np.maximum(number, 1)
