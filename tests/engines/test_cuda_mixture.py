@@ -16,7 +16,7 @@ from simulated_card import strict_card
 from tolerances import FITS, ROUNDING
 from triegp import BinaryTreeGPRegressor
 from triegp.calibration.model import base_of, place_model
-from triegp.calibration.stage import FEWEST_ROWS
+from triegp.calibration.stage import TREES_FEWEST
 from triegp.devices import on_device, to_host
 from triegp.encoding import BitEncoder
 from triegp.engines import CpuEngine
@@ -66,7 +66,8 @@ def agree(found, expected):
 
 def as_with_many_rows(monkeypatch):
     """Local noise whatever it gains, and no trend, whose calibration is computed on the host."""
-    monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
+    monkeypatch.setattr("triegp.calibration.stage.LINE_FEWEST", 10)
+    monkeypatch.setattr("triegp.calibration.stage.TREES_FEWEST", 10)
     monkeypatch.setattr("triegp.calibration.stage.LEAST_GAIN", -np.inf)
     monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
@@ -117,7 +118,7 @@ def test_answers_as_the_cpu(models, name):
     for stage in getattr(cuda._stream.fitted[0], "stages", ()):
         assert stage.trend is None
         assert stage.local is not None
-        assert not stage.local.ensemble.on_host
+        assert stage.local.ensemble is None or not stage.local.ensemble.on_host
     X = new_rows()
     agree(QUESTIONS[name](cuda, X), QUESTIONS[name](cpu, X))
 
@@ -280,7 +281,7 @@ def test_new_rows_of_any_type(models, kind):
 
 @pytest.mark.card
 def test_many_rows_with_local_noise():
-    X, y = problem(n=FEWEST_ROWS * 100)
+    X, y = problem(n=TREES_FEWEST * 100)
     cpu, cuda = both(X, y, precision=None, max_iter=20)
     new = new_rows()[2:]
     agree(cuda.predict(new, return_std=True), cpu.predict(new, return_std=True))

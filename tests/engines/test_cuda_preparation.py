@@ -139,7 +139,8 @@ def test_a_fit_with_features_on_the_device(monkeypatch, kind, repeated):
     monkeypatch.setattr(mixture_regressor, "HELD_ROWS", 10)
     monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
-    monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
+    monkeypatch.setattr("triegp.calibration.stage.LINE_FEWEST", 10)
+    monkeypatch.setattr("triegp.calibration.stage.TREES_FEWEST", 10)
     rng, n = np.random.default_rng(1), 2_000 if ON_CARD else 24
     X = rng.random((n, 2)).astype(kind)
     y = np.sin(5 * X[:, 0]) + 0.1 * rng.standard_normal(n)
@@ -181,7 +182,8 @@ def test_features_come_back_if_the_cpu_trains(monkeypatch):
     monkeypatch.setattr(mixture_regressor, "choose", lambda *_: CUDA)
     monkeypatch.setattr("triegp.calibration.train.FEW_ROWS", 0)
     monkeypatch.setattr("triegp.calibration.folds.TREND_ROWS", 0)
-    monkeypatch.setattr("triegp.calibration.stage.FEWEST_ROWS", 10)
+    monkeypatch.setattr("triegp.calibration.stage.LINE_FEWEST", 10)
+    monkeypatch.setattr("triegp.calibration.stage.TREES_FEWEST", 10)
     rng = np.random.default_rng(1)
     X, y = rng.random((24, 2)), rng.standard_normal(24)
     few = {"n_members": 2, "n_candidates": 2, "max_iter": 1, "random_state": 0, "precision": 3}

@@ -45,7 +45,7 @@ from triegp.additive.start import (
     start_random,
     start_smooth,
 )
-from triegp.additive.variance import some_blocks
+from triegp.additive.variance import leave_out, some_blocks
 from triegp.additive.walk import Stage, smooth_gain, train_stage
 from triegp.encoding.grids import encode_grids
 from triegp.encoding.quantiser import Quantiser
@@ -69,6 +69,7 @@ CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
 CARD_TARGET_BYTES = 64  # GPU memory per row and target after the first: vectors of a solve
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
+NO_FOLDS = "predictions by fold (calibration learns from leave-one-out)"
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
 NO_TEST = "the test whether the smooth part is of use"
 AUTO_ROWS = 100_000  # from this many rows on, init="auto" tries the orders of single trees
@@ -307,6 +308,6 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...
     rows = np.arange(n) if n <= most else some_blocks(model, most, held)
     left = predict_folds(model, rows, run.last_watch if not run.watch.limited else run.watch)
     if left is None:
-        run.leave_out(NO_CALIBRATION)
-        return None
+        run.leave_out(NO_FOLDS)
+        left = leave_out(model, rows)
     return residuals_of(model, left, fresh, rows)

@@ -77,7 +77,8 @@ class LocalNoise:
         """The ridge regression at rows of features (m, p), at most 10 in size."""
         low, high = like(self.encoder.low_, table), like(self.encoder.high_, table)
         line = (np.clip(table, low, high) * like(self.slope, table)).sum(axis=1) + self.level
-        return np.asanyarray(np.clip(line, -LARGEST_LINE, LARGEST_LINE))
+        limited: npt.NDArray[Any] = np.clip(line, -LARGEST_LINE, LARGEST_LINE)
+        return limited
 
 
 def learn_local(
@@ -160,7 +161,7 @@ def predict_local(
     """
     ensemble = local.ensemble
     if ensemble is None:
-        return np.asanyarray(local.line_at(_table(X, mean, var, local.by_var)))
+        return local.line_at(_table(like(X, mean), mean, var, local.by_var))
     step = mean.size if ensemble.on_host else DEVICE_ROWS
     found = []
     for first in range(0, max(mean.size, 1), max(step, 1)):

@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
 LOUD_SHARES, LOUD_ROWS = (0.25, 0.5, 0.75), 200  # of rows with tails of their own, and fewest
+LOUD_AGAIN = 1_000  # fresh rows, for both kinds of tails to be learned again
 TURNS = 2  # of choosing the slope and the trust of repeats
 CONSTANT = 1e-6  # standardised targets that are all smaller are constant
 FEWEST_REPEATS = 30  # repeated observations, for a calibration of their own
@@ -134,7 +135,8 @@ class Stage:
         """
         factor = self.scale * np.exp(self.slope * logs)
         beyond = np.maximum(1.0 - self.ceiling / var, 0.0)
-        return np.asanyarray(factor + np.maximum(1.0 - factor, 0.0) * beyond)
+        held: Floats = factor + np.maximum(1.0 - factor, 0.0) * beyond
+        return held
 
     @property
     def kinds(self) -> tuple[Tails, ...]:
@@ -373,10 +375,11 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
     logs = stage.logs[rows[use]]
     spread = score * np.exp(-0.5 * stage.slope * logs)
     scale = _scale(spread, weight)
-    plain = replace(stage, scale=scale, tails=_tails(spread / np.sqrt(scale), weight), loud=None)
-    return (
-        plain if stage.loud is None else _learn_loud(plain, spread / np.sqrt(scale), logs, weight)
-    )
+    if stage.loud is not None and use.sum() < LOUD_AGAIN:  # too few for both kinds
+        return replace(stage, scale=scale)
+    spread = spread / np.sqrt(scale)
+    plain = replace(stage, scale=scale, tails=_tails(spread, weight), loud=None)
+    return plain if stage.loud is None else _learn_loud(plain, spread, logs, weight)
 
 
 def _tails(score: Floats, weight: Floats | None) -> Tails:

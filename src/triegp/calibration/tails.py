@@ -83,20 +83,25 @@ def learn_shape(tails: Tails, score: Floats, row_weight: Floats | None = None) -
     They are kept if they gain more than 3 nats in all, and log(n) / 2 nats for each component of
     another mean that gets weight, as the Bayesian information criterion has it.
 
-    tails, score, row_weight: result and parameters of `learn_tails`. At most 2,500 evenly spaced
-    rows are used.
+    tails, score, row_weight: result and parameters of `learn_tails`. The components are chosen by
+    at most 2,500 evenly spaced rows.
     """
     if score.size < SHAPE_FEWEST:
         return tails
     count = np.ones(score.size) if row_weight is None else row_weight
     some = _some(score.size, SHAPE_ROWS)
-    score, count = score[some], count[some]
-    total = float(count.sum())
-    shaped = _most_likely(score, count, total, *SHAPES)
-    better = log_densities(shaped, score) - log_densities(tails, score)
-    n_more = int((shaped.weight[FACTORS.size :] > LEAST_WEIGHT).sum())
-    gain = float(count @ better)
-    return shaped if gain > LEAST_GAIN + 0.5 * n_more * np.log(total) else tails
+    shaped = _most_likely(score[some], count[some], float(count[some].sum()), *SHAPES)
+    better = log_densities(shaped, score[some]) - log_densities(tails, score[some])
+    used = shaped.weight > LEAST_WEIGHT
+    n_more, gain = int(used[FACTORS.size :].sum()), float(count[some] @ better)
+    if gain <= LEAST_GAIN + 0.5 * n_more * np.log(count[some].sum()):
+        return tails
+    if some.size == score.size:
+        return shaped
+    used[: FACTORS.size] = True
+    some = _some(score.size, CALIBRATION_ROWS)
+    parts = (part[used] for part in SHAPES)
+    return _most_likely(score[some], count[some], float(count.sum()), *parts)
 
 
 def _shapes() -> tuple[Floats, Floats]:
@@ -162,7 +167,7 @@ def spread_kinds(
     kinds: Sequence[Tails], mean: Floats, var: Floats, kind: npt.NDArray[np.int64]
 ) -> PredictiveDistribution:
     """Predictive distribution with the tails of each row's kind, (m,)."""
-    used = np.unique(to_host(kind)).tolist()
+    used = np.unique(to_host(kind)).tolist() or [0]
     if len(used) == 1:
         return spread_out(kinds[used[0]], mean, var)
     parts = [spread_out(kinds[k], mean, var) for k in used]

@@ -193,10 +193,12 @@ class FittedEstimator:
         """What leave-one-out log densities gain, per row, as parameters have seen the targets.
 
         A float, or float64 (n_targets,) if y was 2-dimensional. Calibration measures it on rows
-        that some parameters have not seen; 0 without a calibration.
+        that some parameters have not seen; rows that were added since count 0, as does all
+        without a calibration.
         """
-        targets = self._targets(self._inserted())
-        each = [optimism_of(target.fitted, target.column) for target in targets]
+        stream = self._inserted()
+        seen = min(1.0, stream.plan.n_model / stream.fitted[0].n_rows)  # share of the rows
+        each = [seen * optimism_of(part.fitted, part.column) for part in self._targets(stream)]
         return each[0] if self.one_dimensional_ else np.array(each)
 
     def _make_lock(self) -> None:

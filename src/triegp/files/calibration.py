@@ -102,12 +102,13 @@ def _pack_stage(stage: Stage, prefix: str, pack_local: Pack) -> tuple[dict[str, 
         "scale": stage.scale,
         "slope": stage.slope,
         "optimism": stage.optimism,
-        "ceiling": stage.ceiling,
     }
     arrays: Arrays = {
         f"{prefix}.tails": _pack_tails(stage.tails),
         f"{prefix}.logs": stage.logs,
     }
+    if np.isfinite(stage.ceiling):
+        facts["ceiling"] = stage.ceiling
     if stage.loud is not None:
         facts["loud"] = stage.loud.above
         arrays[f"{prefix}.loud"] = _pack_tails(stage.loud.tails)
@@ -182,6 +183,8 @@ def _unpack_stage(
     loud = None
     if facts.get("loud") is not None:
         loud = Loud(float(facts["loud"]), _unpack_tails(arrays, f"{prefix}.loud"))
+        if not math.isfinite(loud.above):
+            raise ValueError(f"loud must be finite, got {loud.above}")
     optimism = float(facts.get("optimism", 0.0))  # not in early files
     if not 0 <= optimism < LARGEST_LOG:
         raise ValueError(f"optimism must lie between 0 and {LARGEST_LOG}, got {optimism}")

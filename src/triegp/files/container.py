@@ -28,7 +28,7 @@ from triegp.files.whole import write_whole
 FORMAT = "triegp"
 # 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
 # 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
-VERSION = 7
+VERSION = 8
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -588,9 +588,9 @@ def leave_out_folds(members: Sequence[Member], target: int, folds: Sequence[Ints
     rows = posteriors[0].rows
     weight = np.ones_like(rows.y) if rows.weight is None else rows.weight
     mean, var = np.empty_like(rows.y, shape=(2, len(members), rows.n_rows))
-    for fold in folds:
+    for fold in (like(fold, weight) for fold in folds):
         fewer = weight.copy()
-        fewer[like(fold, fewer)] = 0.0
+        fewer[fold] = 0.0
         rest = [
             replace(member, posteriors=(reweigh_posterior(posterior, fewer),))
             for member, posterior in zip(members, posteriors, strict=True)
