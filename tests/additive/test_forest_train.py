@@ -210,3 +210,20 @@ def test_the_solve_ends_where_its_error_is_small_beside_the_noise():
     assert tolerance_for(rows(20_001, 0.25)) == 1e-2
     assert tolerance_for(rows(30_000, 1e-4)) == pytest.approx(2e-4)
     assert tolerance_for(rows(30_000, 1e-9)) == 1e-5
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_folds_of_many_rows_are_left_out_by_one_solve(n_targets, monkeypatch):
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
+    monkeypatch.setattr("triegp.additive.folds.ERROR_SHARE", 1e-9)
+    solve_tightly(monkeypatch)
+    problem = make_problem(n=99)
+    y = np.stack([problem.rows.y, problem.rows.y**2], axis=1)[:, :n_targets]
+    trained = train(problem, Rows(y, X=problem.X), smooth=False)
+    model, residuals = trained.fitted.model, trained.residuals
+    cov = own_kernel(model, problem.X, problem.X) + np.diag(model.variance)
+    for fold in find_folds(99):
+        rest = np.setdiff1d(np.arange(99), fold)
+        weights = np.linalg.solve(cov[np.ix_(rest, rest)], cov[np.ix_(rest, fold)])
+        for left, target in zip(residuals, y.T, strict=True):
+            np.testing.assert_allclose(left.mean[fold], weights.T @ target[rest], atol=USUAL_SOLVE)
