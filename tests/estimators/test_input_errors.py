@@ -128,7 +128,7 @@ def test_location_and_scale_by_hand():
     y = np.array([[1e12 + 1.0, 0.1], [1e12 + 2.0, 0.1], [7.0, 3.0], [1e12 + 3.0, 0.1]])
     mean, scale = location_and_scale(y, weight)
     np.testing.assert_array_equal(mean, [1e12 + 2.0, 0.1])
-    np.testing.assert_allclose(scale, [np.sqrt(2 / 3), 0.1 / np.sqrt(6)], rtol=1e-14)
+    np.testing.assert_allclose(scale, [np.sqrt(2 / 3), 0.1 / (16 * np.sqrt(6))], rtol=1e-14)
     up = np.nextafter(0.3, 1)
     mean, scale = location_and_scale(np.array([[0.3], [up], [0.3], [up]]), ones)
     np.testing.assert_allclose(scale, up / np.sqrt(6))  # rounding errors do not count
