@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from triegp.additive.model import (
     precondition,
     tolerance_for,
 )
+from triegp.additive.nearby import make_process, stack_keys
+from triegp.additive.neighbours import Neighbours
 from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.probes import solve_probe, solve_units
 from triegp.additive.settings import Settings
@@ -70,10 +72,11 @@ class Limits:
         return None if tell is None else lambda share: tell(name, share)
 
 
-MOST_INDUCING, FEWEST_INDUCING = 1_024, 64
-MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 72, 12
-HURRIED_NEIGHBOURS = 4  # fewest under a time budget
-PHI_FLOATS = 1 << 26  # largest n * inducing rows
+MOST_INDUCING, FEWEST_INDUCING = 256, 64
+INDUCING_FLOATS = 1 << 26  # largest n * inducing rows
+MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 512, 64
+NEIGHBOUR_FLOATS = 1 << 25  # largest n * neighbours
+CARD_INDUCING = 1_024  # of a solver on a device, which has no neighbours
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 START_GAIN = 1e-2  # a solve from a start reduces its residual at least by this factor
@@ -156,7 +159,11 @@ def condition_forest(
     lent = forest
     if solver is not None:
         lent = build_forest(codes, orders, solver, None if smooth is None else smooth.lend(solver))
-    made, solution = solve_targets(lent, noisy, seed, start, limits)
+    keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
+    process = None
+    if isinstance(smooth, Linear) and solver is None:
+        process = process_of(forest, keys, data.inputs, noisy)
+    made, solution = solve_targets(lent, noisy, seed, start, limits, process)
     if solver is not None:
         solution = replace(solution, x=solver.fetch(solution.x))
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
@@ -175,8 +182,7 @@ def condition_forest(
         noisy = replace(noisy, noise=factor * noisy.total_noise)
         solution = replace(solution, x=solution.x / factor)
         known = None if known is None else known._replace(inverse=known.inverse / factor)
-        made = None  # computed again when needed, as after loading: the same bits
-    keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
+        made = made.rescaled(factor) if isinstance(made, Neighbours) else None
     model = ForestModel(
         encoders=data.encoders,
         orders=orders,
@@ -192,7 +198,7 @@ def condition_forest(
         goes_on=settings.goes_on,
         seed=seed,
         n_clustered=rows.n_rows,
-        known_preconditioner=made if solver is None and limits is None else None,
+        known_preconditioner=made if solver is None and share == 1.0 else None,
     )
     if known is not None:
         return with_factor(model, known)
@@ -248,9 +254,9 @@ def make_smooth(
         return None
     if takes_dense(n, solver):
         return make_dense(kernel, inputs / kernel.lengthscale, keep=False)
-    n_inducing, n_neighbours = smooth_sizes(n, share if solver is None else 1.0)
+    n_inducing, n_neighbours = smooth_sizes(n, share)
     if solver is not None:
-        n_neighbours = 0
+        n_inducing, n_neighbours = min(CARD_INDUCING, max(n_inducing, INDUCING_FLOATS // n)), 0
     sizes = (n_inducing, n_neighbours, seed, threads_of(engine), held)
     return Linear(make_induced(kernel, inputs, *sizes))
 
@@ -261,13 +267,26 @@ def takes_dense(n_rows: int, solver: Engine | None) -> bool:
 
 
 def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
-    """Inducing rows and neighbours per row: 1,024 and 72, fewer from 65,536 rows on; a share."""
-    n_inducing = min(MOST_INDUCING, max(FEWEST_INDUCING, PHI_FLOATS // max(n_rows, 1)))
-    n_neighbours = max(FEWEST_NEIGHBOURS, MOST_NEIGHBOURS * n_inducing // MOST_INDUCING)
-    if share == 1.0:
-        return n_inducing, n_neighbours
-    n_inducing = max(FEWEST_INDUCING, round(share * n_inducing))
-    return n_inducing, max(HURRIED_NEIGHBOURS, round(share * n_neighbours))
+    """Inducing rows and neighbours of a block: 256 and 512, fewer for many rows; a share of them.
+
+    Neighbours fall from 65,536 rows on, inducing rows from 262,144 on, to 64 each.
+    """
+    n_inducing = share * min(MOST_INDUCING, INDUCING_FLOATS // max(n_rows, 1))
+    n_neighbours = share * min(MOST_NEIGHBOURS, NEIGHBOUR_FLOATS // max(n_rows, 1))
+    return max(FEWEST_INDUCING, round(n_inducing)), max(FEWEST_NEIGHBOURS, round(n_neighbours))
+
+
+def process_of(forest: Forest, keys: Sequence[Array], inputs: Floats, rows: Rows) -> Any:
+    """The rows of a forest, for covariances between any of them.
+
+    keys: sorted keys of each trie, (n, w); inputs: (n, p); rows: with noise.
+    """
+    by_row = [part[np.argsort(trie.row_idx)] for trie, part in zip(forest.tries, keys, strict=True)]
+    stacked = stack_keys(by_row, forest.n_rows, max(part.shape[1] for part in by_row))
+    variance = np.broadcast_to(rows.variance, (rows.n_rows,))
+    assert forest.smooth is not None
+    kernel = forest.smooth.kernel
+    return make_process(inputs / kernel.lengthscale, stacked, forest.levels, variance, kernel)
 
 
 def _solve_fewer(
@@ -285,10 +304,14 @@ def _solve_fewer(
     fewer = data.select(some)
     smooth = make_smooth(parameters.smooth, fewer.inputs, seed, engine, share=START_SHARE)
     forest = build_forest(fewer.codes, parameters.orders(), engine, smooth)
-    own = noisy.select(some)
+    own, process = noisy.select(some), None
+    if isinstance(smooth, Linear):
+        trees = range(len(fewer.codes))
+        keys = engine.each(lambda _, t: trie_keys(forest.tries[t], fewer.codes[t]), trees)
+        process = process_of(forest, keys, fewer.inputs, own)
     watch = limits.watch.within(limits.watch.left() / 2)
     part = Limits(watch, START_SHARE)
-    found = solve_targets(forest, own, seed, limits=part)[1]
+    found = solve_targets(forest, own, seed, limits=part, process=process)[1]
     start: Floats = np.zeros_like(noisy.y)
     start[some] = found.x
     good = found.residual.max() <= SCALE_RESIDUAL
@@ -307,10 +330,12 @@ def solve_targets(
     seed: int,
     start: Floats | None = None,
     limits: Limits | None = None,
+    process: Any = None,
 ) -> tuple[Preconditioner | None, Solution]:
     """The preconditioner, if there is one, and the solution, of the shape of the targets.
 
-    Few rows need none: they are solved exactly, whatever the limits.
+    Few rows need none: they are solved exactly, whatever the limits. process: the rows, for
+    covariances between any of them; needed with a smooth part in linear time.
     """
     limits = limits or Limits(Stopwatch())
     variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
@@ -319,7 +344,7 @@ def solve_targets(
     made = None
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
-        made = precondition(forest, variance, seed, limits.watch, tell, limits.share)
+        made = precondition(forest, process, variance, seed, limits.watch, tell, limits.share)
     tolerance = tolerance_for(rows)
     if start is not None:  # what it leaves may lie at a few rows alone
         left = rows.y - multiply(forest, start, variance)

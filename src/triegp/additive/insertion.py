@@ -61,7 +61,9 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     if leaves:
         model = _solve_by_steps(model)
     start = np.concatenate([model.alpha, np.zeros_like(new.y)])
-    made, solution = solve_targets(model.forest, model.rows, model.seed, start)
+    process = None if model.exact else model.nearby.process
+    given = (model.forest, model.rows, model.seed, start)
+    made, solution = solve_targets(*given, process=process)
     return replace(
         model,
         present=present,

@@ -143,7 +143,7 @@ class ForestModel:
         """Preconditioner for solves with these rows, computed on first use."""
         if self.known_preconditioner is not None:
             return self.known_preconditioner
-        return precondition(self.forest, self.variance, self.seed)
+        return precondition(self.forest, self.nearby.process, self.variance, self.seed)
 
     @computed_once
     def path_sums(self) -> list[tuple[Floats, Floats]]:
@@ -280,6 +280,7 @@ class ForestModel:
 
 def precondition(
     forest: Forest,
+    process: Any,
     variance: Floats,
     seed: int,
     watch: Stopwatch | None = None,
@@ -289,11 +290,13 @@ def precondition(
     """Preconditioner of the usual size, or of a share of it.
 
     With a smooth part in linear time it takes neighbours, otherwise random rows and blocks.
+    process: the rows, for covariances between any of them; used with neighbours.
     """
     n, rng = forest.n_rows, np.random.default_rng(seed)
     if isinstance(forest.smooth, Linear):
         columns = tree_columns(n, share)
-        return precondition_neighbours(forest, forest.smooth.induced, variance, columns, rng, tell)
+        given = (forest, process, forest.smooth.induced, variance, columns, rng, tell)
+        return precondition_neighbours(*given)
     rank = max(1, round(share * rank_for(n)))
     return make_preconditioner(forest, variance, rank, rng, watch, tell)
 

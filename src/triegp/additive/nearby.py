@@ -112,8 +112,16 @@ def make_nearby(
     n_threads : int, optional
         Threads to use, by default all cores.
     """
+    process = make_process(U, keys, levels, noise, kernel)
+    return _cluster(process, n_members, _threads(n_threads))
+
+
+def make_process(
+    U: Floats, keys: Words, levels: Sequence[Floats], noise: Floats, kernel: Kernel | None
+) -> nearby.Process:
+    """Training rows, for covariances between any of them; arguments as of `make_nearby`."""
     prior = float(sum(part[0] - part[-1] for part in levels))
-    process = nearby.Process(
+    return nearby.Process(
         keys=np.ascontiguousarray(keys),
         tables=_tables(levels, keys.shape[1]),
         inputs=np.ascontiguousarray(U, dtype=np.float64),
@@ -122,7 +130,6 @@ def make_nearby(
         noise=np.array(noise, dtype=np.float64),  # kernels are compiled again for read-only arrays
         prior=prior + (0.0 if kernel is None else float(kernel.scale)),
     )
-    return _cluster(process, n_members, _threads(n_threads))
 
 
 def nearby_variance(

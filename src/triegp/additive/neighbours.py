@@ -1,10 +1,10 @@
 """Preconditioner of K + noise from inducing rows, columns of the trees, and neighbours.
 
 Phi comes from the inducing rows of the smooth part. With C = K_trees[:, J] for r random rows J and
-C[J] = L L', let Q = (Phi, C L^-T). Each row is regressed on its neighbours of the smooth part under
-what Q leaves of the whole kernel, noise included: K + noise - Q Q' ~ B^-1 D B^-T, with B unit lower
-triangular in the order of the smooth part. With R = D^-1/2 B and V = R Q, M = R^-1 (I + V V') R^-T
-is inverted by Woodbury's formula: M^-1 = R' (I - V (core core')^-1 V') R, core core' = I + V' V.
+C[J] = L L', let Q = (Phi, C L^-T). The blocks of the smooth part are regressed on the nearest of
+their neighbours under what Q leaves of the whole kernel, noise included: K + noise - Q Q' ~ S S'
+(`triegp.smooth.factor`). With V = S^-1 Q, M = S (I + V V') S' is inverted by Woodbury's formula:
+M^-1 = S^-T (I - V (core core')^-1 V') S^-1, core core' = I + V' V.
 
 Q and V are stored in float32. Everything else follows from the rounded values in float64, so that M
 is positive definite and its inverse exact.
@@ -13,7 +13,8 @@ is positive definite and its inverse exact.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,38 +22,30 @@ import numpy.typing as npt
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
 from triegp.checks import whole_number
-from triegp.engines import Engine, low_rank, one_blas_thread, threads_of, vecchia
+from triegp.engines import blocked, low_rank, nearby, one_blas_thread, run_each, threads_of
 from triegp.imports import scipy
-from triegp.smooth.factor import (
-    Factor,
-    colour,
-    in_order,
-    neighbour_rows,
-    unwhiten,
-    whiten,
-)
+from triegp.smooth.factor import Factor, colour, regress_blocks
 from triegp.smooth.induced import Induced
-from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
 
 ROWS = 2_048  # rows of a triangular solve
-PAIR_FLOATS = 1 << 24  # kernel values between neighbours that are held at a time
-MOST_NEIGHBOURS = 16  # per row, the nearest of those of the smooth part
-PANEL, PANEL_FLOATS = 64, 1 << 23  # columns multiplied at a time: at most, and so many values
+MOST_NEIGHBOURS = 96  # of a block, the nearest of those of the smooth part
+PANEL = 256  # columns of a thread
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """M = Q Q' + B^-1 D B^-T, factored for products with its inverse.
+    """M = Q Q' + S S', factored for products with its inverse.
 
     Attributes
     ----------
     factor : Factor
-        B and D.
+        S.
     basis : float32 (n, q)
-        V.
+        V, by place.
     core : float64 (q, q)
         Lower Cholesky factor of I + V' V.
     log_det : float
@@ -66,6 +59,13 @@ class Neighbours:
     core: Floats
     log_det: float
     n_threads: int
+
+    def rescaled(self, factor: float) -> Neighbours:
+        """The preconditioner of all variances times a factor."""
+        root = np.float32(np.sqrt(factor))
+        roots = replace(self.factor, roots=root * self.factor.roots)
+        log_det = self.log_det + self.n_rows * float(np.log(np.square(root, dtype=np.float64)))
+        return replace(self, factor=roots, log_det=log_det)
 
     @property
     def n_rows(self) -> int:
@@ -85,9 +85,12 @@ class Neighbours:
         x : float64 (n, k)
             Vectors.
         """
-        z = whiten(self.factor, x)
-        z -= low_rank.multiply(self.basis, z, self.n_threads, self._divide)
-        return unwhiten(self.factor, z)
+
+        def divide(*given: Any) -> None:
+            z = given[-1]
+            z -= low_rank.multiply(self.basis, z, self.n_threads, self._divide)
+
+        return self.factor.sweep(x, blocked.whiten, divide, blocked.unwhiten)
 
     def draw(self, n_samples: int, rng: np.random.Generator) -> Floats:
         """Samples of N(0, M), (n, n_samples). O(n (q + m_v) n_samples).
@@ -101,7 +104,8 @@ class Neighbours:
         """
         normals = rng.standard_normal((self.core.shape[0], n_samples))
         scatter = rng.standard_normal((self.n_rows, n_samples))
-        return colour(self.factor, scatter + self.basis @ normals)
+        scatter[self.factor.order] += low_rank.expand(self.basis, normals, self.n_threads)
+        return colour(self.factor, scatter)
 
     def _divide(self, x: Floats) -> Floats:
         """(core core')^-1 x for x (q,) or (q, k)."""
@@ -110,6 +114,7 @@ class Neighbours:
 
 def precondition_neighbours(
     forest: Forest,
+    process: nearby.Process,
     induced: Induced,
     noise: Floats,
     n_columns: int,
@@ -122,6 +127,8 @@ def precondition_neighbours(
     ----------
     forest : Forest
         Its kernel matrix is K.
+    process : Process
+        The same rows, for covariances between any of them.
     induced : Induced
         Its smooth part.
     noise : float64 (n,)
@@ -135,88 +142,75 @@ def precondition_neighbours(
 
     Notes
     -----
-    O(n (q^2 + q m_v^2 + m_v^2 T)) with q = m_i + r. It takes 4 n q bytes, and some more
-    while it is computed.
+    O(n (q^2 + (m_v + w)^2 (q + T) / w)) with q = m_i + r, for blocks of w rows. It takes 8 n q
+    bytes while it is computed, half of them later.
     """
     engine, n = forest.engine, forest.n_rows
     variance = check_noise(noise, n)
-    n_columns = whole_number("n_columns", n_columns)
+    n_columns = min(whole_number("n_columns", n_columns), n)
     n_threads, tell = threads_of(engine), tell or (lambda _: None)
-    kernel = _kernel(forest)
-    root = float(np.sqrt(kernel.scale / induced.kernel.scale))  # the kernel may be rescaled
+    assert forest.smooth is not None
+    root = float(np.sqrt(forest.smooth.kernel.scale / induced.kernel.scale))  # it may be rescaled
+    m_i, order = induced.inducing.size, induced.order
     with one_blas_thread():
-        m_i = induced.inducing.size
-        basis: Singles = np.empty((n, m_i + min(n_columns, n)), np.float32)
+        basis: Singles = np.empty((n, m_i + n_columns), np.float32)
         np.multiply(root, induced.phi, out=basis[:, :m_i], casting="same_kind")
-        basis[:, m_i:] = _tree_basis(forest, min(n_columns, n), rng)
+        _fill_tree_basis(forest, process, order, rng, basis[:, m_i:])
         tell(0.3)
-        factor = _regress(forest, induced, basis, variance)
+        factor = _regress(process, induced, basis, float(variance.min()))
         tell(0.6)
-
-        width = max(1, min(PANEL, PANEL_FLOATS // n))
-
-        def whiten_some(_: Engine, first: int) -> None:
-            some = slice(first, first + width)
-            basis[:, some] = whiten(factor, basis[:, some])
-
-        engine.each(whiten_some, range(0, basis.shape[1], width))
+        panels = range(0, basis.shape[1], PANEL)
+        run_each(lambda lo: _whiten(factor, basis[:, lo : lo + PANEL]), panels, n_threads)
         inner = low_rank.gram(basis, n_threads)
         inner[np.diag_indices_from(inner)] += 1.0
         core = engine.cholesky(inner)
     tell(1.0)
-    log_det = 2.0 * float(np.log(np.diag(core)).sum()) + float(np.log(factor.variances).sum())
+    log_det = 2.0 * float(np.log(np.diag(core)).sum()) + factor.log_det
     return Neighbours(factor, basis, core, log_det, n_threads)
 
 
-def _kernel(forest: Forest) -> Kernel:
-    assert forest.smooth is not None
-    return forest.smooth.kernel
-
-
-def _tree_basis(forest: Forest, n_columns: int, rng: np.random.Generator) -> Floats:
-    """C L^-T of the trees, (n, r)."""
-    engine, n = forest.engine, forest.n_rows
-    chosen = np.sort(rng.choice(n, n_columns, replace=False))
-    columns = engine.kernel_columns(forest.trees, chosen)
-    corner = columns[chosen]
+def _fill_tree_basis(
+    forest: Forest, process: nearby.Process, order: Ids, rng: np.random.Generator, out: Singles
+) -> None:
+    """Write C L^-T of the trees by place, (n, r)."""
+    trees, n = process._replace(code=-1, scale=0.0), order.size
+    chosen = np.sort(rng.choice(n, out.shape[1], replace=False)).astype(np.int32)
+    corner = nearby.covariances_of(trees, chosen, chosen)
     corner[np.diag_indices_from(corner)] += JITTER * max(forest.tree_variance, 1e-300)
-    lower = engine.cholesky(corner)
+    lower = forest.engine.cholesky(corner)
 
-    def divide(_: Engine, first: int) -> None:
-        some = slice(first, first + ROWS)
-        columns[some] = engine.solve_lower(lower, columns[some].T).T
+    def divide(first: int) -> None:
+        rows = order[first : first + ROWS].astype(np.int32)
+        columns = nearby.covariances_of(trees, rows, chosen)
+        out[first : first + ROWS] = scipy.linalg.solve_triangular(
+            lower, columns.T, lower=True, check_finite=False
+        ).T
 
-    engine.each(divide, range(0, n, ROWS))
-    return columns
+    run_each(divide, range(0, n, ROWS), threads_of(forest.engine))
 
 
-def _regress(forest: Forest, induced: Induced, basis: Singles, variance: Floats) -> Factor:
-    """B and D of what the basis leaves of the whole kernel, noise included."""
-    n, kernel = forest.n_rows, _kernel(forest)
-    neighbours = neighbour_rows(induced.factor, MOST_NEIGHBOURS)
-    weights, variances = np.empty(neighbours.shape), np.empty(n)
-    members = np.concatenate([np.arange(n, dtype=np.int32)[:, None], neighbours], axis=1)
-    every = np.arange(members.shape[1])
-    near = induced.searched.rows[induced.searched.index.rows[0]]
-    rows = np.concatenate([near, np.setdiff1d(np.arange(n), near)])  # neighbours are shared
-    step = max(1, PAIR_FLOATS // every.size**2)
-    for first in range(0, n, step):
-        some = rows[first : first + step]
-        own = members[some]
-        added = forest.engine.block_kernels(forest.trees, own)
-        added[:, every, every] += np.where(own >= 0, variance[own], 0.0)
-        vecchia.fill_factor(
-            kernel.code,
-            kernel.scale,
-            basis,
-            induced.scaled,
-            basis,
-            induced.scaled,
-            some,
-            neighbours,
-            weights,
-            variances,
-            induced.n_threads,
-            added,
-        )
-    return in_order(induced.order, neighbours, weights, np.maximum(variances, variance))
+def _whiten(factor: Factor, columns: Singles) -> None:
+    """S^-1 times columns by place, (n, c), in place: neighbours of a block lie before it."""
+    starts = factor.starts.tolist()
+    for b in range(len(starts) - 2, -1, -1):
+        rows, near = slice(starts[b], starts[b + 1]), factor.neighbours[b]
+        near = near[near >= 0]
+        block = columns[rows] - factor.weights[rows, : near.size] @ columns[near]
+        root = factor.roots[rows, : block.shape[0]]
+        columns[rows] = scipy.linalg.lapack.strtrs(root, block, lower=1)[0]
+
+
+def _regress(process: nearby.Process, induced: Induced, basis: Singles, least: float) -> Factor:
+    """S of what the basis leaves of the whole kernel, noise included."""
+    neighbours = np.ascontiguousarray(induced.neighbours[:, :MOST_NEIGHBOURS])
+    order, starts = induced.order, induced.starts
+
+    def left(places: npt.NDArray[np.int32]) -> Floats:
+        found = nearby.covariance_of(process, order[places].astype(np.int32))
+        columns = basis[places].astype(np.float64)
+        found -= columns @ columns.T
+        return found
+
+    jitter = 1e-10 * least
+    made = regress_blocks(order, starts, neighbours, left, jitter, 0, induced.n_threads)
+    return Factor(order, starts, neighbours, *made)

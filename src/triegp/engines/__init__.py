@@ -8,15 +8,14 @@ from triegp.engines.choice import choose, device_engine, device_quantiles, threa
 from triegp.engines.contract import Descent, DeviceEngine, Engine
 from triegp.engines.cpu import (
     CpuEngine,
+    blocked,
     cells,
     dense,
     draws,
     keyed,
     low_rank,
     matern,
-    nearest,
     pairs,
-    vecchia,
 )
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.mixing import mix_means, mix_moments
@@ -24,7 +23,7 @@ from triegp.engines.cpu.once import computed_once
 from triegp.engines.cpu.packing import pack_positions, place_values
 from triegp.engines.cpu.plain import PlainEngine
 from triegp.engines.cpu.scores import mixture_cdf, mixture_crps
-from triegp.engines.cpu.threads import available_cores
+from triegp.engines.cpu.threads import available_cores, run_each
 from triegp.engines.records import (
     Adjoints,
     Candidate,
@@ -59,6 +58,7 @@ __all__ = [
     "Tree",
     "Woodbury",
     "available_cores",
+    "blocked",
     "cells",
     "choose",
     "computed_once",
@@ -74,15 +74,14 @@ __all__ = [
     "mixture_cdf",
     "mixture_crps",
     "nearby",
-    "nearest",
     "one_blas_thread",
     "overlay",
     "pack_positions",
     "pairs",
     "paths",
     "place_values",
+    "run_each",
     "threads_of",
-    "vecchia",
 ]
 
 

@@ -17,7 +17,7 @@ from triegp.engines import available_cores
 from triegp.files.contents import check_array, check_memory
 from triegp.smooth.coordinates import N_KNOTS, Coordinates
 from triegp.smooth.dense import Dense, make_dense
-from triegp.smooth.induced import Induced
+from triegp.smooth.induced import MOST_ROWS, Induced
 from triegp.smooth.interface import HostSmooth
 from triegp.smooth.kernel import KERNELS, Kernel
 from triegp.smooth.linear import Linear
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 COORDINATES = ("features", "center", "spread", "ranked", "knots", "ranks")
 LARGEST = 1e30
-MOST_NEIGHBOURS, MOST_INDUCING = 128, 2048  # work grows with their cubes; a fit takes 72 and 1,024
+MOST_NEIGHBOURS, MOST_INDUCING = 512, 2048  # work grows with their cubes; a fit takes 256 and 1,024
 
 
 def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
@@ -39,8 +39,8 @@ def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
     if isinstance(smooth, Linear):
         induced = smooth.induced
         facts["gain"] = smooth.gain
-        facts |= {"n_neighbours": induced.n_neighbours, "seed": induced.seed}
-        arrays |= {"order": induced.order, "inducing": induced.inducing}
+        facts |= {"n_neighbours": induced.n_neighbours}
+        arrays |= {"order": induced.order, "inducing": induced.inducing, "starts": induced.starts}
     return facts, arrays
 
 
@@ -70,10 +70,13 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
             f"a smooth part must have at most {MOST_NEIGHBOURS} neighbours and {MOST_INDUCING} "
             f"inducing rows, got {n_neighbours} and {inducing.size}"
         )
-    check_memory(8 * n * inducing.size)
-    seed = whole_number("seed", facts["seed"], 0)
+    starts = check_array(arrays, f"{prefix}.starts", np.int64, (None,), least=2)
+    sizes = np.diff(starts)
+    if starts[0] != 0 or starts[-1] != n or not (sizes.min() > 0 and sizes.max() <= MOST_ROWS):
+        raise ValueError(f"{prefix}.starts must cut {n} rows into blocks of at most {MOST_ROWS}")
+    check_memory(8 * n * (inducing.size + n_neighbours))
     cores = available_cores()
-    return Linear(Induced(kernel, inputs, order, inducing, n_neighbours, seed, cores), gain)
+    return Linear(Induced(kernel, inputs, order, starts, inducing, n_neighbours, cores), gain)
 
 
 def unpack_coordinates(arrays: Arrays, prefix: str, encoder: Quantiser) -> Coordinates:

@@ -19,7 +19,8 @@ Ints = npt.NDArray[np.int64]
 FEW_ROWS = 1_000  # from this many rows on, the last fold is held out when parameters are trained
 FEW_FOLDS = 4  # with fewer rows: each is held out of training in turn
 HELD_ROWS = 2_000  # at most, and at most a fifth of the rows, are held out of training
-MORE_FOLDS = 8  # of the other rows
+MORE_FOLDS, MANY_FOLDS = 8, 4  # of the other rows; with many rows
+MANY_ROWS = 5_000  # from so many rows on, a row hardly misses a quarter of the others
 
 
 def find_folds(n_rows: int) -> tuple[Ints, ...]:
@@ -27,7 +28,8 @@ def find_folds(n_rows: int) -> tuple[Ints, ...]:
     if n_rows < FEW_ROWS:
         return tuple(np.array_split(np.arange(n_rows), max(1, min(FEW_FOLDS, n_rows // 2))))
     held = held_rows(n_rows)
-    return (*np.array_split(np.arange(n_rows - held.size), MORE_FOLDS), held)
+    n_folds = MORE_FOLDS if n_rows < MANY_ROWS else MANY_FOLDS
+    return (*np.array_split(np.arange(n_rows - held.size), n_folds), held)
 
 
 def halve_folds(n_rows: int) -> npt.NDArray[np.bool_]:

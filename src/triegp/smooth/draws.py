@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.engines import low_rank
 from triegp.models.draws import Stream, normals_of
 from triegp.models.repeats import hash_inputs
 from triegp.smooth.factor import colour
 from triegp.smooth.induced import Induced
-from triegp.smooth.points import InducedPoints, Prepared, mean
+from triegp.smooth.points import InducedPoints, Prepared, continue_known
 
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
@@ -56,7 +57,9 @@ def draw_known(induced: Induced, seeds: Words) -> tuple[Prepared, Floats]:
     inducing = normals_of(seeds, Stream.INDUCING, np.arange(induced.inducing.size))
     white = normals_of(seeds, Stream.NEIGHBOURS, np.arange(induced.n_rows))
     rest = colour(induced.factor, white)
-    return Prepared(inducing, rest), rest + induced.phi @ inducing
+    at_rows = rest.copy()
+    at_rows[induced.order] += low_rank.expand(induced.phi, inducing, induced.n_threads)
+    return Prepared(inducing, rest), at_rows
 
 
 def evaluate(draws: SmoothDraws, inputs: Floats, points: InducedPoints) -> Floats:
@@ -65,5 +68,5 @@ def evaluate(draws: SmoothDraws, inputs: Floats, points: InducedPoints) -> Float
     A value does not depend on the other rows, to the last bit.
     """
     fresh = normals_of(draws.seeds, Stream.REST, hash_inputs(inputs))
-    fresh *= draws.deviation * np.sqrt(points.variances)[:, None]
-    return mean(points, draws.known) + fresh
+    fresh *= draws.deviation * np.sqrt(points.regressed.variances)[:, None]
+    return continue_known(points, draws.known.inducing, draws.known.rest) + fresh

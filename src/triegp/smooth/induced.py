@@ -1,19 +1,19 @@
-"""The smooth part in linear time: inducing rows, and neighbours for what they leave.
+"""The smooth part in linear time: inducing rows, and neighbours of blocks for what they leave.
 
 With m_i inducing rows U, L L' = K_UU and Phi = K_XU L^-T, (n, m_i), the kernel matrix is
 
-    K ~ Phi Phi' + B^-1 D B^-T.
+    K ~ Phi Phi' + S S'.
 
-The second term is a factorisation of R = K - Phi Phi'. In an order that is random but for what
-`spread_order` sorts, each row is regressed on
-the m_v nearest earlier rows N, in inputs divided by their lengthscales: its weights are
-b_i = R_NN^-1 R_Ni and its variance d_i = R_ii - b_i' R_Ni. B = I - (weights) is unit lower
-triangular in that order. Rows that the inducing rows determine have no neighbours and are nobody's
-neighbours. A copy of an earlier row has that row for its only neighbour, and is nobody's. A new row
-has its neighbours among all training rows, and the same formulas. Prior variances of the
+The second term is a factorisation of R = K - Phi Phi'. Rows that are close to each other form
+blocks of about 32, in random order. Each block is regressed on the m_v rows of earlier blocks that
+are nearest to its centre, in inputs divided by their lengthscales, under R; within the block R is
+kept as it is (`triegp.smooth.factor`). Blocks share the work and the memory of their neighbours, so
+that each row can have more of them. A new row belongs to the block whose centre is nearest, and is
+regressed on the m_v rows nearest to this centre, of all blocks. Prior variances of the
 approximation are near the scale of the kernel, but not equal to it.
 
-Making it costs O(n (m_i^2 + m_i m_v^2 + m_v^3)), a product O(n (m_i + m_v)) per column.
+Making it costs O(n (m_i^2 + m_i (m_v + w)^2 / w + (m_v + w)^3 / w)) for blocks of w rows, a product
+O(n (m_i + m_v + w)) per column.
 """
 
 from __future__ import annotations
@@ -24,40 +24,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import computed_once, low_rank, nearest, one_blas_thread, vecchia
+from triegp.engines import blocked, cells, computed_once, low_rank, one_blas_thread, run_each
+from triegp.imports import scipy
 from triegp.smooth.buffers import Buffer
-from triegp.smooth.copies import first_equal
-from triegp.smooth.factor import Factor, in_order, spread_order
+from triegp.smooth.factor import Factor, regress_blocks
 from triegp.smooth.factor import multiply as multiply_factor
-from triegp.smooth.kernel import Kernel
+from triegp.smooth.kernel import Kernel, kernel_matrix
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int64]
 
-JITTER = 1e-10  # of the scale, added to the diagonal of K_UU
-DETERMINED = 1e-8  # of the scale: rows with less residual variance have no neighbours
-
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """Rows that can be neighbours, in the order of the factorisation, and a search index.
-
-    They are all different.
-
-    Attributes
-    ----------
-    rows : int32 (n_live,)
-        Their row numbers.
-    scaled : float64 (n_live, d)
-        Their scaled inputs.
-    index : nearest.Index
-        Trees over the first of them; later ones are compared one by one.
-    """
-
-    rows: Ints
-    scaled: Floats
-    index: nearest.Index
+JITTER = 1e-10  # of the scale, added to the diagonals of K_UU and R
+SINGLE_JITTER = 1e-7  # the same for R if Phi is stored in float32
+DOUBLE_FLOATS = 1 << 25  # largest n * m_i for Phi in float64
+BLOCK_ROWS, LAST_ROWS = 32, 8  # of a block on average; of one that comes last
+MOST_ROWS = 64  # of a block
+PROJECTED_ROWS = 1_024  # of one triangular solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +48,7 @@ class Induced:
     """A smooth Gaussian process over rows, approximated in linear time.
 
     Use `make_induced` to make one; the constructor checks nothing. What follows from the fields is
-    computed on first use and not pickled.
+    computed on first use and not pickled. A place is a position in the order.
 
     Attributes
     ----------
@@ -74,13 +57,13 @@ class Induced:
     X : float64 (n, d)
         Inputs, not divided by lengthscales.
     order : int64 (n,)
-        Rows in the order of the factorisation; rows that came later are at the end.
+        Rows in the order of the factorisation, block by block; rows that came later are at the end.
+    starts : int64 (n_blocks + 1,)
+        Where each block starts, and n.
     inducing : int64 (m_i,)
-        Inducing rows, all different.
+        Inducing rows.
     n_neighbours : int
-        Neighbours per row, m_v.
-    seed : int
-        Seed of the search for neighbours.
+        Neighbours of a block, m_v.
     n_threads : int
         Threads; results do not depend on it.
     """
@@ -88,9 +71,9 @@ class Induced:
     kernel: Kernel
     X: Floats
     order: Ids
+    starts: Ids
     inducing: Ids
     n_neighbours: int
-    seed: int
     n_threads: int
 
     @property
@@ -100,61 +83,84 @@ class Induced:
 
     @computed_once
     def scaled(self) -> Floats:
-        """Inputs divided by their lengthscales, (n, d)."""
-        return scale_inputs(self.kernel, self.X)
+        """Inputs divided by their lengthscales, by place, (n, d)."""
+        return np.ascontiguousarray(scale_inputs(self.kernel, self.X[self.order]))
+
+    @computed_once
+    def scaled_inducing(self) -> Floats:
+        """Those of the inducing rows, (m_i, d)."""
+        return scale_inputs(self.kernel, self.X[self.inducing])
+
+    @computed_once
+    def inducing_lines(self) -> Floats:
+        """The same with a line per input, (d, m_i)."""
+        return np.ascontiguousarray(self.scaled_inducing.T)
 
     @computed_once
     def root(self) -> Floats:
         """L, lower triangular, of K_UU and a little jitter, (m_i, m_i). O(m_i^3)."""
-        U = self.scaled[self.inducing]
-        out = np.empty((len(U), len(U)))
-        vecchia.fill_kernel(self.kernel.code, self.kernel.scale, U, U, out, self.n_threads)
-        out[np.diag_indices(len(U))] += JITTER * self.kernel.scale
+        found = kernel_matrix(self.kernel, self.scaled_inducing)
+        found[np.diag_indices_from(found)] += JITTER * self.kernel.scale
         with one_blas_thread():  # more of them round in other ways
-            return np.asarray(np.linalg.cholesky(out), dtype=np.float64)
+            lower = np.linalg.cholesky(found)
+        return np.asfortranarray(lower)
 
     @computed_once
-    def phi(self) -> Floats:
-        """Phi, (n, m_i), with space for rows that `extend` appends. O(n m_i^2)."""
-        buffer = Buffer(self.n_rows, np.empty((0, self.inducing.size)))
+    def phi(self) -> npt.NDArray[Any]:
+        """Phi by place, (n, m_i), with space for rows that `extend` appends. O(n m_i^2).
+
+        It is float32 if it is large. R is what the rounded values leave of the kernel.
+        """
+        few = self.n_rows * self.inducing.size <= DOUBLE_FLOATS
+        like = np.empty((0, self.inducing.size), np.float64 if few else np.float32)
+        buffer = Buffer(self.n_rows, like)
         self.__dict__.setdefault("_buffers", {})["phi"] = buffer
         out: Floats = buffer.take(self.n_rows)
         fill_phi(self, self.scaled, out)
         return out
 
     @computed_once
-    def copied(self) -> Ints:
-        """The row that each row is a copy of, the first in the order; -1 if there is none. (n,)."""
-        first = first_equal(self.scaled[self.order])
-        is_copy = first < np.arange(self.n_rows)
-        out = np.full(self.n_rows, -1, dtype=np.int32)
-        out[self.order[is_copy]] = self.order[first[is_copy]]
-        return out
+    def centres(self) -> Floats:
+        """Mean of the scaled inputs of each block, (d, n_blocks)."""
+        return blocked.find_centres(self.scaled, self.starts)
 
     @computed_once
-    def searched(self) -> Searched:
-        """Rows that can be neighbours, and an index of them. O(n log n)."""
-        useful = is_left(self.kernel, self.phi) & (self.copied < 0)
-        order = self.order[useful[self.order]]
-        scaled = self.scaled[order]
-        index = nearest.build_index(scaled, seed=self.seed, n_threads=self.n_threads)
-        return Searched(order.astype(np.int32), scaled, index)
+    def neighbours(self) -> Ints:
+        """Places of the neighbours of each block, (n_blocks, m_v). O(n_blocks^2 d + n m_v d)."""
+        blocks = np.arange(self.starts.size - 1)
+        return self.nearest(blocks, blocks)
 
     @computed_once
     def factor(self) -> Factor:
-        """The factorisation of R. O(n (m_i m_v^2 + m_v^3))."""
-        k, rows = self.n_neighbours, np.arange(self.n_rows)
-        neighbours = np.full((self.n_rows, k), -1, dtype=np.int32)
-        if k:
-            searched = self.searched
-            found = nearest.earlier_rows(searched.scaled, k, self.seed, self.n_threads)
-            neighbours[:, :1] = copied_neighbours(self.copied, is_left(self.kernel, self.phi))
-            neighbours[searched.rows] = row_numbers(searched, found)
-            live = searched.rows[searched.index.rows[0]]  # rows that share neighbours come together
-            rows = np.concatenate([live, np.setdiff1d(rows, live, assume_unique=True)])
-        weights, variances = np.empty((self.n_rows, k)), np.empty(self.n_rows)
-        regress(self, self.phi, self.scaled, rows, neighbours, weights, variances)
-        return in_order(self.order, neighbours, weights, variances)
+        """The factorisation of R."""
+        made = regress_blocks(
+            self.order,
+            self.starts,
+            self.neighbours,
+            self.left,
+            self.jitter,
+            0,
+            self.n_threads,
+        )
+        return Factor(self.order, self.starts, self.neighbours, *made)
+
+    @property
+    def jitter(self) -> float:
+        """What is added to the diagonal of R, if that makes it positive definite."""
+        single = self.phi.dtype == np.float32
+        return (SINGLE_JITTER if single else JITTER) * self.kernel.scale
+
+    def nearest(self, blocks: Ids, limits: Ids) -> Ints:
+        """The m_v places nearest to the centres of blocks, among the blocks before the limits."""
+        given = (self.scaled, self.starts, self.centres, blocks, limits, self.n_neighbours)
+        return blocked.nearest_places(*given, self.n_threads)
+
+    def left(self, places: Ints) -> Floats:
+        """R at some places, (k, k). O(k^2 (m_i + d))."""
+        phi = self.phi[places].astype(np.float64, copy=False)
+        found: Floats = kernel_matrix(self.kernel, self.scaled[places])
+        found -= phi @ phi.T
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
@@ -170,13 +176,12 @@ def make_induced(
     n_threads: int = 1,
     last: Ids | None = None,
 ) -> Induced:
-    """Draw inducing rows and the order of the factorisation.
+    """Draw inducing rows, and divide the rows into blocks in random order.
 
-    X: float64 (n, d), n >= 1. last: rows that come last in the order, and so are predicted from
-    earlier rows as new rows are. Of equal inducing rows one is kept. With n_inducing >= n the
-    approximation is exact, up to the jitter. With n_neighbours >= n it is, too, unless the kernel
-    matrix is nearly singular: of up to 39 rows, covariances were wrong by up to 2e-6 of the
-    scale with "matern32", 2e-4 with "matern52" and 9e-3 with "rbf".
+    X: float64 (n, d), n >= 1. last: rows that come last in the order, in smaller blocks, and so are
+    predicted from earlier rows as new rows are. With n_inducing >= n the approximation is exact, up
+    to the jitter. With n_neighbours >= n it is, too, unless the kernel matrix is nearly singular.
+    Without neighbours all rows are independent given the inducing rows.
 
     Parameters
     ----------
@@ -187,7 +192,7 @@ def make_induced(
     n_inducing : int, default=512
         Inducing rows, m_i.
     n_neighbours : int, default=40
-        Neighbours per row, m_v.
+        Neighbours of a block, m_v.
     seed : int, default=0
         Seed of the draw.
     n_threads : int, default=1
@@ -213,21 +218,29 @@ def make_induced(
     for name, value in (("n_inducing", n_inducing), ("n_neighbours", n_neighbours)):
         if value < 0:
             raise ValueError(f"{name} must be at least 0, got {value}")
-    order = _with_last(np.random.default_rng(seed).permutation(X.shape[0]), last)
-    drawn = order[:n_inducing]
-    different = first_equal(X[drawn]) == np.arange(drawn.size)
-    if n_neighbours:
-        spread = spread_order(order, scale_inputs(kernel, X), seed, n_threads)
-        order = _with_last(spread, last)
-    return Induced(kernel, X, order, drawn[different], n_neighbours, seed, n_threads)
+    rng = np.random.default_rng(seed)
+    late = np.zeros(X.shape[0], bool)
+    if last is not None:
+        late[last] = True
+    drawn = rng.permutation(X.shape[0])
+    inducing = drawn[np.argsort(late[drawn], kind="stable")][:n_inducing]
+    scaled, parts = scale_inputs(kernel, X), list[Ids]()
+    for rows, size in ((~late, BLOCK_ROWS), (late, LAST_ROWS)):
+        parts += make_blocks(scaled, np.flatnonzero(rows), size if n_neighbours else 1, rng)
+    starts = np.append(0, np.cumsum([part.size for part in parts]))
+    order = np.concatenate(parts)
+    return Induced(kernel, X, order, starts, inducing, n_neighbours, n_threads)
 
 
-def _with_last(order: Ids, last: Ids | None) -> Ids:
-    """The order with some rows moved to its end."""
-    if last is None:
-        return order
-    late = np.isin(order, last)
-    return np.concatenate([order[~late], order[late]])
+def make_blocks(scaled: Floats, rows: Ids, size: int, rng: np.random.Generator) -> list[Ids]:
+    """Some rows of scaled inputs (n, d) in blocks of about `size` close ones, in random order."""
+    if size == 1 or not rows.size:
+        return list(rows[:, None])
+    clustered = cells.make_cells(scaled[rows], -(-rows.size // size), 1)
+    parts = list[Ids]()
+    for part in np.split(rows[clustered.rows], clustered.starts[1:-1]):
+        parts += np.array_split(part, max(1, -(-part.size // MOST_ROWS)))
+    return [parts[b] for b in rng.permutation(len(parts)) if parts[b].size]
 
 
 def multiply(induced: Induced, x: Any) -> Floats:
@@ -240,13 +253,14 @@ def multiply(induced: Induced, x: Any) -> Floats:
     x : array-like (n,) or (n, k)
         Vectors to multiply.
     """
-    product = low_rank.multiply(induced.phi, x, induced.n_threads)
-    product += multiply_rest(induced, x)
+    x = np.asarray(x, dtype=np.float64)
+    product = multiply_rest(induced, x)
+    product[induced.order] += low_rank.multiply(induced.phi, x[induced.order], induced.n_threads)
     return product
 
 
 def multiply_rest(induced: Induced, x: Any) -> Floats:
-    """B^-1 D B^-T x for x (n,) or (n, k). O(n m_v k).
+    """S S' x for x (n,) or (n, k). O(n m_v k).
 
     Parameters
     ----------
@@ -271,9 +285,7 @@ def columns(induced: Induced, rows: Any) -> Floats:
     rows = np.asarray(rows)
     unit = np.zeros((induced.n_rows, rows.size))
     unit[rows, np.arange(rows.size)] = 1.0
-    out = multiply_rest(induced, unit)
-    out += induced.phi @ induced.phi[rows].T
-    return out
+    return multiply(induced, unit)
 
 
 def blocks(induced: Induced, members: Ints) -> Floats:
@@ -288,10 +300,11 @@ def blocks(induced: Induced, members: Ints) -> Floats:
     members : int32 (n_blocks, size)
         Rows of each block.
     """
-    out = np.empty((*members.shape, members.shape[1]))
-    kernel = induced.kernel
-    args = (kernel.code, kernel.scale, induced.scaled, members)
-    vecchia.fill_blocks(*args, out, induced.n_threads)
+    out = np.zeros((*members.shape, members.shape[1]))
+    scaled = scale_inputs(induced.kernel, induced.X)
+    for block, into in zip(members, out, strict=True):
+        used = np.flatnonzero(block >= 0)
+        into[np.ix_(used, used)] = kernel_matrix(induced.kernel, scaled[block[used]])
     return out
 
 
@@ -300,58 +313,17 @@ def scale_inputs(kernel: Kernel, X: Floats) -> Floats:
     return X / kernel.lengthscale
 
 
-def project(induced: Induced, scaled: Floats) -> Floats:
-    """L^-1 k_U(x) in rows, (m, m_i), for scaled inputs (m, d)."""
-    out = np.empty((scaled.shape[0], induced.inducing.size))
-    fill_phi(induced, scaled, out)
-    return out
+def fill_phi(induced: Induced, scaled: Floats, out: npt.NDArray[Any]) -> None:
+    """Write L^-1 k_U(x) of training rows, scaled inputs (m, d), to out (m, m_i)."""
+    kernel, near, root = induced.kernel, induced.scaled_inducing, induced.root
 
+    def fill(lo: int) -> None:
+        part = slice(lo, lo + PROJECTED_ROWS)
+        values = kernel_matrix(kernel, near, scaled[part])
+        out[part] = scipy.linalg.solve_triangular(
+            root, values, lower=True, overwrite_b=True, check_finite=False
+        ).T
 
-def fill_phi(induced: Induced, scaled: Floats, out: Floats) -> None:
-    """Write the projection of scaled inputs (m, d) to out (m, m_i); see `project`."""
-    kernel = induced.kernel
-    args = (kernel.code, kernel.scale, induced.scaled[induced.inducing], induced.root, scaled)
-    vecchia.fill_phi(*args, out, induced.n_threads)
-
-
-def is_left(kernel: Kernel, phi: Floats) -> npt.NDArray[np.bool_]:
-    """Whether the inducing rows leave variance to each row, (m,)."""
-    left: Floats = kernel.scale - np.einsum("ij,ij->i", phi, phi)
-    return left > DETERMINED * kernel.scale
-
-
-def row_numbers(searched: Searched, found: Ints) -> Ints:
-    """Row numbers of what was found, by its place in the search; -1 stays -1."""
-    if not searched.rows.size:
-        return found
-    return np.where(found >= 0, searched.rows[found], np.int32(-1))
-
-
-def copied_neighbours(copied: Ints, live: npt.NDArray[np.bool_]) -> Ints:
-    """The only neighbour of rows that are copies, (m, 1); -1 for the others."""
-    return np.where(live, copied, np.int32(-1))[:, None]
-
-
-def regress(
-    induced: Induced,
-    phi: Floats,
-    scaled: Floats,
-    rows: Any,
-    neighbours: Ints,
-    weights: Floats,
-    variances: Floats,
-) -> None:
-    """Fill in weights (m, m_v) and variances (m,) of the given rows of phi and scaled inputs."""
-    vecchia.fill_factor(
-        induced.kernel.code,
-        induced.kernel.scale,
-        induced.phi,
-        induced.scaled,
-        phi,
-        scaled,
-        rows,
-        neighbours,
-        weights,
-        variances,
-        induced.n_threads,
-    )
+    if near.size:
+        with one_blas_thread():
+            run_each(fill, range(0, len(out), PROJECTED_ROWS), induced.n_threads)

@@ -67,8 +67,9 @@ class Linear:
         if self.induced.n_neighbours:
             raise ValueError("neighbours are not available on a device")
         factor = self.induced.factor
-        kept = self.gain * factor.variances[factor.place]
-        phi = float(np.sqrt(self.gain)) * self.induced.phi
+        kept, phi = np.empty(factor.order.size), np.empty(self.induced.phi.shape)
+        kept[factor.order] = self.gain * np.square(factor.roots[:, 0], dtype=np.float64)
+        phi[factor.order] = float(np.sqrt(self.gain)) * self.induced.phi
         return LowRank(self, engine.hold(phi), engine.hold(kept), engine)
 
     def read(self, inputs: Floats) -> InducedPoints:

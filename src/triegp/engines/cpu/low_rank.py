@@ -20,6 +20,7 @@ Tall = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 ROWS = 2_048  # of a block
 LANES = 16  # partial sums of a scalar product
+FEW_COLUMNS = 4  # from so many columns on, blocks are converted for BLAS
 
 
 def multiply(
@@ -29,32 +30,47 @@ def multiply(
 
     middle: the product with S, by default the identity.
     """
-    out = np.empty_like(x, dtype=np.float64)
-    starts = range(0, tall.shape[0], ROWS)
-    single = tall.dtype == np.float32
+    inner = reduce(tall, x, n_threads)
+    with one_blas_thread():
+        inner = inner if middle is None else middle(inner)
+    return expand(tall, inner, n_threads)
+
+
+def reduce(tall: Tall, x: Floats, n_threads: int) -> Floats:
+    """G' x for a tall G (n, q), float32 or float64, and x (n,) or (n, k). O(n q k)."""
+    by_column = x[:, None] if x.ndim == 1 else x
+    convert = by_column.shape[1] >= FEW_COLUMNS
 
     def reach(first: int) -> Floats:
-        some = slice(first, first + ROWS)
-        if not single:
-            return np.asarray(tall[some].T @ x[some])
-        part = x[some].reshape(tall[some].shape[0], -1)
-        found = np.zeros((part.shape[1], tall.shape[1]))
-        add_transposed(tall[some], part, found)
-        return found.T.reshape(tall.shape[1], *x.shape[1:])
-
-    def fill(first: int) -> None:
-        some = slice(first, first + ROWS)
-        if not single:
-            out[some] = tall[some] @ inner
-            return
-        columns = np.ascontiguousarray(inner.reshape(tall.shape[1], -1).T)
-        fill_products(tall[some], columns, out[some].reshape(-1, columns.shape[0]))
+        rows = slice(first, first + ROWS)
+        if convert or tall.dtype == np.float64:
+            return np.asarray(tall[rows].astype(np.float64, copy=False).T @ by_column[rows])
+        found = np.zeros((by_column.shape[1], tall.shape[1]))
+        add_transposed(tall[rows], by_column[rows], found)
+        return found.T
 
     with one_blas_thread():
-        inner: Any = sum(run_each(reach, starts, n_threads))
-        inner = inner if middle is None else middle(inner)
-        run_each(fill, starts, n_threads)
-    return out
+        total: Any = sum(run_each(reach, range(0, tall.shape[0], ROWS), n_threads))
+    return np.asarray(total.reshape(tall.shape[1], *x.shape[1:]))
+
+
+def expand(tall: Tall, x: Floats, n_threads: int) -> Floats:
+    """G x for a tall G (n, q), float32 or float64, and x (q,) or (q, k). O(n q k)."""
+    by_column = x[:, None] if x.ndim == 1 else x
+    convert = by_column.shape[1] >= FEW_COLUMNS
+    lines = np.ascontiguousarray(by_column.T)
+    out = np.empty((tall.shape[0], by_column.shape[1]))
+
+    def fill(first: int) -> None:
+        rows = slice(first, first + ROWS)
+        if convert or tall.dtype == np.float64:
+            out[rows] = tall[rows].astype(np.float64, copy=False) @ by_column
+        else:
+            fill_products(tall[rows], lines, out[rows])
+
+    with one_blas_thread():
+        run_each(fill, range(0, tall.shape[0], ROWS), n_threads)
+    return out.reshape(tall.shape[0], *x.shape[1:])
 
 
 def gram(tall: Tall, n_threads: int) -> Floats:

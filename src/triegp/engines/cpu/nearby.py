@@ -401,3 +401,19 @@ def local_covariances(process: Process, members: Ids, queries: Queries) -> Float
         given = (queries.keys, queries.inputs, i, float(queries.fade[i]), members.size, out[i])
         covariances(process, members, words, places, *given)
     return out
+
+
+def covariance_of(process: Process, members: Ids) -> Floats:
+    """Covariance of the targets of some training rows, noise included, (M, M). O(M^2 T)."""
+    words, places = _gather(process, members)
+    out: Floats = np.empty((members.size, members.size))
+    fill_covariance(process, members, words, places, out)
+    lower = np.tril_indices(members.size, -1)
+    out[lower] = out.T[lower]
+    return out
+
+
+def covariances_of(process: Process, rows: Ids, members: Ids) -> Floats:
+    """Covariance of f at training rows with some of them, (m, M). O(m M T)."""
+    queries = Queries(process.keys[rows], process.inputs[rows], np.ones(rows.size))
+    return local_covariances(process, members, queries)
