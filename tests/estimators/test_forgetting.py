@@ -166,7 +166,7 @@ def test_rows_that_were_set_aside_are_forgotten_too():
         model.partial_fit(X[:20] + np.array([5.0, 0.0]), y[:20])
     model.forget(keep_last=100)
     assert model._stream.plan.n_aside == 20
-    np.testing.assert_array_equal(np.isnan(model.loo_predict()[0]), np.arange(100) >= 80)
+    np.testing.assert_array_equal(np.isnan(model.loo_targets()), np.arange(100) >= 80)
     with pytest.raises(ValueError, match="must leave a row"):
         model.forget(keep_last=20)
 

@@ -319,7 +319,7 @@ def test_rows_outside_the_box_leave_the_window_too():
     with pytest.warns(UserWarning, match="set aside"):
         model.partial_fit(X[150:190] + np.array([5.0, 0.0]), y[150:190])
     assert model._stream.plan.n_aside == 40
-    assert np.isnan(model.loo_predict()[0]).sum() == 40
+    assert np.isnan(model.loo_targets()).sum() == 40
     model.partial_fit(X[190:270], y[190:270])
     assert model._stream.plan.n_aside == 22
     stream(model, X[:150], y[:150], [10])

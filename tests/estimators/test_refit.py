@@ -180,17 +180,24 @@ def test_rows_outside_do_not_speak_for_the_border(kind, settings):
     np.testing.assert_array_equal(model.predict(new, return_std=True), before)
     mean, std = model.loo_predict()
     assert mean.shape == (111,)
-    assert np.isnan(mean[100:]).all()
-    assert np.isnan(std[100:]).all()
-    assert np.isfinite(mean[:100]).all()
-    assert np.isnan(model.loo_log_density()[100:]).all()
-    assert np.isfinite(model.loo_score_)
+    assert np.isfinite([mean, std]).all()
+    outside = model.rows_.features[100:]
+    with pytest.warns(UserWarning, match="outside the training box"):
+        there = model.predict(outside, return_std=True)
+    np.testing.assert_allclose((mean[100:], std[100:]), there, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.loo_log_density()[100:], model.log_density(outside, np.full(11, 50.0))
+    )
+    np.testing.assert_allclose(model.loo_distribution().mean(), mean, rtol=1e-9)
+    assert np.isnan(model.loo_targets()[100:]).all()  # what is not learned from does not score
+    np.testing.assert_allclose(
+        model.loo_score_, np.mean(model.loo_log_density()[:100]) - model.loo_optimism_
+    )
     assert model.rows_.n_rows == 111
     inside = np.array([[0.5, 0.4], [0.2, 0.3]])
     model.partial_fit(inside, [0.0, 0.0])  # rows after those set aside are rows of the model
-    mean, _ = model.loo_predict()
-    assert np.isnan(mean[100:111]).all()
-    assert np.isfinite(mean[111:]).all()
+    assert np.flatnonzero(np.isnan(model.loo_targets())).tolist() == list(range(100, 111))
+    assert np.isfinite(model.loo_predict()).all()
 
 
 @both
@@ -220,6 +227,29 @@ def test_a_single_row_that_is_set_aside_is_told_in_the_singular():
     model = BinaryTreeGPRegressor(**MIXTURE, refit=False).fit(X, y)
     with pytest.warns(UserWarning, match="1 added row lies outside the training box, or has gaps"):
         model.partial_fit([[2.0, 2.0]], [0.0])
+
+
+def test_leave_one_out_of_what_is_set_aside_or_not_used(tmp_path):
+    """Unknown categories and gaps are predicted as new rows are; weights of 0 are not."""
+    import pandas as pd
+
+    X, y = corners(100)
+    table = pd.DataFrame({"a": X[:, 0], "b": np.where(X[:, 1] > 0.5, "high", "low")})
+    model = BinaryTreeGPRegressor(**MIXTURE, refit=False, target_transform="yeo-johnson")
+    model.fit(table[:90], y[:90])
+    quiet_interval(model, table.assign(a=9.0))  # warns of rows outside, once
+    added = table[90:].assign(b=["new", None, *table["b"][92:]], a=[0.5, 0.5, 9.0, *X[93:, 0]])
+    weight = np.array([1.0] * 9 + [0.0])
+    with pytest.warns(UserWarning, match="3 added rows lie"):
+        model.partial_fit(added, y[90:], sample_weight=weight)
+    mean, std = model.loo_predict()
+    np.testing.assert_array_equal(np.isnan(mean), np.arange(100) == 99)
+    there = model.predict(added[:3], return_std=True)
+    np.testing.assert_allclose((mean[90:93], std[90:93]), there, rtol=1e-12)
+    model.save(tmp_path / "m")  # without rows
+    without = triegp.load(tmp_path / "m").loo_predict()[0]
+    mean[90:93] = np.nan
+    np.testing.assert_array_equal(without, mean)
 
 
 def test_rows_outside_of_weight_0_count_for_nothing():
@@ -258,7 +288,7 @@ def test_a_stored_model_goes_on_counting(kind, settings, how, tmp_path):
     else:
         again = copy.deepcopy(model)
     for one in (model, again):
-        assert np.isnan(one.loo_predict()[0][90:]).all()
+        assert np.isnan(one.loo_targets()[90:]).all()
         one.partial_fit(X[90:], y[90:])
         assert one._stream.plan.fit_at == 133
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

@@ -224,13 +224,15 @@ def test_permissions_of_a_file_are_kept(plain, whole, tmp_path, monkeypatch, mod
 SIGNED = json.dumps({"sha256": "0" * 64, "version": 7, "estimator": "TrieGPRegressor"})
 
 
-def claim(path, shape, text=SIGNED):
-    """A file of a few bytes on disk that claims an array of this shape, of zeros, and has it."""
+def claim(path, shape, text=SIGNED, begin=b""):
+    """A file that claims an array of this shape, and has it: `begin`, then zeros not on disk."""
     entry = {"dtype": "F64", "shape": shape, "data_offsets": [0, 8 * math.prod(shape)]}
     header = json.dumps({"__metadata__": {FORMAT: text}, "a": entry}).encode()
     with open(path, "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(file.tell() + 8 * math.prod(shape))
+        end = file.tell() + 8 * math.prod(shape)
+        file.write(begin)
+        file.truncate(end)
 
 
 def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
@@ -240,6 +242,19 @@ def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "empty", None)
     with pytest.raises(MemoryError, match=r"needs about 0\.00839 GB of memory, this machine has"):
         triegp.load(tmp_path / "m")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes are looked for on Linux")
+def test_a_file_of_holes_is_not_read(tmp_path, monkeypatch):
+    claim(tmp_path / "m", [2**27])
+    monkeypatch.setattr(np, "empty", None)
+    refused(tmp_path / "m", r"[\d,]+ of 1,073,742,\d+ bytes are on disk, the rest are holes")
+
+
+def test_a_file_with_holes_is_read(tmp_path):
+    """Copies may leave zeros out, and so do file systems that compress."""
+    claim(tmp_path / "m", [2**24], begin=b"x" * 2**18)
+    refused(tmp_path / "m", "its digest does not match")  # all of it was read
 
 
 @pytest.mark.parametrize(
@@ -263,6 +278,8 @@ def test_memory_that_is_limited_ends_in_a_memory_error(tmp_path, spare):
     code = f"""if True:
         import os, resource, sys, triegp
         from triegp.estimators import loading
+        from triegp.files import container
+        container.refuse_holes = lambda file: None
         used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**31 - {spare},) * 2)
         try:

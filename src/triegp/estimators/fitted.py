@@ -20,6 +20,7 @@ from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.estimators import units
+from triegp.estimators.new_rows import lay_out
 from triegp.estimators.streaming import Stream, insert_waiting, look_ahead
 from triegp.estimators.transforms import describe_transforms
 from triegp.estimators.units import Target
@@ -62,20 +63,21 @@ class FittedEstimator:
         """Leave-one-out mean and standard deviation of each training target, without refitting.
 
         Returns two arrays (n,) or (n, n_targets), with NaN for rows of weight 0. Each target is
-        predicted given all other rows, noise included. Raises ValueError if the model was fitted to
-        more rows than it holds (`max_cells`).
+        predicted given all other rows, noise included. Rows that `partial_fit` has set aside are
+        predicted as new rows are; NaN if rows are not kept. Raises ValueError if the model was
+        fitted to more rows than it holds (`max_cells`).
         """
         stream = _holding_rows(self._inserted())
-        mean, std = zip(*map(units.loo_moments, self._targets(stream)), strict=True)
+        mean, std = zip(*map(units.loo_moments, self._left_out(stream)), strict=True)
         return self._shape(mean), self._shape(std)
 
     def loo_log_density(self) -> Any:
         """Leave-one-out log density of each training target, (n,) or (n, n_targets).
 
-        NaN for rows of weight 0. Raises ValueError as `loo_predict` does.
+        NaN, and ValueError, as of `loo_predict`.
         """
         stream = _holding_rows(self._inserted())
-        return self._shape([units.loo_log_density(target) for target in self._targets(stream)])
+        return self._shape([units.loo_log_density(target) for target in self._left_out(stream)])
 
     def loo_distribution(
         self,
@@ -88,19 +90,19 @@ class FittedEstimator:
 
         Returns what `predict_distribution` does, at the training rows: the distribution of each
         target given all other rows, noise included; a list with one per target if y was
-        2-dimensional. NaN for rows of weight 0. Raises ValueError as `loo_predict` does. Takes
-        O(K n) memory for K components.
+        2-dimensional. NaN, and ValueError, as of `loo_predict`. Takes O(K n) memory for K
+        components.
         """
         stream = _holding_rows(self._inserted())
-        found = [units.loo_distribution(target) for target in self._targets(stream)]
+        found = [units.loo_distribution(target) for target in self._left_out(stream)]
         return found[0] if self.one_dimensional_ else found
 
     def loo_targets(self) -> Any:
         """The training targets that leave-one-out is about, (n,) or (n, n_targets), in units of y.
 
         They are in the order in which rows were passed, also if the rows themselves are not kept;
-        equal to what was passed, to rounding. NaN for rows of weight 0. Raises ValueError as
-        `loo_predict` does.
+        equal to what was passed, to rounding. NaN for rows of weight 0 and for those that
+        `partial_fit` has set aside. Raises ValueError as `loo_predict` does.
         """
         stream = _holding_rows(self._inserted())
         return self._shape([units.observed_targets(target) for target in self._targets(stream)])
@@ -296,6 +298,19 @@ class FittedEstimator:
             transform = stream.transforms[t] if stream.transforms else None
             targets.append(Target(part, column, mean, scale, own, transform))
         return targets
+
+    def _left_out(self, stream: Stream) -> list[Target]:
+        """`_targets` with the rows that were set aside, if they are kept."""
+        targets, observations, kept = self._targets(stream), stream.observations, stream.kept
+        if observations is None or kept is None:
+            return targets
+        waits = observations.index < 0
+        if kept.weight is not None:
+            waits &= kept.weight > 0
+        if not waits.any():
+            return targets
+        aside = lay_out(stream.layout, kept.features[waits]), np.flatnonzero(waits)
+        return [replace(target, aside=aside) for target in targets]
 
     def _summarise(self) -> tuple[Any, float]:
         """Log marginal likelihood and leave-one-out score; computed on first use."""

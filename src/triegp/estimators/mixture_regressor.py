@@ -46,8 +46,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
 
     Each member is a binary tree GP with its own bit order and weights, learned by maximum
     likelihood. The mean is a weighted average of the members' means. Noise by region, scale and
-    tails around it are calibrated by leave-one-out (`docs/training.md`). The prediction is a full
-    distribution at each row. With the paper's presets it is the mixture of the members.
+    tails around it are calibrated by rows left out in parts (`docs/training.md`). The prediction is
+    a full distribution at each row. With the paper's presets it is the mixture of the members.
 
     Parameters
     ----------

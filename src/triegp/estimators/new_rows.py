@@ -120,14 +120,23 @@ def join_mixtures(
     rows: NewRows, seen: PredictiveDistribution, unseen: PredictiveDistribution
 ) -> PredictiveDistribution:
     """Distributions of both kinds of rows in their order; components of weight 0 are added."""
-    n_parts, m = max(seen.means.shape[0], unseen.means.shape[0]), rows.n_rows
-    weights, means, variances = (
-        np.zeros((n_parts, m)),
-        np.zeros((n_parts, m)),
-        np.ones((n_parts, m)),
-    )
-    for copies, part in ((1, seen), (N_VARIANTS, unseen)):
-        at, k = rows.places(copies), part.means.shape[0]
+    return _join([(rows.places(1), seen), (rows.places(N_VARIANTS), unseen)])
+
+
+def put_mixture(
+    mixture: PredictiveDistribution, numbers: Ints, other: PredictiveDistribution
+) -> PredictiveDistribution:
+    """The mixture with other distributions at the rows of these numbers."""
+    rest = np.setdiff1d(np.arange(mixture.n_rows), numbers)
+    return _join([(rest, mixture.select(rest)), (numbers, other)])
+
+
+def _join(parts: list[tuple[Ints, PredictiveDistribution]]) -> PredictiveDistribution:
+    """Distributions of different rows, with the numbers of these rows."""
+    shape = max(part.means.shape[0] for _, part in parts), sum(at.size for at, _ in parts)
+    weights, means, variances = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    for at, part in parts:
+        k = part.means.shape[0]
         own = part.weights if part.weights.ndim == 2 else part.weights[:, None]
         weights[:k, at], means[:k, at], variances[:k, at] = own, part.means, part.variances
     return PredictiveDistribution(weights, means, variances)

@@ -42,7 +42,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     are one Gaussian process, whose kernel is the sum of their kernels: g explains what is smooth,
     the trees explain steps and what changes over short distances. Lengthscales, orders, weights
     and noise are learned together by gradients of the marginal likelihood. The noise of an
-    observation differs from place to place, and is learned from leave-one-out residuals.
+    observation differs from place to place, and is learned from rows left out in parts.
 
     Parameters
     ----------

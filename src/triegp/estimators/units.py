@@ -17,7 +17,7 @@ import numpy.typing as npt
 from triegp.devices import like, to_host
 from triegp.encoding.layout import N_VARIANTS
 from triegp.engines import one_blas_thread
-from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures
+from triegp.estimators.new_rows import NewRows, average_variants, join_mixtures, put_mixture
 from triegp.models.distribution import (
     PredictiveDistribution,
     fetch_distribution,
@@ -41,6 +41,7 @@ class Target:
 
     T(y) = mean + scale * standardised target, where T is the transform, None for the identity.
     Observations are the training rows as they were passed, None if they are those of the model.
+    Aside are rows that were passed but set aside, and their numbers, for leave-one-out.
     """
 
     fitted: Fitted
@@ -49,6 +50,7 @@ class Target:
     scale: float
     observations: Observations | None = None
     transform: Transform | None = None
+    aside: tuple[NewRows, Ints] | None = None
 
     def in_units(self, standard: Floats) -> Floats:
         """Values in the units of y, of any shape; on the host if the target is transformed."""
@@ -170,7 +172,15 @@ def predict_distribution(
     targets: Sequence[Target], X: NewRows, *, latent: bool
 ) -> list[PredictiveDistribution | TransformedDistribution]:
     """The distribution of each target, in the units of y, on the host."""
-    out: list[PredictiveDistribution | TransformedDistribution] = []
+    pairs = zip(targets, _predict_all(targets, X, latent=latent), strict=True)
+    return [_in_y(target, found) for target, found in pairs]
+
+
+def _predict_all(
+    targets: Sequence[Target], X: NewRows, *, latent: bool
+) -> list[PredictiveDistribution]:
+    """The distribution of each standardised target at all rows, on the host."""
+    out = []
     seen = _read(targets, X.seen, var=True) if X.seen.shape[0] or X.unseen is None else None
     variants = None if X.unseen is None else _read(targets, X.variants, var=True)
     for t, target in enumerate(targets):
@@ -179,7 +189,7 @@ def predict_distribution(
             for copies, points in ((1, seen), (N_VARIANTS, variants))
             if points is not None
         ]
-        out.append(_in_y(target, parts[0] if len(parts) == 1 else join_mixtures(X, *parts)))
+        out.append(parts[0] if len(parts) == 1 else join_mixtures(X, *parts))
     return out
 
 
@@ -218,13 +228,22 @@ def _sample(
 
 
 def _leave_one_out(target: Target) -> PredictiveDistribution:
-    """Leave-one-out of the training rows as they were passed; NaN for those of no row."""
+    """Leave-one-out of the training rows as they were passed; NaN for those of no row.
+
+    The model does not know the rows that were set aside, which are predicted as new ones.
+    """
     observations, column = target.observations, target.column
     if observations is None or not observations.plain:
-        return target.fitted.leave_one_out(column, observations)
-    left = fetch_distribution(target.fitted.leave_one_out(column))
-    left, unused = left.select(observations.index), np.where(observations.index < 0, np.nan, 0.0)
-    return replace(left, means=left.means + unused, variances=left.variances + unused)
+        left = target.fitted.leave_one_out(column, observations)
+    else:
+        left = fetch_distribution(target.fitted.leave_one_out(column)).select(observations.index)
+        unused = np.where(observations.index < 0, np.nan, 0.0)
+        left = replace(left, means=left.means + unused, variances=left.variances + unused)
+    if target.aside is None:
+        return left
+    X, numbers = target.aside
+    (there,) = _predict_all([target], X, latent=False)
+    return put_mixture(fetch_distribution(left), numbers, there)
 
 
 @one_blas_thread()

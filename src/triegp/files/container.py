@@ -22,7 +22,7 @@ from safetensors.numpy import save
 
 from triegp.files.contents import check_memory
 from triegp.files.numbered import number_values, restore_values
-from triegp.files.tensors import StoredArray, lay_out, read_arrays, read_top
+from triegp.files.tensors import StoredArray, lay_out, read_arrays, read_top, refuse_holes
 from triegp.files.whole import write_whole
 
 FORMAT = "triegp"
@@ -70,6 +70,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
             raise ModelFileError(f"{path} was changed after it was written: it has no digest")
         numbered = header.pop("numbered", {})
         check_memory(sum(_count_bytes(array, numbered) for array in stored))
+        refuse_holes(file)
         arrays = read_arrays(file, stored)
     if signed[1] != _digest(f"{{{signed[2]}", arrays):
         raise ModelFileError(f"{path} was changed after it was written: its digest does not match")

@@ -7,9 +7,11 @@ no `Exception`.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import sys
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -23,6 +25,8 @@ DTYPES = {
     "BOOL": np.dtype(np.bool_),
 }
 LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
+LARGE = 2**26  # bytes of a file from which on holes are counted
+LEAST_ON_DISK = 1e-3  # share of a large file: zeros of a model may be holes, but not all of it
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,30 @@ def lay_out(entries: dict[str, Any], n_bytes: int) -> list[StoredArray]:
     if end != n_bytes:
         raise ValueError(f"arrays of {end:,} bytes, {n_bytes:,} are there")
     return arrays
+
+
+def refuse_holes(file: IO[bytes]) -> None:
+    """Raise ValueError for a large sparse file of which next to nothing is on disk.
+
+    It would cost memory and time for the size that it claims. Looks at nothing but on Linux.
+    """
+    number = file.fileno()
+    size, place = os.fstat(number).st_size, os.lseek(number, 0, os.SEEK_CUR)
+    if sys.platform != "linux" or size < LARGE:
+        return
+    end = n_stored = 0
+    try:
+        while end < size and n_stored < LEAST_ON_DISK * size:
+            begin = os.lseek(number, end, os.SEEK_DATA)
+            end = os.lseek(number, begin, os.SEEK_HOLE)
+            n_stored += end - begin
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that there are no more data
+            return
+    finally:
+        os.lseek(number, place, os.SEEK_SET)
+    if n_stored < LEAST_ON_DISK * size:
+        raise ValueError(f"{n_stored:,} of {size:,} bytes are on disk, the rest are holes")
 
 
 def read_arrays(file: IO[bytes], arrays: list[StoredArray]) -> dict[str, npt.NDArray[Any]]:

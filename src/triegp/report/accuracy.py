@@ -23,8 +23,8 @@ MEANINGS = (
 )
 
 TUNED = (
-    "Error bars were tuned on these rows: noise, scale and tails are learned from the same "
-    "leave-one-out predictions. So this shows whether error bars fit the rows of training; "
+    "Error bars were tuned on these rows: noise, scale and tails are learned from predictions "
+    "of the same rows, in parts. So this shows whether error bars fit the rows of training; "
     "calibration on new rows is somewhat worse, and a test set shows by how much."
 )
 

@@ -312,12 +312,12 @@ def _reading(facts: Facts) -> Html:
             "Given its parameters, leave-one-out is exact for this model: the posterior of each "
             "row given all others is computed, not estimated."
             if facts.fit.exact
-            else "With so many rows, leave-one-out is approximate: means are exact to the "
-            "tolerance of the solver, and variances come from nearby rows."
+            else "With so many rows, leave-one-out is approximate: it takes variances from nearby "
+            "rows. Where these are too large, means are too far from the targets, too."
         ) + (
             " The parameters have seen all rows, so for few rows the scores are slightly "
-            "optimistic. Noise by region, scale and tails are learned from the leave-one-out "
-            "predictions themselves, so calibration by leave-one-out is partly in-sample: on new "
+            "optimistic. Noise by region, scale and tails are learned from predictions of "
+            "the same rows, in parts, so calibration by leave-one-out is partly in-sample: on new "
             "rows it is somewhat worse."
         )
     weights = " Rows count by their sample weights." if facts.weighted else ""
