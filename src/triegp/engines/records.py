@@ -66,15 +66,37 @@ class Links:
         return int(self.depth[0])
 
 
+class Steps(NamedTuple):
+    """The n - 1 nodes of a tree in an order in which children come before their parents.
+
+    Attributes
+    ----------
+    first, second : int32 (n - 1,)
+        Ids of the children: a leaf's number, or n plus the place of a node in this order.
+    to_first, to_second : float64 (n - 1,)
+        Prior variance of the edges to them.
+    to_root : float
+        Prior variance above the root, which is the last node.
+    """
+
+    first: Ids
+    second: Ids
+    to_first: Floats
+    to_second: Floats
+    to_root: float
+
+
 class Tree(NamedTuple):
     """One of several trees over the same rows.
 
-    row_idx: int32 (n,), the rows in key order; levels: float64 (D + 1,).
+    row_idx: int32 (n,), the rows in key order; levels: float64 (D + 1,); steps: made by the CPU
+    engine for products.
     """
 
     row_idx: Ids
     links: Links
     levels: Floats
+    steps: Steps | None = None
 
 
 class Linked(NamedTuple):

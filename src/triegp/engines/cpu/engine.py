@@ -157,8 +157,12 @@ class CpuEngine(Trees, Operators):
         )
 
     def plant(self, trees: Sequence[Tree]) -> Sequence[Tree]:
-        """Return the trees unchanged: there is nothing to prepare."""
-        return trees
+        """Return the trees with their nodes in the order that products take them."""
+
+        def order(_: Engine, t: int) -> Tree:
+            return trees[t]._replace(steps=forests.make_steps(trees[t]))
+
+        return self.each(order, range(len(trees)))
 
     def sum_products(
         self, trees: Sequence[Tree], x: Floats, variance: Floats | None = None
