@@ -4,7 +4,7 @@ import numpy as np
 
 from tolerances import CHAINED, ROUNDING
 from triegp.calibration import local as module
-from triegp.calibration.local import learn_local, predict_local
+from triegp.calibration.local import Kind, LearnedFrom, cross_local, predict_local, train_local
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
 
@@ -13,9 +13,12 @@ def run(seed=0):
     return Run(np.random.default_rng(seed), 1, Stopwatch())
 
 
-def learn(X, mean, var, y, *, by_var=False, trees=True):
-    half = np.arange(y.size) % 2 == 0
-    return learn_local(X, mean, var, y, half, run(), by_var=by_var, trees=trees)
+def learn(X, mean, var, y, *, by_mean=True, by_var=False, trees=True):
+    """Local noise of all rows, as many as it takes, and its logarithms by halves."""
+    half, rows = np.arange(y.size) % 2 == 0, np.arange(min(y.size, module.MOST_ROWS))
+    learned, kind = LearnedFrom(X, mean, var, y), Kind(trees, by_mean=by_mean, by_var=by_var)
+    logs = cross_local(learned, half, np.ones(y.size, bool), run(), kind)
+    return train_local(learned, rows, run(), kind), logs
 
 
 def problem(n=400, seed=0):
@@ -58,17 +61,17 @@ def test_a_line_follows_any_direction():
 
 def test_the_logarithms_are_those_of_the_other_half(monkeypatch):
     """No row has a part in its own logarithm, not by the parameters either."""
-    halves, real = [], module._train
+    halves, real = [], module.train_local
 
     def train(given, some, *rest):
         halves.append(some)
         return real(given, some, *rest)
 
-    monkeypatch.setattr(module, "_train", train)
+    monkeypatch.setattr(module, "train_local", train)
     X, mean, var, y = problem()
     logs = learn(X, mean, var, y)[1]
-    one, two, every = halves
-    assert sorted([*one, *two]) == every.tolist() == list(range(400))
+    one, two = halves
+    assert sorted([*one, *two]) == list(range(400))
     odd = y.copy()
     odd[one] += 10.0
     other = learn(X, mean, var, odd)[1]
@@ -85,6 +88,22 @@ def test_the_predicted_variance_may_be_a_feature():
     assert np.corrcoef(logs, np.log(var))[0, 1] > 0.7
     same = predict_local(local, X, np.zeros(400), var)
     assert np.corrcoef(same, np.log(var))[0, 1] > 0.7
+
+
+def test_without_the_mean_it_does_not_depend_on_it():
+    X, mean, var, y = problem()
+    local, logs = learn(X, mean, var, y, by_mean=False)
+    assert abs(np.corrcoef(logs, 2 * mean)[0, 1]) < 0.3
+    told = [predict_local(local, X, shift + mean, var) for shift in (0.0, 5.0)]
+    np.testing.assert_array_equal(*told)
+
+
+def test_only_rows_asked_for_are_predicted():
+    X, mean, var, y = problem()
+    half, asked = np.arange(400) % 2 == 0, np.arange(400) < 100
+    learned, kind = LearnedFrom(X, mean, var, y), Kind(trees=True, by_mean=True, by_var=False)
+    some, every = (cross_local(learned, half, rows, run(), kind) for rows in (asked, asked | True))
+    np.testing.assert_array_equal(some, np.where(asked, every, 0.0))
 
 
 def test_of_many_rows_some_are_trained_on_and_all_are_predicted(monkeypatch):

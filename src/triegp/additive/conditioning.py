@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.additive.exact import factor_rows, is_exact, solve_factored
+from triegp.additive.folds import predict_last
 from triegp.additive.forest import Forest, build_forest, multiply
 from triegp.additive.model import (
     TOLERANCE,
@@ -163,7 +164,8 @@ def condition_forest(
     process = None
     if isinstance(smooth, Linear) and solver is None:
         process = process_of(forest, keys, data.inputs, noisy)
-    made, solution = solve_targets(lent, noisy, seed, start, limits, process)
+    n_held = 0 if held is None or means else held.size
+    made, solution, held_mean = solve_targets(lent, noisy, seed, start, limits, process, n_held)
     if solver is not None:
         solution = replace(solution, x=solver.fetch(solution.x))
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
@@ -198,6 +200,7 @@ def condition_forest(
         goes_on=settings.goes_on,
         seed=seed,
         n_clustered=rows.n_rows,
+        held_mean=held_mean,
         known_preconditioner=made if solver is None and share == 1.0 else None,
     )
     if known is not None:
@@ -217,6 +220,8 @@ def residuals_of(
     left: tuple[Floats, Floats],
     fresh: npt.NDArray[np.bool_],
     rows: Ints | None = None,
+    *,
+    alone: bool = False,
 ) -> tuple[Residuals, ...]:
     """Residuals of rows from predictions without them, for each target.
 
@@ -230,7 +235,9 @@ def residuals_of(
     noise = np.broadcast_to(own.total_noise, var.shape)
     number, total = np.flatnonzero(model.present)[every], var + noise
     return tuple(
-        Residuals(number, column_of(mean, c), total, column_of(own.y, c), own.weight, fresh[every])
+        Residuals(
+            number, column_of(mean, c), total, column_of(own.y, c), own.weight, fresh[every], alone
+        )
         for c in range(model.n_targets)
     )
 
@@ -331,25 +338,33 @@ def solve_targets(
     start: Floats | None = None,
     limits: Limits | None = None,
     process: Any = None,
-) -> tuple[Preconditioner | None, Solution]:
-    """The preconditioner, if there is one, and the solution, of the shape of the targets.
+    n_held: int = 0,
+) -> tuple[Preconditioner | None, Solution, Floats | None]:
+    """The preconditioner, if there is one, the solution, of the shape of the targets, and the mean.
 
-    Few rows need none: they are solved exactly, whatever the limits. process: the rows, for
-    covariances between any of them; needed with a smooth part in linear time.
+    The mean is that of f at the last n_held rows given the others, on the host; None if there are
+    none or the time does not suffice. Few rows are solved exactly, whatever the limits. process:
+    the rows, for covariances between any of them; needed with a smooth part in linear time.
     """
     limits = limits or Limits(Stopwatch())
     variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
     if is_exact(rows.n_rows):
-        return None, _solve_exactly(forest, variance, rows.y)
+        return None, _solve_exactly(forest, variance, rows.y), None
     made = None
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
         made = precondition(forest, process, variance, seed, limits.watch, tell, limits.share)
-    tolerance = tolerance_for(rows)
+    tolerance, engine, mean = tolerance_for(rows), forest.engine, None
+    if n_held and start is None:
+        given = (forest, engine.hold(variance), engine.hold(rows.y), n_held, made, tolerance)
+        last = predict_last(*given, limits.watch)
+        if last is not None:
+            start, mean = last[0], engine.fetch(last[1])
     if start is not None:  # what it leaves may lie at a few rows alone
-        left = rows.y - multiply(forest, start, variance)
-        size = np.maximum(np.linalg.norm(rows.y, axis=0), 1e-300)
-        relative = float(np.min(np.linalg.norm(left, axis=0) / size))
+        y = engine.hold(rows.y.reshape(rows.n_rows, -1))
+        left = y - multiply(forest, start, engine.hold(variance)).reshape(y.shape)
+        size = np.maximum(engine.norms(y), 1e-300)
+        relative = float(np.min(engine.norms(left) / size))
         tolerance = min(tolerance, max(TOLERANCE, START_GAIN * relative))
     found = solve_forest(
         forest,
@@ -361,7 +376,7 @@ def solve_targets(
         watch=limits.watch,
         tell=limits.part("solve"),
     )
-    return made, found
+    return made, found, mean
 
 
 def _solve_exactly(forest: Forest, variance: Floats, y: Floats) -> Solution:

@@ -63,7 +63,7 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     start = np.concatenate([model.alpha, np.zeros_like(new.y)])
     process = None if model.exact else model.nearby.process
     given = (model.forest, model.rows, model.seed, start)
-    made, solution = solve_targets(*given, process=process)
+    made, solution, _ = solve_targets(*given, process=process)
     return replace(
         model,
         present=present,

@@ -89,6 +89,9 @@ class ForestModel:
     known_nearby : Nearby or None
         The rows in cells, for variances from nearby rows, if they have been computed; not stored
         in files.
+    held_mean : float64 (h,) or (h, k) or None
+        Mean of f at the last h rows given the others, if it has been computed: for the calibration;
+        not stored in files.
     known_preconditioner : Preconditioner or None
         Preconditioner for solves with these rows, if it has been computed; not stored in files.
     """
@@ -109,6 +112,7 @@ class ForestModel:
     n_clustered: int
     factor: float = 1.0
     n_pending: int = 0
+    held_mean: Floats | None = None
     known_nearby: Nearby | None = None
     known_preconditioner: Preconditioner | None = None
 
@@ -116,7 +120,7 @@ class ForestModel:
         """State for pickle and copy, without what can be computed again."""
         names = {field.name for field in fields(self)}
         kept = {name: value for name, value in self.__dict__.items() if name in names}
-        return {**kept, "known_preconditioner": None, "known_nearby": None}
+        return {**kept, "held_mean": None, "known_preconditioner": None, "known_nearby": None}
 
     @property
     def n_rows(self) -> int:

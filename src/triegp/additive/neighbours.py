@@ -67,6 +67,26 @@ class Neighbours:
         log_det = self.log_det + self.n_rows * float(np.log(np.square(root, dtype=np.float64)))
         return replace(self, factor=roots, log_det=log_det)
 
+    def without_last(self, count: int) -> Neighbours:
+        """The preconditioner of the rows before the last `count`, which fill the last blocks.
+
+        No row leans on later ones, so that it is a part of this one. O(n q^2 + q^3).
+        """
+        factor, n = self.factor, self.n_rows - count
+        n_blocks = int(np.searchsorted(factor.starts, n))
+        less = Factor(
+            factor.order[:n],
+            factor.starts[: n_blocks + 1],
+            factor.neighbours[:n_blocks],
+            factor.weights[:n],
+            factor.roots[:n],
+        )
+        inner = low_rank.gram(self.basis[:n], self.n_threads)
+        inner[np.diag_indices_from(inner)] += 1.0
+        core: Floats = np.linalg.cholesky(inner)
+        log_det = 2.0 * float(np.log(np.diag(core)).sum()) + less.log_det
+        return Neighbours(less, self.basis[:n], core, log_det, self.n_threads)
+
     @property
     def n_rows(self) -> int:
         """Number of rows, n."""

@@ -69,7 +69,7 @@ CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
 CARD_TARGET_BYTES = 64  # GPU memory per row and target after the first: vectors of a solve
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
 SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the work
-NO_FOLDS = "predictions by fold (calibration learns from leave-one-out)"
+NO_FOLDS = "predictions of held-out rows (calibration learns from leave-one-out)"
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
 NO_TEST = "the test whether the smooth part is of use"
 AUTO_ROWS = 100_000  # from this many rows on, init="auto" tries the orders of single trees
@@ -295,8 +295,9 @@ def _drop_smooth(
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...] | None:
     """Residuals of each target for the calibration; None without time, or for a bad solution.
 
-    Each row is predicted without its fold. If there are more than 100,000 rows, or less time, they
-    are those of the rows of some blocks and of the held-out rows.
+    Few rows are predicted without their folds. Of more than 2,000, those that were held out are
+    predicted by the others, and these without themselves alone. If there are more than 100,000
+    rows, or less time, they are those of the rows of some blocks and of the held-out rows.
     """
     late = run.watch.stop and not (run.watch.interrupted and run.keep)
     if late or (run.watch.limited and model.residual > WORST_RESIDUAL):
@@ -305,9 +306,12 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...
     n, most = model.rows.n_rows, calibration_rows(run.watch.left(), model.n_targets)
     fresh = np.zeros(n, bool)
     fresh[held] = True
+    if model.exact:
+        return residuals_of(model, predict_folds(model), fresh)
     rows = np.arange(n) if n <= most else some_blocks(model, most, held)
-    left = predict_folds(model, rows, run.last_watch if not run.watch.limited else run.watch)
-    if left is None:
+    mean, var = leave_out(model, rows)
+    if model.held_mean is None:
         run.leave_out(NO_FOLDS)
-        left = leave_out(model, rows)
-    return residuals_of(model, left, fresh, rows)
+    else:
+        mean[fresh[rows]] = model.held_mean
+    return residuals_of(model, (mean, var), fresh, rows, alone=True)

@@ -1,16 +1,16 @@
 """Local noise: how the variance of new observations differs from place to place.
 
 A ridge regression, and a small mixture of trees beside it, are trained on log(r^2 / v), with r the
-residual and v the predicted variance of each training row without its fold. Their features are
-those of the row, the predicted mean and, if it is cheap, the logarithm of the predicted variance.
-So they find noise that depends on place, on level, or on how far the model trusts itself. The line
-finds what changes along a direction that no tree cuts across.
+residual and v the predicted variance of each training row without itself. Their features are those
+of the row, the predicted mean and, if it is cheap, the logarithm of the predicted variance. So they
+find noise that depends on place, on level, or on how far the model trusts itself. The line finds
+what changes along a direction that no tree cuts across.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,30 @@ SETTINGS = replace(
 )
 
 
+class LearnedFrom(NamedTuple):
+    """Features X (n, d) of the rows, on the host or on a device; their predictions and targets.
+
+    mean, var, y: float64 (n,); mean and variance of an observation without the row itself.
+    """
+
+    X: npt.NDArray[np.floating]
+    mean: Floats
+    var: Floats
+    y: Floats
+
+
+class Kind(NamedTuple):
+    """What local noise is made of.
+
+    trees: whether there is a mixture beside the ridge regression. by_mean, by_var: whether mean and
+    logarithm of the variance are features.
+    """
+
+    trees: bool
+    by_mean: bool
+    by_var: bool
+
+
 @dataclass(frozen=True, eq=False)
 class LocalNoise:
     """A mixture that predicts the logarithm of squared standardised residuals.
@@ -81,59 +105,45 @@ class LocalNoise:
         return limited
 
 
-def learn_local(
-    X: npt.NDArray[np.floating],
-    mean: Floats,
-    var: Floats,
-    y: Floats,
+def cross_local(
+    residuals: LearnedFrom,
     half: npt.NDArray[np.bool_],
+    asked: npt.NDArray[np.bool_],
     run: Run,
-    *,
-    by_var: bool,
-    trees: bool,
-) -> tuple[LocalNoise, Floats]:
-    """Train local noise on the residuals of n rows.
+    kind: Kind,
+) -> Floats:
+    """Predictions at the rows asked for by local noise that was trained on the other half, (n,).
+
+    0 at other rows.
 
     Parameters
     ----------
-    X : float (n, d)
-        Features, on the host or on a device.
-    mean, var, y : float64 (n,)
-        Prediction of each row without its fold, and its target.
-    half : bool (n,)
-        Half of the folds: all rows of a fold are in it, or none.
+    residuals : LearnedFrom
+        Features of n rows, predictions of each without itself, and targets.
+    half, asked : bool (n,)
+        Half of the folds: all rows of a fold are in it, or none. Rows to predict.
     run : Run
         Random numbers, threads, and the engine, "cpu" or "cuda".
-    by_var : bool
-        Whether the predicted variance becomes a feature.
-    trees : bool
-        Whether there is a mixture beside the ridge regression.
-
-    Returns
-    -------
-    local : LocalNoise
-        Trained on at most 100,000 rows.
-    logs : float64 (n,)
-        Prediction at each row by local noise that was trained on the other half.
+    kind : Kind
+        What is trained.
     """
-    given, logs = (X, mean, var, y), np.empty(y.size)
-    for one, other in ((half, ~half), (~half, half)):
-        learned, asked = np.flatnonzero(one)[:MOST_ROWS], np.flatnonzero(other)
-        crossed = _train(given, learned, run, by_var, trees)
-        logs[asked] = predict_local(crossed, X[like(asked, X)], mean[asked], var[asked])
-    return _train(given, np.arange(min(y.size, MOST_ROWS)), run, by_var, trees), logs
+    logs, (X, mean, var, _) = np.zeros(half.size), residuals
+    for side in (half, ~half):
+        some = np.flatnonzero(asked & ~side)
+        if some.size:
+            crossed = train_local(residuals, np.flatnonzero(side)[:MOST_ROWS], run, kind)
+            logs[some] = predict_local(crossed, X[like(some, X)], mean[some], var[some])
+    return logs
 
 
-def _train(
-    given: tuple[Any, Floats, Floats, Floats],
-    some: npt.NDArray[np.intp],
-    run: Run,
-    by_var: bool,
-    trees: bool,
+def train_local(
+    residuals: LearnedFrom, some: npt.NDArray[np.intp], run: Run, kind: Kind
 ) -> LocalNoise:
-    """Train local noise on some of the rows; given: X, mean, var, y as for `learn_local`."""
-    X, mean, var, y = given[0][like(some, given[0])], *(part[some] for part in given[1:])
-    table = _table(to_host(X), mean, var, by_var)
+    """Train local noise on some of the rows; arguments as of `cross_local`."""
+    X = residuals.X[like(some, residuals.X)]
+    mean, var, y = (part[some] for part in residuals[1:])
+    # A constant column says nothing, and new rows beyond its box are those of its border.
+    table = _table(to_host(X), mean if kind.by_mean else 0.0 * mean, var, kind.by_var)
     target = np.log(np.maximum(np.square(y - mean) / var, SMALLEST_SQUARE))
     two_valued = find_two_valued(table, table.min(axis=0), table.max(axis=0))
     precision = np.where(two_valued, 1, SETTINGS.precision)
@@ -142,14 +152,14 @@ def _train(
     few = slice(LINE_ROWS)
     target = target - target.mean()
     slope, level = fit_line(table[few], target[few])
-    if not trees:
-        return LocalNoise(None, encoder, by_var, slope, level)
+    if not kind.trees:
+        return LocalNoise(None, encoder, kind.by_var, slope, level)
     rows = Rows((target - (table @ slope + level))[:, None], X=table)
     quiet = replace(run, progress=silent, left_out=[])
     trained = train_ensemble([encoder], rows, SETTINGS, quiet)
     assert isinstance(trained.fitted, Ensemble)
     # A row must not speak for its own place alone.
-    return LocalNoise(trained.fitted.stand(apart=True), encoder, by_var, slope, level)
+    return LocalNoise(trained.fitted.stand(apart=True), encoder, kind.by_var, slope, level)
 
 
 def predict_local(

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from triegp.calibration.local import LINE_FEWEST, TREES_FEWEST, LocalNoise, learn_local
+from triegp.calibration.local import (
+    LINE_FEWEST,
+    MOST_ROWS,
+    TREES_FEWEST,
+    Kind,
+    LearnedFrom,
+    LocalNoise,
+    cross_local,
+    train_local,
+)
 from triegp.calibration.tails import GAUSSIAN, Tails, learn_shape, learn_tails, log_densities
 from triegp.calibration.trend import Trend
 from triegp.devices import like
@@ -301,15 +310,22 @@ def _choose_local(
     if half.all() or not half.any():  # all observations at one input
         return None, 0.0, np.zeros(X.shape[0])
     features = X if np.array_equal(rows, np.arange(X.shape[0])) else X[rows]
-    best, slope, own = LEAST_GAIN, 0.0, np.zeros(rows.size)
-    found: LocalNoise | None = None
-    for trees in (False, True)[: 1 + (rows.size >= TREES_FEWEST)]:
-        learned, crossed = learn_local(
-            features, mean, var, y, half, run, by_var=by_var, trees=trees
-        )
-        gain, steepness = _choose_slope(score[fresh], crossed[fresh], weight)
+    learned = LearnedFrom(features, mean, var, y)
+    kinds = [Kind(trees=False, by_mean=True, by_var=by_var)]
+    if rows.size >= TREES_FEWEST:
+        kinds.append(Kind(trees=True, by_mean=True, by_var=by_var))
+        if residuals.alone:  # their means may tell targets, those of new rows do not
+            kinds.append(Kind(trees=True, by_mean=False, by_var=by_var))
+    best, slope, chosen = LEAST_GAIN, 0.0, None
+    for kind in kinds:
+        logs = cross_local(learned, half, fresh, run, kind)
+        gain, steepness = _choose_slope(score[fresh], logs[fresh], weight)
         if gain > best:
-            best, slope, found, own = gain, steepness, learned, crossed
+            best, slope, chosen = gain, steepness, kind
+    if chosen is None:
+        return None, 0.0, np.zeros(X.shape[0])
+    own = cross_local(learned, half, np.ones(rows.size, bool), run, chosen)
+    found = train_local(learned, np.arange(min(rows.size, MOST_ROWS)), run, chosen)
     number = np.bincount(rows, minlength=X.shape[0])
     logs = np.bincount(rows, own, X.shape[0]) / np.maximum(number, 1)
     return found, slope, np.asarray(logs)

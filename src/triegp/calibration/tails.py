@@ -29,6 +29,7 @@ UNSEEN = np.where(FACTORS >= 1.0, FACTORS**-2.0, 0.0)  # prior counts of the fac
 CALIBRATION_ROWS = 20_000  # at most
 SHAPE_FEWEST, SHAPE_ROWS = 20, 2_500  # rows that a shape is learned from: fewest, and most
 LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for another shape
+MOST_STEPS = 60  # for the weights: most residuals need 20 to 40
 LEAST_WEIGHT = 1e-6  # of a component that counts as a parameter
 
 
@@ -130,7 +131,7 @@ def _most_likely(
 
     total: number of residuals that the pseudo-observation is weighed against.
     """
-    found = stack(_each_density(factor, offset, score), count)
+    found = stack(_each_density(factor, offset, score), count, MOST_STEPS)
     unseen = np.zeros(factor.size)
     unseen[: FACTORS.size] = UNSEEN / UNSEEN.sum()
     weight = (total * found + unseen) / (total + 1.0)

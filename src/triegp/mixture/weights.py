@@ -82,7 +82,9 @@ def average(
 
 
 @one_blas_thread()
-def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
+def stack(
+    log_densities: Floats, row_weight: Floats | None = None, most_steps: int = MAX_STACK_STEPS
+) -> Floats:
     """Mixture weights that maximise the mean log density of held-out rows.
 
     Maximises (mean log density - sum of weights) over all weights >= 0, which is concave and has
@@ -99,6 +101,8 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
         Leave-one-out log density of each row under each member.
     row_weight : float64 (n,), optional
         How often each row counts; 1 by default.
+    most_steps : int, default=500
+        Largest number of steps. The objective rises in each of them.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def stack(log_densities: Floats, row_weight: Floats | None = None) -> Floats:
     relative = np.maximum(relative, SMALLEST_RATIO)  # so that no weight can make a density 0
     share = share[counts] / share[counts].sum()
     total = weight @ relative
-    for _ in range(MAX_STACK_STEPS):
+    for _ in range(most_steps):
         slope = relative @ (share / total)
         if slope.max() - 1.0 <= STACK_TOLERANCE:
             break

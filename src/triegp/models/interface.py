@@ -184,6 +184,9 @@ class Residuals:
         How often each row counts; None if all count once.
     fresh : bool (k,)
         Whether the row was held out when the parameters were trained. If none was, all rows count.
+    alone : bool
+        Whether rows that are not fresh were left out alone, not with their folds. Their means may
+        then tell their targets where all rows share a sum.
     """
 
     rows: npt.NDArray[np.int64]
@@ -192,6 +195,7 @@ class Residuals:
     y: Floats
     weight: Floats | None
     fresh: npt.NDArray[np.bool_]
+    alone: bool = False
 
 
 def expand_residuals(
@@ -217,13 +221,14 @@ def expand_residuals(
         else:
             var = var + noise * (1.0 / own - 1.0)
     weight = weight / np.maximum(np.bincount(at, weight), 1.0)[at]
-    return Residuals(
-        residuals.rows[at],
-        residuals.mean[at],
-        var,
-        observations.y[used, column],
-        weight,
-        residuals.fresh[at],
+    return replace(
+        residuals,
+        rows=residuals.rows[at],
+        mean=residuals.mean[at],
+        var=var,
+        y=observations.y[used, column],
+        weight=weight,
+        fresh=residuals.fresh[at],
     )
 
 
