@@ -15,6 +15,7 @@ import numpy as np
 
 from triegp.engines.cpu import keys, sorting
 from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.matern import MIRRORED
 from triegp.engines.cpu.threads import run_each
 from triegp.engines.records import Bytes, Floats, Ids, Ints, Tree
 
@@ -143,9 +144,9 @@ def nll_entries(lower: Floats, alpha: Floats, n_threads: int) -> Floats:
     lower, columns = np.asarray(lower), np.ascontiguousarray(alpha.reshape(n, -1))
 
     def fill(first: int) -> None:
-        fill_entries(lower, columns, first, min(first + COLUMNS, n), out)
+        fill_entries(lower, columns, first, min(first + MIRRORED, n), out)
 
-    run_each(fill, range(0, n, COLUMNS), n_threads)
+    run_each(fill, range(0, n, MIRRORED), n_threads)
     return out
 
 
