@@ -127,31 +127,13 @@ def test_the_kernel_matrix_is_the_dense_one(engine):
 
 
 @both_engines
-def test_level_traces_are_sums_over_pairs_of_rows(engine):
-    problem = make_problem(N_ROWS, 2, precision=4)
-    forest = build_forest(problem.codes, problem.orders, engine)
-    entries = np.random.default_rng(0).standard_normal((N_ROWS, N_ROWS))
-    entries += entries.T
-    found = engine.level_traces(forest.trees, engine.hold(entries))
-    for part, encoder, order in zip(found, problem.encoders, problem.orders, strict=True):
-        bits = oracle.unpack_bits(encoder.encode(problem.X), order.key_bits)
-        levels = oracle.level_matrices(bits)
-        expected = np.append(entries.sum(), np.einsum("lij,ij->l", levels, entries))
-        scale = np.abs(entries).sum()
-        np.testing.assert_allclose(engine.fetch(part) / scale, expected / scale, **VALUE)
-
-
-@both_engines
 @pytest.mark.parametrize("rows", [[0], [0, 0, 0]])
-def test_kernel_matrix_and_level_traces_of_one_row_and_of_copies(engine, rows):
+def test_the_kernel_matrix_of_one_row_and_of_copies(engine, rows):
     problem = make_problem(4, 2, precision=2)
     some = replace(problem, X=problem.X[rows], rows=Rows(np.zeros(len(rows))))
     forest = build_forest(some.codes, some.orders, engine)
     found = engine.fetch(engine.kernel_matrix(forest.trees))
     np.testing.assert_allclose(found, some.kernel(), **VALUE)
-    ones = engine.hold(np.ones((len(rows), len(rows))))
-    for part in engine.level_traces(forest.trees, ones):
-        np.testing.assert_allclose(engine.fetch(part), len(rows) ** 2, **VALUE)
 
 
 @both_engines

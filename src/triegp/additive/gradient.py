@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.forest import Forest, build_forest
-from triegp.additive.start import EncodedRows, Parameters, row_noise
+from triegp.additive.ranking import Ranking, chain_rule, rank_bits
+from triegp.additive.start import EncodedRows, Parameters, add_variance
 from triegp.engines import Engine, threads_of
 from triegp.engines import dense as dense_engine
 from triegp.imports import scipy
@@ -55,12 +55,13 @@ class Gradient:
 class Matrix(NamedTuple):
     """A = K + noise of some rows, with what its gradient needs.
 
-    dense: float64 (n, n); forest: the trees; rows: with noise; pairs: of the smooth part, if any,
-    from `kernel_pairs`.
+    dense: float64 (n, n), symmetric; ranking, trees: of the rows; rows: with noise; pairs: of the
+    smooth part, if any, from `kernel_pairs`.
     """
 
     dense: Floats
-    forest: Forest
+    ranking: Ranking
+    trees: dense_engine.Sorted
     rows: Rows
     pairs: tuple[Floats, Floats] | None
 
@@ -81,32 +82,26 @@ def exact_gradient(
     engine : Engine
         Who computes.
     """
-    orders = parameters.orders()
-    dense, forest, noisy, pairs = make_matrix(data, parameters, engine)
+    dense, ranking, trees, noisy, pairs = make_matrix(data, parameters, engine)
     n, k, y = noisy.n_rows, noisy.n_targets, noisy.y
     lower = _factor(dense)
     log_det = 2.0 * float(np.log(np.diag(lower)).sum())
-    alpha = scipy.linalg.cho_solve((lower, True), y, check_finite=False)
+    alpha, _ = scipy.linalg.lapack.dpotrs(lower, y, lower=1)
     inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the matrix has no inverse")
     square = float(np.vdot(y, alpha))
     nll = 0.5 * (k * log_det + square + n * k * float(np.log(2.0 * np.pi))) + noisy.constant
-    by_entry = dense_engine.nll_entries(inverse, alpha, threads_of(engine))
+    n_threads = threads_of(engine)
+    by_entry = dense_engine.nll_entries(inverse, alpha, n_threads)
     by_noise = float(noisy.noise_gradient(np.diag(by_entry)).sum())
-    phi, log_scale = [], np.empty(len(orders))
-    by_level = engine.level_traces(forest.trees, by_entry)
-    for t, (order, by_weight) in enumerate(zip(orders, by_level, strict=True)):
-        by_weight[0] = 0.0  # depth 0 has no weight
-        by_total = by_weight - np.append(by_weight[1:], 0.0)
-        phi.append(order.phi_gradient(by_total, by_noise))
-        log_scale[t] = order.log_scale_gradient(by_total, by_noise)
-    found = Gradient(tuple(phi), log_scale, by_noise)
+    by_depth = dense_engine.sum_by_depth(trees, by_entry, n_threads)
+    by_trees = (*chain_rule(ranking, by_depth, by_noise), by_noise)
     kernel = parameters.smooth
-    if kernel is not None and pairs is not None:
-        by_length, by_scale = kernel_gradient(pairs, data.inputs / kernel.lengthscale, by_entry)
-        found = Gradient(tuple(phi), log_scale, by_noise, by_length, by_scale)
-    return nll, found
+    if kernel is None or pairs is None:
+        return nll, Gradient(*by_trees)
+    by_smooth = kernel_gradient(pairs, data.inputs / kernel.lengthscale, by_entry)
+    return nll, Gradient(*by_trees, *by_smooth)
 
 
 def held_nll(
@@ -118,29 +113,32 @@ def held_nll(
     s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account. Several
     targets are added up: n_held is then the number of their values.
     """
-    dense, _, noisy, _ = make_matrix(data, parameters, engine)
+    dense, _, _, noisy, _ = make_matrix(data, parameters, engine)
     lower = _factor(dense)
-    white = scipy.linalg.solve_triangular(lower, noisy.y, lower=True)[-n_held:]
+    white = scipy.linalg.lapack.dtrtrs(lower, noisy.y, lower=1)[0][-n_held:]
     log_det = 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum())
     return noisy.n_targets * log_det, float(np.vdot(white, white))
 
 
 def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Matrix:
     """A = K + noise of the rows. O(n^2 (T + p))."""
-    orders = parameters.orders()
-    forest = build_forest(data.codes, orders, engine)
-    dense, pairs = engine.kernel_matrix(forest.trees), None
+    ranking, n_threads = rank_bits(parameters.phi, parameters.log_scale), threads_of(engine)
+    packed = [part.packed for part in data.codes]
+    given = (ranking.key_bits(), ranking.levels, ranking.first)
+    trees = dense_engine.sort_trees(packed, *given, n_threads)
+    dense, pairs = dense_engine.sum_matrices(trees, n_threads), None
     if parameters.smooth is not None:
         kernel = parameters.smooth
-        pairs = kernel_pairs(kernel, data.inputs / kernel.lengthscale, threads_of(engine))
+        pairs = kernel_pairs(kernel, data.inputs / kernel.lengthscale, n_threads)
         dense += pairs[0]
-    noisy = row_noise(data.rows, orders, parameters.noise)
+    noisy = add_variance(data.rows, parameters.noise + ranking.nugget)
     dense[np.diag_indices_from(dense)] += noisy.variance
-    return Matrix(dense, forest, noisy, pairs)
+    return Matrix(dense, ranking, trees, noisy, pairs)
 
 
 def _factor(dense: Floats) -> Floats:
-    lower, info = scipy.linalg.lapack.dpotrf(dense, lower=1, overwrite_a=1)
+    """Lower factor of a symmetric matrix, which it overwrites; its upper triangle means nothing."""
+    lower, info = scipy.linalg.lapack.dpotrf(dense.T, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite to rounding")
     return np.asarray(lower)

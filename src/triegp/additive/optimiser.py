@@ -53,29 +53,22 @@ class Optimiser:
     """Updates all parameters of a forest; features: for each tree, the feature of each bit."""
 
     def __init__(self, features: Sequence[Ints], settings: Settings) -> None:
-        self._features = features
+        self._features = np.concatenate(features)
+        self._cuts = np.cumsum([part.size for part in features])[:-1]
         self._shared, self._slope = Adam(settings.rate), Adam(SLOPE_RATE * settings.rate)
         self._scale, self._noise = Adam(settings.rate), Adam(settings.rate)
         self._length, self._smooth = Adam(settings.rate), Adam(settings.rate)
-        self._own = [Adam(settings.tree_rate) for _ in features]
+        self._single = Adam(settings.tree_rate)
 
     def step(self, old: Parameters, gradient: Gradient, share: float = 1.0) -> Parameters:
         """The parameters after one step against the gradient of the nll.
 
         share: factor of all step sizes.
         """
-        by_phi = gradient.phi
-        n_features = 1 + max(int(features.max()) for features in self._features)
-        pooled = np.zeros(n_features)
-        for features, own in zip(self._features, by_phi, strict=True):
-            pooled += np.bincount(features, own, minlength=n_features)
-        shared = self._shared.step(pooled, share)
-        by_slope = sum(float(p @ g) for p, g in zip(old.phi, by_phi, strict=True))
-        factor = float(np.exp(self._slope.step(by_slope, share)))
-        phi = tuple(
-            factor * p + own.step(g, share) + shared[features]
-            for p, own, g, features in zip(old.phi, self._own, by_phi, self._features, strict=True)
-        )
+        phi, by_phi = np.concatenate(old.phi), np.concatenate(gradient.phi)
+        shared = self._shared.step(np.bincount(self._features, by_phi), share)
+        factor = float(np.exp(self._slope.step((phi * by_phi).sum(), share)))
+        phi = factor * phi + self._single.step(by_phi, share) + shared[self._features]
         noise = old.log_noise + float(self._noise.step(gradient.noise * old.noise, share))
         scale = old.log_scale + self._scale.step(gradient.log_scale, share)
         smooth = old.smooth
@@ -84,4 +77,5 @@ class Optimiser:
             larger = float(np.exp(self._smooth.step(gradient.log_smooth, share)))
             length = np.clip(smooth.lengthscale * longer, *LENGTHS)
             smooth = Kernel(smooth.name, length, smooth.scale * larger)
-        return Parameters(phi, scale, max(noise, LEAST_LOG_NOISE), smooth)
+        parts = tuple(np.split(phi, self._cuts))
+        return Parameters(parts, scale, max(noise, LEAST_LOG_NOISE), smooth)

@@ -38,13 +38,14 @@ class Prior:
     """
 
     def __init__(self, start: Parameters, features: Sequence[Ints]) -> None:
-        self._start, total = start.phi, np.bincount(np.concatenate(features))
-        self._weight = [1.0 / (PHI_DEVIATION**2 * total[part]) for part in features]
+        self._start, every = np.concatenate(start.phi), np.concatenate(features)
+        self._weight = 1.0 / (PHI_DEVIATION**2 * np.bincount(every)[every])
+        self._sizes = [part.size for part in features]
+        self._cuts = np.cumsum(self._sizes)[:-1]
 
     def nll(self, parameters: Parameters) -> float:
         """Nll up to a constant."""
-        pairs = zip(self._apart(parameters), self._weight, strict=True)
-        square = sum(float(weight @ np.square(apart)) for apart, weight in pairs)
+        square = float((self._weight * np.square(self._apart(parameters))).sum())
         if parameters.smooth is not None:
             square += float(np.square(_spread(parameters)).sum()) / LENGTH_DEVIATION**2
             square += _log_scale(parameters) ** 2 / SCALE_DEVIATION**2
@@ -52,9 +53,8 @@ class Prior:
 
     def add(self, gradient: Gradient, parameters: Parameters, share: float) -> Gradient:
         """The gradient of the likelihood of a share of the rows, plus that share of the prior's."""
-        parts = zip(gradient.phi, self._apart(parameters), self._weight, strict=True)
-        phi = tuple(own + share * weight * apart for own, apart, weight in parts)
-        found = replace(gradient, phi=phi)
+        by_phi = np.concatenate(gradient.phi) + share * self._weight * self._apart(parameters)
+        found = replace(gradient, phi=tuple(np.split(by_phi, self._cuts)))
         if parameters.smooth is None or found.log_lengthscale is None:
             return found
         more = share * _spread(parameters) / LENGTH_DEVIATION**2
@@ -62,10 +62,11 @@ class Prior:
         length = found.log_lengthscale + more
         return replace(found, log_lengthscale=length, log_smooth=found.log_smooth + larger)
 
-    def _apart(self, parameters: Parameters) -> list[Floats]:
+    def _apart(self, parameters: Parameters) -> Floats:
         """Difference of phi from the start, up to a constant per tree, which has no effect."""
-        pairs = zip(parameters.phi, self._start, strict=True)
-        return [phi - start - float((phi - start).mean()) for phi, start in pairs]
+        apart = np.concatenate(parameters.phi) - self._start
+        mean = np.add.reduceat(apart, np.append(0, self._cuts)) / self._sizes
+        return np.asarray(apart - np.repeat(mean, self._sizes))
 
 
 def _spread(parameters: Parameters) -> Floats:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from triegp.additive.ranking import rank_bits
 from triegp.additive.settings import Settings
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.quantiser import Quantiser
@@ -51,10 +52,7 @@ class Parameters:
 
     def orders(self) -> tuple[BitOrder, ...]:
         """Bit order of each tree."""
-        scales = np.exp(self.log_scale).tolist()
-        return tuple(
-            BitOrder.from_phi(phi, scale=scale) for phi, scale in zip(self.phi, scales, strict=True)
-        )
+        return rank_bits(self.phi, self.log_scale).split()
 
     @property
     def noise(self) -> float:
@@ -137,9 +135,13 @@ def raise_noise(parameters: Parameters, share: float) -> Parameters:
 
 def row_noise(rows: Rows, orders: Sequence[BitOrder], noise: float) -> Rows:
     """Rows whose noise (n,) is the sum of the forest's noise, its nuggets and the known noise."""
-    total = noise + sum(order.nugget_variance for order in orders)
+    return add_variance(rows, noise + sum(order.nugget_variance for order in orders))
+
+
+def add_variance(rows: Rows, shared: float) -> Rows:
+    """Rows whose noise (n,) is what all rows share and the known noise."""
     known = 0.0 if rows.known_noise is None else rows.known_noise
-    each = np.broadcast_to(total + known, (rows.n_rows,)).astype(np.float64)
+    each = np.broadcast_to(shared + known, (rows.n_rows,)).astype(np.float64)
     return replace(rows, known_noise=None, noise=each)
 
 

@@ -265,12 +265,6 @@ class Engine(Protocol):
     def kernel_columns(self, trees: Sequence[Tree], rows: Ints) -> Floats:
         """K[:, rows], summed over the trees, float64 (n, r). O(n T r)."""
 
-    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
-        """Sums of entries_ij K_l,ij over all i, j for l = 0..D, one array (D + 1,) per tree.
-
-        entries: float64 (n, n), symmetric. K_l as in `level_products`.
-        """
-
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K, summed over trees, between rows of the same block, float64 (n_blocks, size, size).
 

@@ -1,67 +1,69 @@
 """Kernel matrices of a sum of trees over few rows, columns of large ones, and sums by depth.
 
-In key order, the lcp of leaves i < j is the smallest lcp of neighbours between them. So one pass
-along a row of the matrix visits all pairs, with a running minimum.
+In key order, the lcp of leaves i < j is the smallest lcp of neighbours between them. One leaf
+further, it differs only for leaves of the cell that is left. So the rows of a tree's matrix are one
+vector that changes in few places from row to row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from triegp.engines.cpu import scratch
+from triegp.engines.cpu import keys, sorting
 from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.matern import MIRRORED
 from triegp.engines.cpu.threads import run_each
-from triegp.engines.records import Floats, Ints, Tree
+from triegp.engines.records import Bytes, Floats, Ids, Ints, Tree
 
-TREE_GROUPS = 8  # groups of trees; one partial sum per group is held
+ROWS = 256  # rows of a sum of matrices that one thread adds to: most of them fit its cache
+TREES = 8  # trees that one thread sums entries for at a time
 COLUMNS = 32  # columns that one thread fills at a time
 
 
-@jit
-def add_matrix(row_idx, lcp, levels, shared, out):
-    """out[i, j] += K_ij of one tree, for the rows i < j in key order, four rows i at a time.
+class Sorted(NamedTuple):
+    """Trees over the same few rows: sorted, not linked.
 
-    shared: float64 (n,), scratch. Entries (i, j) and (j, i) are both written to one of them: the
-    caller adds the transpose. A row shares nothing with any row after the first such row.
+    row_idx, lcp: int32 (T, n), the rows of each tree in key order, and the lcp of neighbours.
+    levels: float64 (Q,), R(0..D) of one tree after the other. first: int64 (T + 1,), where those of
+    each tree begin, and Q.
     """
-    n = row_idx.size
-    top = levels[0]
-    for j in range(n):
-        shared[j] = top - levels[lcp[j]]
-    for i in range(0, n - 3, 4):
-        a, b, c, d = row_idx[i], row_idx[i + 1], row_idx[i + 2], row_idx[i + 3]
-        of_c = shared[i + 3]
-        of_b = min(shared[i + 2], of_c)
-        of_a = min(shared[i + 1], of_b)
-        out[a, b] += shared[i + 1]
-        out[a, c] += min(shared[i + 1], shared[i + 2])
-        out[b, c] += shared[i + 2]
-        out[a, d] += of_a
-        out[b, d] += of_b
-        out[c, d] += of_c
-        of_d = top - levels[-1]
-        for j in range(i + 4, n):
-            value = shared[j]
-            of_a = value if value < of_a else of_a
-            of_b = value if value < of_b else of_b
-            of_c = value if value < of_c else of_c
-            of_d = value if value < of_d else of_d
-            if of_d == 0.0:
-                break
-            row = row_idx[j]
-            out[a, row] += of_a
-            out[b, row] += of_b
-            out[c, row] += of_c
-            out[d, row] += of_d
-    for i in range(n // 4 * 4, n):
-        value = top - levels[-1]
-        for j in range(i + 1, n):
-            value = min(value, shared[j])
-            out[row_idx[i], row_idx[j]] += value
+
+    row_idx: Ids
+    lcp: Ids
+    levels: Floats
+    first: Ints
+
+
+@jit
+def add_matrices(row_idx, lcp, levels, first, lo, hi, out):
+    """out[i, j] += K_ij of all trees, for rows lo <= i < hi and all rows j after i in key order.
+
+    Arguments as in `Sorted`. Entries (i, j) and (j, i) are both written to one of them: the caller
+    adds the transpose. `shared` is the covariance of each row with row i, going down in key order;
+    it changes only for the rows in the cell that a step leaves.
+    """
+    n_trees, n = row_idx.shape
+    shared = np.empty(n)
+    for t in range(n_trees):
+        rows, depth, remaining = row_idx[t], lcp[t], levels[first[t] : first[t + 1]]
+        for j in range(n):
+            shared[j] = 0.0
+        for i in range(n - 2, -1, -1):
+            value = remaining[0] - remaining[depth[i + 1]]
+            shared[rows[i + 1]] = value
+            j = i + 2
+            while j < n and shared[rows[j]] > value:
+                shared[rows[j]] = value
+                j += 1
+            row = rows[i]
+            if lo <= row < hi:
+                line = out[row]
+                for k in range(n):
+                    line[k] += shared[k]
 
 
 @jit
@@ -90,26 +92,29 @@ def add_columns(row_idx, place, shared, prior, rows, out):
 
 
 @jit
-def add_by_depth(row_idx, lcp, entries, by_level):
-    """by_level[l] += sum of entries_ij + entries_ji over pairs with lcp l > 0, and the diagonal.
+def add_by_depth(row_idx, lcp, first, lo, hi, entries, by_depth):
+    """by_depth[l] += sum of entries_ij over pairs i != j with lcp l, for trees lo <= t < hi.
 
-    entries: float64 (n, n), symmetric. A row's own entry counts at depth D.
+    entries: float64 (n, n), symmetric. The adjoint of `add_matrices`: `sums` is the sum of each
+    row's entries since its covariance changed.
     """
-    n = row_idx.size
-    last = by_level.size - 1
-    for i in range(n):
-        row = row_idx[i]
-        by_level[last] += entries[row, row]
-        least = last
-        total = 0.0
-        for j in range(i + 1, n):
-            if lcp[j] < least:
-                by_level[least] += 2.0 * total
-                least, total = lcp[j], 0.0
-                if least <= 0:
-                    break
-            total += entries[row, row_idx[j]]
-        by_level[least] += 2.0 * total
+    n = row_idx.shape[1]
+    sums = np.empty(n)
+    for t in range(lo, hi):
+        rows, depth, out = row_idx[t], lcp[t], by_depth[first[t] : first[t + 1]]
+        for j in range(n):
+            sums[j] = 0.0
+        for i in range(n - 1):
+            line = entries[rows[i]]
+            for k in range(n):
+                sums[k] += line[k]
+            here = depth[i + 1]
+            total, j = 0.0, i + 1
+            while j == i + 1 or (j < n and depth[j] > here):
+                total += sums[rows[j]]
+                sums[rows[j]] = 0.0
+                j += 1
+            out[here] += 2.0 * total
 
 
 @jit
@@ -119,8 +124,8 @@ def fill_entries(lower, alpha, first, last, out):
     alpha: float64 (n, k), its columns are the a_c.
     """
     k = alpha.shape[1]
-    for i in range(first, last):
-        for j in range(i + 1):
+    for j in range(last):
+        for i in range(max(first, j), last):
             square = alpha[i, 0] * alpha[j, 0]
             for c in range(1, k):
                 square += alpha[i, c] * alpha[j, c]
@@ -139,23 +144,65 @@ def nll_entries(lower: Floats, alpha: Floats, n_threads: int) -> Floats:
     lower, columns = np.asarray(lower), np.ascontiguousarray(alpha.reshape(n, -1))
 
     def fill(first: int) -> None:
-        fill_entries(lower, columns, first, min(first + COLUMNS, n), out)
+        fill_entries(lower, columns, first, min(first + MIRRORED, n), out)
 
-    run_each(fill, range(0, n, COLUMNS), n_threads)
+    run_each(fill, range(0, n, MIRRORED), n_threads)
+    return out
+
+
+def sort_trees(
+    packed: Sequence[Bytes], bits: Sequence[Ints], levels: Floats, first: Ints, n_threads: int
+) -> Sorted:
+    """Sort the rows (n, width) of each tree by its key bits (D,)."""
+    n = packed[0].shape[0]
+    row_idx, lcp = np.empty((2, len(bits), n), np.int32)
+    row_bits = keys.low_bits(n)
+
+    def sort(t: int) -> None:
+        sorting.sort_few_rows(packed[t], bits[t], row_bits, row_idx[t], lcp[t])
+
+    run_each(sort, range(len(bits)), n_threads)
+    return Sorted(row_idx, lcp, levels, first)
+
+
+def sum_matrices(trees: Sorted, n_threads: int) -> Floats:
+    """K, summed over the trees, (n, n). O(n^2 T)."""
+    n = trees.row_idx.shape[1]
+    out: Floats = np.zeros((n, n))
+    run_each(lambda lo: add_matrices(*trees, lo, lo + ROWS, out), range(0, n, ROWS), n_threads)
+    out += out.T.copy()
+    prior = trees.levels[trees.first[:-1]] - trees.levels[trees.first[1:] - 1]
+    np.fill_diagonal(out, prior.sum())
+    return out
+
+
+def sum_by_depth(trees: Sorted, entries: Floats, n_threads: int) -> Floats:
+    """Sums of entries_ij over pairs of rows by lcp, (Q,) as the levels; entries: symmetric.
+
+    A row shares all D bits with itself. O(n^2 T).
+    """
+    row_idx, lcp, levels, first = trees
+    out: Floats = np.zeros(levels.size)
+    out[first[1:] - 1] = np.trace(entries)
+
+    def add(lo: int) -> None:
+        add_by_depth(row_idx, lcp, first, lo, min(lo + TREES, len(lcp)), entries, out)
+
+    run_each(add, range(0, len(lcp), TREES), n_threads)
     return out
 
 
 def kernel_matrix(trees: Sequence[Tree], n_threads: int) -> Floats:
-    """K, summed over the trees, (n, n). O(n^2 T)."""
-    groups = [trees[g::TREE_GROUPS] for g in range(min(TREE_GROUPS, len(trees)))]
-    parts = run_each(_sum_matrices, groups, n_threads)
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    total += total.T.copy()
-    prior = sum(float(tree.levels[0] - tree.levels[-1]) for tree in trees)
-    np.fill_diagonal(total, prior)
-    return total
+    """K, summed over linked trees, (n, n). O(n^2 T)."""
+    return sum_matrices(stack_trees(trees), n_threads)
+
+
+def stack_trees(trees: Sequence[Tree]) -> Sorted:
+    """Linked trees as sorted ones."""
+    row_idx, lcp = [tree.row_idx for tree in trees], [tree.links.lcp for tree in trees]
+    levels = [tree.levels for tree in trees]
+    first = np.cumsum([0, *map(len, levels)])
+    return Sorted(np.stack(row_idx), np.stack(lcp), np.concatenate(levels), first)
 
 
 def kernel_columns(trees: Sequence[Tree], rows: Ints, n_threads: int) -> Floats:
@@ -172,28 +219,6 @@ def kernel_columns(trees: Sequence[Tree], rows: Ints, n_threads: int) -> Floats:
     return np.ascontiguousarray(out.T)
 
 
-def level_traces(trees: Sequence[Tree], entries: Floats, n_threads: int) -> list[Floats]:
-    """Sum of entries_ij K_l,ij for l = 0..D, one array (D + 1,) per tree; entries: symmetric."""
-    return run_each(partial(_traces, entries, float(entries.sum())), trees, n_threads)
-
-
-def _sum_matrices(trees: Sequence[Tree]) -> Floats:
-    n = trees[0].row_idx.size
-    out: Floats = np.zeros((n, n))
-    shared = scratch.borrow("shared", n, np.float64)
-    for tree in trees:
-        add_matrix(tree.row_idx, tree.links.lcp, tree.levels, shared, out)
-    return out
-
-
 def _fill_columns(given: tuple[Any, ...], rows: Ints, out: Floats, first: int) -> None:
     some = slice(first, first + COLUMNS)
     add_columns(*given, rows[some], out[some])
-
-
-def _traces(entries: Floats, total: float, tree: Tree) -> Floats:
-    by_level = np.zeros(tree.links.n_levels + 1)
-    add_by_depth(tree.row_idx, tree.links.lcp, entries, by_level)
-    found: Floats = np.cumsum(by_level[::-1])[::-1].copy()
-    found[0] = total  # pairs that part at the first bit included
-    return found

@@ -183,10 +183,6 @@ class CpuEngine(Trees, Operators):
         """K[:, rows], summed over the trees, float64 (n, r)."""
         return dense.kernel_columns(trees, rows, self._threads)
 
-    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
-        """Sums of entries_ij K_l,ij for l = 0..D, one array (D + 1,) per tree."""
-        return dense.level_traces(trees, entries, self._threads)
-
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
         return forests.block_kernels(trees, members, self._threads)

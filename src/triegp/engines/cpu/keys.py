@@ -42,12 +42,11 @@ class Chunks:
 def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     """Rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1."""
     n = packed.shape[0]
-    if n == 1:
-        return np.zeros(1, np.int32), np.full(1, -1, np.int32)
-    width = 64 - max((n - 1).bit_length(), 1)
     if n < ONE_GO:
-        return _sort_few_rows(packed, bits, width)
-    chunks = Chunks(packed, bits, width)
+        row_idx, lcp = np.empty((2, n), np.int32)
+        sorting.sort_few_rows(packed, bits, low_bits(n), row_idx, lcp)
+        return row_idx, lcp
+    chunks = Chunks(packed, bits, 64 - low_bits(n))
     tables = chunks.load(0)
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     spreads = run_each(
@@ -72,6 +71,11 @@ def sort_rows(packed: Bytes, bits: Ints, n_threads: int) -> tuple[Ids, Ids]:
     return row_idx if home is None else home[row_idx], lcp
 
 
+def low_bits(n_rows: int) -> int:
+    """Bits of a word that hold the number of one of n rows."""
+    return max((n_rows - 1).bit_length(), 1)
+
+
 def resort_rows(
     packed: Bytes, bits: Ints, row_idx: Ids, lcp: Ids, first_change: int, n_threads: int
 ) -> tuple[Ids, Ids]:
@@ -84,7 +88,7 @@ def resort_rows(
         return row_idx, lcp
     if np.count_nonzero(lcp >= first_change) > n // 4:  # then a full sort is faster
         return sort_rows(packed, bits, n_threads)
-    chunks = Chunks(packed, bits, 64 - max((n - 1).bit_length(), 1))
+    chunks = Chunks(packed, bits, 64 - low_bits(n))
     words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
     words[:] = row_idx
     lcp = lcp.copy()
@@ -103,20 +107,6 @@ def fill_keys(packed: Bytes, bits: Ints, row_idx: Ids, n_threads: int) -> Words:
 
     run_each(fill, _blocks(row_idx.size, n_threads), n_threads)
     return keys
-
-
-def _sort_few_rows(packed: Bytes, bits: Ints, width: int) -> tuple[Ids, Ids]:
-    """`sort_rows` on this thread: all words are one bucket."""
-    n = packed.shape[0]
-    chunks = Chunks(packed, bits, width)
-    words, tmp = scratch.borrow("words", n, np.uint64), scratch.borrow("tmp", n, np.uint64)
-    lcp = np.empty(n, np.int32)
-    sorting.fill_words(packed, *chunks.load(0), words, 0, n)
-    sorting.sort_buckets(words, tmp, np.array([0, n]), 0, 1)
-    ties = sorting.neighbour_lcp(words, lcp, 0, n, 0, chunks.row_bits, chunks.n_levels)
-    _refine(chunks, words, tmp, lcp, 1, ties, 1)
-    lcp[0] = -1
-    return _row_idx(words, chunks, 1), lcp
 
 
 def _byte_tables(width: int) -> tuple[Words, Words]:

@@ -13,6 +13,7 @@ from triegp.engines.cpu.threads import run_each
 Floats = npt.NDArray[np.float64]
 
 ROWS_PER_BLOCK = 32
+MIRRORED = 8  # rows mirrored at a time: of 512 numbers each, more would evict each other from L1
 
 
 def kernel_pairs(code: int, scale: float, U: Floats, n_threads: int) -> tuple[Floats, Floats]:
@@ -22,12 +23,12 @@ def kernel_pairs(code: int, scale: float, U: Floats, n_threads: int) -> tuple[Fl
     """
     n = U.shape[0]
     values, slopes = np.empty((n, n)), np.empty((n, n))
-    U = np.ascontiguousarray(U)
+    columns = np.ascontiguousarray(U.T)
 
     def fill(first: int) -> None:
-        fill_pairs(code, scale, U, first, min(first + ROWS_PER_BLOCK, n), values, slopes)
+        fill_pairs(code, scale, columns, first, min(first + MIRRORED, n), values, slopes)
 
-    run_each(fill, range(0, n, ROWS_PER_BLOCK), n_threads)
+    run_each(fill, range(0, n, MIRRORED), n_threads)
     return values, slopes
 
 
@@ -61,47 +62,53 @@ def kernel_means(
 
 
 @jit
-def correlation(code, square):
-    """rho(r) for r^2; code: 0 Matern-3/2, 1 Matern-5/2, 2 Matern-1/2, 3 RBF."""
-    if code == 3:
-        return math.exp(-0.5 * square)
+def value_and_slope(code, square):
+    """rho(r) and -rho'(r) / r for r^2; code: 0 Matern-3/2, 1 Matern-5/2, 2 Matern-1/2, 3 RBF.
+
+    Matern-1/2 has no slope at 0, where it is taken as 0.
+    """
     r = math.sqrt(square)
+    if code == 3:
+        value = math.exp(-0.5 * square)
+        return value, value
     if code == 2:
-        return math.exp(-r)
+        value = math.exp(-r)
+        return value, value / r if r > 0 else 0.0
     if code == 0:
         r *= math.sqrt(3.0)
-        return (1.0 + r) * math.exp(-r)
+        falling = math.exp(-r)
+        return (1.0 + r) * falling, 3.0 * falling
     r *= math.sqrt(5.0)
-    return (1.0 + r + r * r / 3.0) * math.exp(-r)
+    falling = math.exp(-r)
+    return (1.0 + r + r * r / 3.0) * falling, 5.0 / 3.0 * (1.0 + r) * falling
 
 
 @jit
-def slope(code, square):
-    """-rho'(r) / r for r^2; for Matern-1/2, which has none at 0, 0 there."""
-    if code == 3:
-        return math.exp(-0.5 * square)
-    r = math.sqrt(square)
-    if code == 2:
-        return math.exp(-r) / r if r > 0 else 0.0
-    if code == 0:
-        return 3.0 * math.exp(-math.sqrt(3.0) * r)
-    r *= math.sqrt(5.0)
-    return 5.0 / 3.0 * (1.0 + r) * math.exp(-r)
+def correlation(code, square):
+    """rho(r) for r^2."""
+    return value_and_slope(code, square)[0]
 
 
 @jit
-def fill_pairs(code, scale, U, first, last, values, slopes):
-    """Rows first to last of the lower triangles, and their mirror images."""
+def fill_pairs(code, scale, columns, first, last, values, slopes):
+    """Rows first to last of the lower triangles, and their mirror images.
+
+    columns: float64 (d, n), inputs, so that distances to many rows are one loop.
+    """
+    square = np.empty(last)
     for i in range(first, last):
         for j in range(i + 1):
-            square = 0.0
-            for k in range(U.shape[1]):
-                square += (U[i, k] - U[j, k]) * (U[i, k] - U[j, k])
-            value, steep = scale * correlation(code, square), scale * slope(code, square)
-            values[i, j] = value
-            values[j, i] = value
-            slopes[i, j] = steep
-            slopes[j, i] = steep
+            square[j] = 0.0
+        for k in range(columns.shape[0]):
+            column, here = columns[k], columns[k, i]
+            for j in range(i + 1):
+                square[j] += (column[j] - here) * (column[j] - here)
+        for j in range(i + 1):
+            value, steep = value_and_slope(code, square[j])
+            values[i, j], slopes[i, j] = scale * value, scale * steep
+    for j in range(last):
+        for i in range(max(first, j), last):
+            values[j, i], slopes[j, i] = values[i, j], slopes[i, j]
 
 
 @jit

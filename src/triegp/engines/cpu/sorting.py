@@ -282,6 +282,27 @@ def row_numbers(a, row_bits, row_idx, lo, hi):
 
 
 @jit
+def sort_few_rows(packed, bits, row_bits, row_idx, lcp):
+    """Write the rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1.
+
+    At first all rows tie. Each chunk of the key sorts those that still do.
+    """
+    n, n_levels = row_idx.size, bits.size
+    width, start, ties = 64 - row_bits, np.int64(0), n
+    words, tmp = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    columns, tables = np.empty(width, np.uint64), np.empty((width, 256), np.uint64)
+    for i in range(n):
+        words[i], lcp[i] = i, 0
+    while ties > 0 and start < n_levels:
+        count = chunk_tables(bits, start, min(start + width, n_levels), columns, tables)
+        given = (packed, columns, tables, count, words, tmp, lcp, np.int64(0), n)
+        ties = refine(*given, start, start, row_bits, n_levels)
+        start += width
+    lcp[0] = -1
+    row_numbers(words, row_bits, row_idx, np.int64(0), n)
+
+
+@jit
 def fill_keys(packed, row_idx, bits, columns, tables, keys, lo, hi):
     """Write the keys of rows row_idx[lo:hi] to keys[lo:hi], uint64 (n, ceil(D / 64)).
 

@@ -313,10 +313,6 @@ class CudaEngine:
         units[rows, xp.arange(rows.size)] = 1.0
         return self.sum_products(trees, units)
 
-    def level_traces(self, trees: Sequence[Tree], entries: Floats) -> list[Floats]:
-        """Sums of entries_ij K_l,ij for l = 0..D, one array (D + 1,) per tree."""
-        return self.sum_level_products(trees, entries, xp.eye(entries.shape[0]))
-
     def block_kernels(self, trees: Sequence[Tree], members: Ids) -> Floats:
         """K between rows of the same block, float64 (n_blocks, size, size)."""
         return blocks.block_kernels(trees, members)
