@@ -161,7 +161,7 @@ SMOOTH_NONSENSE = {
     "gain": [0.0, -1.0, None, "x", float("nan"), float("inf"), 1e300, 1e-300],
     "dense": [None, "x", 2],
     "n_neighbours": [-1, None, 1.5, "x", True],
-    "seed": [-1, None, 1.5],
+    "single": [None, "x", 2],
 }
 
 
@@ -195,11 +195,11 @@ def test_a_fact_that_is_missing(parts, tmp_path):
             refused(write_parts(tmp_path / "m", header, parts[1]), "does not hold a complete model")
 
 
-@pytest.mark.parametrize("n_neighbours", [129, 10**6, 10**18])
+@pytest.mark.parametrize("n_neighbours", [513, 10**6, 10**18])
 def test_too_many_neighbours_are_refused(parts, tmp_path, n_neighbours):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
-    refused(write_parts(tmp_path / "m", header, arrays), "at most 128 neighbours")
+    refused(write_parts(tmp_path / "m", header, arrays), "at most 512 neighbours")
 
 
 def test_too_many_inducing_rows_are_refused(parts, tmp_path, monkeypatch):

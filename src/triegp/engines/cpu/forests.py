@@ -1,9 +1,10 @@
 """Sums of many trees over the same rows: products, quadratic forms and diagonal blocks of K.
 
-A product gathers one column, sweeps up, sweeps down and scatters: 3 to 8 nanoseconds per row. Quadratic
-forms take `width` columns at a time, padded with zeros; the width is a compile-time constant, so
-that the loop over columns becomes vector instructions. Vectors are in row order. Trees are summed
-in groups, and the groups in a fixed order, so the result does not depend on the number of threads.
+A product gathers one column, sweeps up, sweeps down and scatters: 3 to 8 nanoseconds per row.
+Quadratic forms take `width` columns at a time, padded with zeros; the width is a compile-time
+constant, so that the loop over columns becomes vector instructions. Vectors are in row order. Trees
+are summed in groups, and the groups in a fixed order, so the result does not depend on the number
+of threads.
 """
 
 from __future__ import annotations
