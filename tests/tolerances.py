@@ -34,6 +34,7 @@ SINGLE = both(1e-4)  # float32 messages against float64
 HUNDRED_ROUNDINGS = 2e-14  # random cases, by measures of their own: 5e-15 was seen
 HUNDRED_SINGLE = HUNDRED_ROUNDINGS * 2.0**29  # as many roundings to float32: 1.1e-5
 JITTERED = 2e-10  # smooth part with all rows inducing, of the scale: a jitter of 1e-10
+SINGLE_STEPS = 1e-6  # the same with all rows neighbours and weights in float32, matern12
 JITTERED_STEPS = 1e-9  # the same with all rows neighbours, matern12: 3e-10 was seen
 EXTENDED = 1e-12  # relative error of the nll against 80-digit arithmetic, any noise
 HALF_DIFFERENCE = {"rtol": 1e-5, "atol": 1e-4}  # central differences in the noise, steps of 1e-6
