@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracle
-from tolerances import SAMPLED
+from tolerances import ROUNDED_WEIGHTS, SAMPLED, SOLVED
 from triegp import BitEncoder
 from triegp.additive import conditioning, variance
 from triegp.additive.conditioning import condition_forest, make_smooth
@@ -31,6 +31,11 @@ from triegp.tree.rows import Rows
 # Trees alone; with a smooth part by inducing rows, which is exact because all rows are inducing;
 # with one by neighbours, exact because all earlier rows are; with one that is not approximated.
 SMOOTH = (None, "inducing", "neighbours", "dense")
+
+
+def solved(smooth):
+    """What comes of tight solves: weights of neighbours are rounded to float32."""
+    return ROUNDED_WEIGHTS if smooth == "neighbours" else SOLVED
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 Up to 2,000 rows likelihood, gradient, variances and leave-one-out are exact, by a factor of
 K + noise: their errors are divided by its condition number. Means and covariances come from solves,
 here to a residual of 1e-11. Inducing rows and neighbours add a jitter of 1e-10 of the scale, which
-stays as small if the kernel is rough.
+stays as small if the kernel is rough; weights of neighbours are rounded to float32.
 
 A derivative by phi is a difference of sums over pairs of rows that share so many bits, and is
 measured by these sums. A left-out variance is what the noise leaves of 1 / (K + noise)^-1_ii.
@@ -31,7 +31,7 @@ from forest_problems import (
     variance_at,
 )
 from oracle_cases import TINY, log_uniform
-from tolerances import HUNDRED_ROUNDINGS, JITTERED_STEPS, SOLVED_TO_1E_11
+from tolerances import HUNDRED_ROUNDINGS, JITTERED_STEPS, SINGLE_STEPS, SOLVED_TO_1E_11
 from triegp.additive import conditioning, exact_gradient, variance
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.start import row_noise
@@ -128,7 +128,7 @@ def check_posterior(case, model, X, name):
     loss = np.linalg.cond(covariance) * case.loss
     direct, solved = HUNDRED_ROUNDINGS, SOLVED_TO_1E_11
     if case.jittered:
-        direct = solved = JITTERED_STEPS
+        direct = solved = SINGLE_STEPS if problem.smooth == "neighbours" else JITTERED_STEPS
     new = np.concatenate([problem.new[:4], X[:2]])
     mean, cov = dense_posterior(model, X, new)
     alpha = np.linalg.solve(covariance, y)

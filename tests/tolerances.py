@@ -27,12 +27,14 @@ LOOSE = both(STEPPED)
 FITS = both(FITTED)
 
 REGRESSED = both(1e-8)  # regressions on rows of nearly singular matrices, with a jitter of 1e-10
+ROUNDED_WEIGHTS = both(5e-6)  # smooth part with weights in float32, 60 rows: 2e-6 was seen
 GRADIENT = both(1e-8)  # gradients against the dense closed form
 DIFFERENCE = both(1e-6)  # gradients against central differences
 SINGLE = both(1e-4)  # float32 messages against float64
 HUNDRED_ROUNDINGS = 2e-14  # random cases, by measures of their own: 5e-15 was seen
 HUNDRED_SINGLE = HUNDRED_ROUNDINGS * 2.0**29  # as many roundings to float32: 1.1e-5
 JITTERED = 2e-10  # smooth part with all rows inducing, of the scale: a jitter of 1e-10
+SINGLE_STEPS = 1e-6  # the same with all rows neighbours and weights in float32, matern12
 JITTERED_STEPS = 1e-9  # the same with all rows neighbours, matern12: 3e-10 was seen
 EXTENDED = 1e-12  # relative error of the nll against 80-digit arithmetic, any noise
 HALF_DIFFERENCE = {"rtol": 1e-5, "atol": 1e-4}  # central differences in the noise, steps of 1e-6

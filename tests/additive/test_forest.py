@@ -18,13 +18,15 @@ from triegp.additive import (
     preconditioner,
     solve_forest,
 )
+from triegp.additive.conditioning import process_of
 from triegp.additive.forest import build_forest
 from triegp.encoding import pack_codes
 from triegp.engines import CpuEngine
 from triegp.smooth import make_induced
 from triegp.smooth.linear import Linear
 from triegp.tree import BitOrder, build_trie, level_products, likelihood, product, random_bits
-from triegp.tree.trie import link_rows
+from triegp.tree.rows import Rows
+from triegp.tree.trie import link_rows, trie_keys
 
 
 def make_forest(n=60, n_trees=5, d=2, p=4, seed=0, n_threads=0):
@@ -141,7 +143,10 @@ def test_a_preconditioner_from_neighbours_knows_the_scale_of_the_smooth_part():
     for smooth in (plain.rescaled(3.0), fresh):
         forest = build_forest(problem.codes, problem.orders, CpuEngine(), smooth)
         noise, rng = np.full(60, 0.1), np.random.default_rng(0)
-        made = precondition_neighbours(forest, smooth.induced, noise, 8, rng)
+        keys = [trie_keys(*pair) for pair in zip(forest.tries, problem.codes, strict=True)]
+        rows = Rows(np.zeros(60), noise=noise)
+        process = process_of(forest, keys, problem.inputs, rows)
+        made = precondition_neighbours(forest, process, smooth.induced, noise, 8, rng)
         found.append((made.apply(np.eye(60)), made.log_det))
     np.testing.assert_allclose(found[0][0], found[1][0], **REGRESSED)
     assert found[0][1] == pytest.approx(found[1][1], rel=SUMMED)

@@ -62,10 +62,10 @@ def test_what_is_made_fits_the_time(work):
 
 
 def test_a_smaller_share_has_fewer_inducing_rows_and_neighbours():
-    assert smooth_sizes(10_000, 0.5) == (512, 36)
-    assert smooth_sizes(10_000, 0.125) == (128, 9)
-    assert smooth_sizes(10**7, 0.25) == (64, 4)
-    assert smooth_sizes(10_000, 0.0) == (64, 4)
+    assert smooth_sizes(10_000, 0.5) == (128, 256)
+    assert smooth_sizes(100_000, 0.5) == (128, 168)
+    for n, share in ((10_000, 0.125), (10**7, 0.25), (10_000, 0.0)):
+        assert smooth_sizes(n, share) == (64, 64)
 
 
 @pytest.mark.parametrize("smooth", [None, "inducing"])

@@ -17,6 +17,7 @@ from forest_problems import (
     mean_at,
     own_kernel,
     solve_tightly,
+    solved,
     variance_at,
 )
 from tolerances import FITTED, SOLVED
@@ -38,6 +39,7 @@ def tight(monkeypatch):
 )
 @pytest.mark.usefixtures("tight")
 def test_the_mean_is_the_dense_one(weighted, known, smooth):
+    close = solved(smooth)
     problem = make_problem(n=120, d=3, n_trees=5, weighted=weighted, known=known, smooth=smooth)
     found = problem.condition()
     noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
@@ -46,11 +48,11 @@ def test_the_mean_is_the_dense_one(weighted, known, smooth):
     alpha = np.linalg.solve(dense, problem.rows.y)
     factor = 1.0 if known else problem.rows.y @ alpha / copies_of(problem.rows).sum()
     mean = problem.kernel(problem.new, problem.X) @ alpha
-    np.testing.assert_allclose(mean_at(found, problem.new), mean, **SOLVED)
-    np.testing.assert_allclose(mean_at(found, problem.X), problem.kernel() @ alpha, **SOLVED)
-    np.testing.assert_allclose(found.alpha, alpha / factor, **SOLVED)
-    np.testing.assert_allclose(found.variance, factor * variance, **SOLVED)
-    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=SOLVED["rtol"])
+    np.testing.assert_allclose(mean_at(found, problem.new), mean, **close)
+    np.testing.assert_allclose(mean_at(found, problem.X), problem.kernel() @ alpha, **close)
+    np.testing.assert_allclose(found.alpha, alpha / factor, **close)
+    np.testing.assert_allclose(found.variance, factor * variance, **close)
+    assert found.noise == pytest.approx(factor * problem.parameters.noise, rel=close["rtol"])
     unknown = replace(problem.rows, known_noise=None)
     shared = row_noise(unknown, problem.orders, problem.parameters.noise).noise[0]
     assert found.new_noise == pytest.approx(factor * shared)
@@ -87,15 +89,16 @@ def test_the_scale_is_the_most_likely_one(smooth):
 @pytest.mark.parametrize("smooth", SMOOTH)
 @pytest.mark.usefixtures("tight")
 def test_an_integer_weight_is_that_many_copies(smooth):
+    close = solved(smooth)
     problem = make_problem(n=50, weighted=True, smooth=smooth)
     copies = np.repeat(np.arange(50), copies_of(problem.rows))
     rows = Rows(problem.rows.y[copies], None, None)
     other = replace(problem, X=problem.X[copies], rows=rows)
     one, two = problem.condition(), other.condition()
-    np.testing.assert_allclose(mean_at(one, problem.new), mean_at(two, problem.new), **SOLVED)
+    np.testing.assert_allclose(mean_at(one, problem.new), mean_at(two, problem.new), **close)
     assert one.noise == pytest.approx(two.noise, rel=FITTED)
     np.testing.assert_allclose(
-        variance_at(one, problem.new), variance_at(two, problem.new), **SOLVED
+        variance_at(one, problem.new), variance_at(two, problem.new), **close
     )
     # A row is left out with its copies: of the copies, all that share its X.
     mean, var = leave_out(one)
@@ -108,8 +111,8 @@ def test_an_integer_weight_is_that_many_copies(smooth):
             own_kernel(two, problem.X[[i]], problem.X[[i]]),
             rows.y[rest],
         )
-        np.testing.assert_allclose(mean[i], left[0][0], **SOLVED)
-        np.testing.assert_allclose(var[i], left[1][0, 0], **SOLVED)
+        np.testing.assert_allclose(mean[i], left[0][0], **close)
+        np.testing.assert_allclose(var[i], left[1][0, 0], **close)
 
 
 @pytest.mark.parametrize("smooth", [None, "inducing"])

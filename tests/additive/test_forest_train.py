@@ -196,8 +196,9 @@ def test_many_rows_have_fewer_trees_inducing_rows_and_neighbours():
     assert sizes[3] == 32
     assert sizes[4:] == [16, 16]
     assert n_trees_for(8, 10**8) == 8
-    assert smooth_sizes(1) == smooth_sizes(65_536) == (1_024, 72)
-    assert smooth_sizes(10**8) == (64, 12)
+    assert smooth_sizes(1) == smooth_sizes(65_536) == (256, 512)
+    assert smooth_sizes(262_144) == (256, 128)
+    assert smooth_sizes(10**8) == (64, 64)
     sizes = [smooth_sizes(n) for n in (65_536, 100_000, 10**6, 10**7)]
     assert sizes == sorted(sizes, reverse=True)
 

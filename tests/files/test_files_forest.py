@@ -7,6 +7,7 @@ import pytest
 
 import triegp
 from model_files import refused, write_parts
+from tolerances import FITS
 from triegp import TrieGPRegressor
 from triegp.files import smooth
 from triegp.files.state import pack_model
@@ -161,7 +162,7 @@ SMOOTH_NONSENSE = {
     "gain": [0.0, -1.0, None, "x", float("nan"), float("inf"), 1e300, 1e-300],
     "dense": [None, "x", 2],
     "n_neighbours": [-1, None, 1.5, "x", True],
-    "seed": [-1, None, 1.5],
+    "single": [None, "x", 2],
 }
 
 
@@ -195,11 +196,11 @@ def test_a_fact_that_is_missing(parts, tmp_path):
             refused(write_parts(tmp_path / "m", header, parts[1]), "does not hold a complete model")
 
 
-@pytest.mark.parametrize("n_neighbours", [129, 10**6, 10**18])
+@pytest.mark.parametrize("n_neighbours", [513, 10**6, 10**18])
 def test_too_many_neighbours_are_refused(parts, tmp_path, n_neighbours):
     header, arrays = copy.deepcopy(parts[0]), parts[1]
     header["forests"][0]["smooth"]["n_neighbours"] = n_neighbours
-    refused(write_parts(tmp_path / "m", header, arrays), "at most 128 neighbours")
+    refused(write_parts(tmp_path / "m", header, arrays), "at most 512 neighbours")
 
 
 def test_too_many_inducing_rows_are_refused(parts, tmp_path, monkeypatch):
@@ -285,3 +286,22 @@ def test_arrays_of_several_targets_that_do_not_fit(shared_parts, tmp_path, edit)
     name, change = f"forest.0.{edit[0]}", edit[1]
     edited = arrays | {name: np.ascontiguousarray(change(arrays[name].copy()))}
     refused(write_parts(tmp_path / "m", header, edited), "does not hold a complete model")
+
+
+def test_neighbours_of_single_rows_are_made_anew_and_solved_again(monkeypatch, tmp_path):
+    """Up to format version 7 a smooth part had a seed, and neighbours of each row."""
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
+    rng = np.random.default_rng(0)
+    X = rng.random((90, 2))
+    model = TrieGPRegressor(n_trees=3, max_iter=3, smooth=True, random_state=0)
+    model.fit(X, X @ [1.0, 2.0] + 0.1 * rng.standard_normal(90))
+    header, arrays = packed(model)
+    facts = header["forests"][0]["smooth"]
+    facts["seed"] = header["forests"][0]["seed"]
+    del facts["single"], arrays["forest.0.starts"]
+    arrays["forest.0.alpha"] = 0.9 * arrays["forest.0.alpha"]
+    path = write_parts(tmp_path / "m", header, arrays)
+    loaded, new = triegp.load(path), rng.random((20, 2))
+    np.testing.assert_allclose(loaded.predict(new), model.predict(new), **FITS)
+    facts["seed"] = -1
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")

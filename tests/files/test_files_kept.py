@@ -66,7 +66,7 @@ def answers(model, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kept_file_predicts_what_it_did(kind, tmp_path):
     import triegp
-    from tolerances import VALUE
+    from tolerances import FITS, VALUE
     from triegp.files.container import read_file
 
     path = FOLDER / kind
@@ -76,7 +76,9 @@ def test_a_kept_file_predicts_what_it_did(kind, tmp_path):
     if kind == "cells":
         assert model.ensembles_[0].n_summed > 0
     found = answers(model, kind)
-    np.testing.assert_allclose(found, stored, **VALUE)  # by another numpy, perhaps
+    # By another numpy, perhaps. Forests of so old files are solved again.
+    close = FITS if kind == "forest" else VALUE
+    np.testing.assert_allclose(found, stored, **close)
     model.save(tmp_path / "again")
     np.testing.assert_array_equal(answers(triegp.load(tmp_path / "again"), kind), found)
 

@@ -1,4 +1,4 @@
-"""The sparse factorisation against dense algebra, and its order."""
+"""The block factorisation against dense algebra."""
 
 import numpy as np
 import pytest
@@ -7,58 +7,113 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tolerances
 from triegp.smooth import factor as factors
 
-
-def make_factor(n=50, m_v=4):
-    """A factorisation given by rows in a random order; B and D as dense matrices, by row."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(n)
-    neighbours, weights = np.full((n, m_v), -1, np.int32), np.zeros((n, m_v))
-    B, variances = np.eye(n), rng.uniform(0.5, 2.0, n)
-    for place, row in enumerate(order):
-        near = rng.permutation(order[:place])[:m_v]
-        neighbours[row, : near.size] = near
-        weights[row, : near.size] = rng.uniform(-0.5, 0.5, near.size)
-        B[row, near] = -weights[row, : near.size]
-    return factors.in_order(order, neighbours, weights, variances), neighbours, B, variances
+SIZES = (1, 4, 7, 2, 8, 3)
 
 
-@pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3)])
-def test_products_are_the_dense_ones(shape):
-    factor, _, B, d = make_factor()
-    x = np.random.default_rng(1).normal(size=shape)
-    R = np.linalg.inv(B) @ np.diag(d) @ np.linalg.inv(B).T
-    root = np.diag(np.sqrt(d))
-    expected = {
-        factors.multiply: R @ x,
-        factors.colour: np.linalg.solve(B, root @ x),
-        factors.halve: root @ np.linalg.solve(B.T, x),
-        factors.whiten: np.linalg.solve(root, B @ x),
-        factors.unwhiten: B.T @ np.linalg.solve(root, x),
+def random_covariance(n):
+    root = np.random.default_rng(3).normal(size=(n, n + 5))
+    return root @ root.T / n + 0.5 * np.eye(n)
+
+
+def make_factor(m_v, sizes=SIZES, first=0, n_threads=1):
+    """A factorisation of a random covariance, with random neighbours; and the covariance."""
+    rng, starts = np.random.default_rng(0), np.append(0, np.cumsum(sizes))
+    n = int(starts[-1])
+    order, R = rng.permutation(n), random_covariance(n)
+    neighbours = np.full((len(sizes), m_v), -1, np.int32)
+    for b, start in enumerate(starts[:-1]):
+        near = rng.permutation(start)[:m_v]
+        neighbours[b, : near.size] = near
+
+    def covariance(places):
+        return np.asfortranarray(np.tril(R[np.ix_(order[places], order[places])]))
+
+    made = factors.regress_blocks(starts, neighbours, covariance, 0.0, first, n_threads)
+    return factors.Factor(order, starts, neighbours, *made), R
+
+
+def dense(factor):
+    """B and the block diagonal L_D from the stored numbers, by row."""
+    n = factor.order.size
+    B, roots = np.eye(n), np.zeros((n, n))
+    for b, near in enumerate(factor.neighbours):
+        places = np.arange(factor.starts[b], factor.starts[b + 1])
+        near = near[near >= 0]
+        rows = factor.order[places]
+        B[np.ix_(rows, factor.order[near])] = -factor.weights[places, : near.size]
+        roots[np.ix_(rows, rows)] = factor.roots[places, : places.size]
+    return B, roots
+
+
+@pytest.mark.parametrize("m_v", [0, 4, 11])
+@pytest.mark.parametrize("shape", [(25,), (25, 1), (25, 3)])
+def test_sweeps_are_those_of_the_stored_numbers(m_v, shape):
+    factor, _ = make_factor(m_v)
+    B, roots = dense(factor)
+    S, x = np.linalg.solve(B, roots), np.random.default_rng(1).normal(size=shape)
+    products = {
+        factors.multiply: S @ S.T,
+        factors.colour: S,
+        factors.halve: S.T,
+        factors.whiten: np.linalg.inv(S),
+        factors.unwhiten: np.linalg.inv(S).T,
     }
-    kept = x.copy()
-    for product, dense in expected.items():
-        assert_allclose(product(factor, x), dense, **tolerances.VALUE)
-    assert_array_equal(x, kept)
+    before = x.copy()
+    for product, matrix in products.items():
+        assert_allclose(product(factor, x), matrix @ x, **tolerances.VALUE)
+    assert_array_equal(x, before)
+    _, log_det = np.linalg.slogdet(S @ S.T)
+    assert_allclose(factor.log_det, log_det, **tolerances.VALUE)
 
 
-def test_neighbours_come_back_as_rows():
-    factor, neighbours, _, _ = make_factor()
-    assert_array_equal(factors.neighbour_rows(factor, 4), neighbours)
-    assert_array_equal(factors.neighbour_rows(factor, 2), neighbours[:, :2])
-    assert_array_equal(factor.order[factor.place], np.arange(50))
-    assert (factor.neighbours < np.arange(50)[:, None]).all()
+def test_all_earlier_rows_as_neighbours_are_exact():
+    factor, R = make_factor(25)
+    product = factors.multiply(factor, np.eye(25))
+    assert_allclose(product, R, **tolerances.ROUNDED_WEIGHTS)
+    assert_allclose(factor.log_det, np.linalg.slogdet(R)[1], **tolerances.ROUNDED_WEIGHTS)
 
 
-def test_an_order_is_spread_within_its_halves():
-    rng = np.random.default_rng(2)
-    drawn, scaled = rng.permutation(5_000), rng.random((5_000, 2))
-    order = factors.spread_order(drawn, scaled, 0, 1)
-    for first, last in ((2_500, 5_000), (1_250, 2_500), (0, 625)):
-        assert_array_equal(np.sort(order[first:last]), np.sort(drawn[first:last]))
-    assert_array_equal(order[:625], drawn[:625])
+def test_a_block_has_the_covariance_that_neighbours_leave():
+    factor, R = make_factor(4)
+    product = factors.multiply(factor, np.eye(25))
+    for b, near in enumerate(factor.neighbours):
+        rows = factor.order[factor.starts[b] : factor.starts[b + 1]]
+        near = factor.order[near[near >= 0]]
+        here, among = np.ix_(rows, rows), np.ix_(near, near)
+        left = R[here] - R[np.ix_(rows, near)] @ np.linalg.solve(R[among], R[np.ix_(near, rows)])
+        weights = np.linalg.solve(R[among], R[np.ix_(near, rows)]).T
+        across = product[np.ix_(rows, near)]
+        found = product[here] - across @ weights.T
+        assert_allclose(across, weights @ product[among], **tolerances.ROUNDED_WEIGHTS)
+        assert_allclose(found, left, **tolerances.ROUNDED_WEIGHTS)
 
-    def step(rows):
-        return np.linalg.norm(np.diff(scaled[rows], axis=0), axis=1).mean()
 
-    assert step(order[2_500:]) < 0.2 * step(drawn[2_500:])
-    assert_array_equal(factors.spread_order(drawn[:900], scaled, 0, 1), drawn[:900])
+def test_blocks_of_one_row_without_neighbours_keep_the_variances():
+    factor, R = make_factor(0, sizes=(1,) * 150)
+    assert factor.weights.shape == (150, 0)
+    wanted = np.diag(np.diag(R))
+    assert_allclose(factors.multiply(factor, np.eye(150)), wanted, **tolerances.ROUNDED_WEIGHTS)
+
+
+@pytest.mark.parametrize("m_v", [0, 6])
+def test_the_last_blocks_alone_are_those_of_all(m_v):
+    whole, _ = make_factor(m_v)
+    threads, _ = make_factor(m_v, n_threads=2)
+    last, _ = make_factor(m_v, first=3)
+    begin = whole.starts[3]
+    for name in ("weights", "roots"):
+        assert_array_equal(getattr(whole, name), getattr(threads, name))
+        assert_array_equal(getattr(whole, name)[begin:], getattr(last, name))
+
+
+def test_a_matrix_that_is_not_positive_gets_more_jitter():
+    singular = np.ones((4, 4)) - 1e-9 * np.eye(4)
+    lower = np.tril(factors.factorise(singular, 1e-12))
+    assert_allclose(lower @ lower.T, singular, atol=1e-7)
+    assert (np.diag(lower) > 0).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_matrix_that_is_not_finite(value):
+    with pytest.raises(np.linalg.LinAlgError, match="not finite"):
+        factors.factorise(np.full((2, 2), value), 1e-12)

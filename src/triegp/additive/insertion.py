@@ -61,12 +61,16 @@ def insert_into_forest(model: ForestModel, rows: Rows) -> ForestModel:
     if leaves:
         model = _solve_by_steps(model)
     start = np.concatenate([model.alpha, np.zeros_like(new.y)])
+    return replace(solve_again(model, start), present=present)
+
+
+def solve_again(model: ForestModel, start: Floats) -> ForestModel:
+    """The model with the solution for its rows, from a start of the shape of the targets."""
     process = None if model.exact else model.nearby.process
-    given = (model.forest, model.rows, model.seed, start)
-    made, solution, _ = solve_targets(*given, process=process)
+    rows = (model.forest, model.rows, model.seed)
+    made, solution, _ = solve_targets(*rows, start, process=process)
     return replace(
         model,
-        present=present,
         alpha=solution.x,
         residual=float(solution.residual.max()),
         n_pending=0,

@@ -83,7 +83,7 @@ class Neighbours:
         )
         inner = low_rank.gram(self.basis[:n], self.n_threads)
         inner[np.diag_indices_from(inner)] += 1.0
-        core: Floats = np.linalg.cholesky(inner)
+        core: Floats = np.asarray(np.linalg.cholesky(inner), np.float64)
         log_det = 2.0 * float(np.log(np.diag(core)).sum()) + less.log_det
         return Neighbours(less, self.basis[:n], core, log_det, self.n_threads)
 
@@ -225,12 +225,11 @@ def _regress(process: nearby.Process, induced: Induced, basis: Singles, least: f
     neighbours = np.ascontiguousarray(induced.neighbours[:, :MOST_NEIGHBOURS])
     order, starts = induced.order, induced.starts
 
-    def left(places: npt.NDArray[np.int32]) -> Floats:
-        found = nearby.covariance_of(process, order[places].astype(np.int32))
+    def remainder(places: npt.NDArray[np.int32]) -> Floats:
+        values = nearby.covariance_of(process, order[places].astype(np.int32)).T
         columns = basis[places].astype(np.float64)
-        found -= columns @ columns.T
-        return found
+        syrk = scipy.linalg.blas.dsyrk
+        return np.asarray(syrk(-1.0, columns.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
 
-    jitter = 1e-10 * least
-    made = regress_blocks(order, starts, neighbours, left, jitter, 0, induced.n_threads)
-    return Factor(order, starts, neighbours, *made)
+    blocks = (starts, neighbours, remainder, 1e-10 * least)
+    return Factor(order, starts, neighbours, *regress_blocks(*blocks, 0, induced.n_threads))

@@ -15,6 +15,7 @@ from triegp.engines.cpu import (
     keyed,
     low_rank,
     matern,
+    nearest,
     pairs,
 )
 from triegp.engines.cpu.blas import one_blas_thread
@@ -74,6 +75,7 @@ __all__ = [
     "mixture_cdf",
     "mixture_crps",
     "nearby",
+    "nearest",
     "one_blas_thread",
     "overlay",
     "pack_positions",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from triegp.additive.fitted import FittedForest
 from triegp.additive.forest import Forest
+from triegp.additive.insertion import solve_again
 from triegp.additive.model import ForestModel
 from triegp.additive.nearby import FACTORS
 from triegp.additive.settings import VARIANCES
@@ -24,7 +25,13 @@ from triegp.files.contents import (
     check_sorted_rows,
     check_stored_order,
 )
-from triegp.files.smooth import COORDINATES, pack_smooth, unpack_coordinates, unpack_smooth
+from triegp.files.smooth import (
+    COORDINATES,
+    follows_older,
+    pack_smooth,
+    unpack_coordinates,
+    unpack_smooth,
+)
 from triegp.tree.rows import RANGES, Rows
 from triegp.tree.trie import link_rows
 
@@ -147,6 +154,8 @@ def unpack_forest(
         n_pending=whole_number("n_pending", facts["n_pending"], 0),
     )
     _check_reach(model, float(arrays["target_scale"].max()))
+    if follows_older(facts["smooth"]):
+        model = solve_again(model, model.alpha)
     looks = tuple(arrays[f"{prefix}.looks"].astype(np.float64).ravel().tolist())
     n_steps, diverged = whole_number("n_steps", facts["n_steps"], 0), bool(facts["diverged"])
     variance = one_of("variance", facts["variance"], VARIANCES)

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triegp.additive.conditioning import make_smooth
 from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import available_cores
+from triegp.engines import CpuEngine, available_cores
 from triegp.files.contents import check_array, check_memory
 from triegp.smooth.coordinates import N_KNOTS, Coordinates
 from triegp.smooth.dense import Dense, make_dense
-from triegp.smooth.induced import MOST_ROWS, Induced
+from triegp.smooth.division import MOST_ROWS
+from triegp.smooth.induced import Induced
 from triegp.smooth.interface import HostSmooth
 from triegp.smooth.kernel import KERNELS, Kernel
 from triegp.smooth.linear import Linear
@@ -27,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 COORDINATES = ("features", "center", "spread", "ranked", "knots", "ranks")
 LARGEST = 1e30
-MOST_NEIGHBOURS, MOST_INDUCING = 512, 2048  # work grows with their cubes; a fit takes 256 and 1,024
+MOST_NEIGHBOURS, MOST_INDUCING = 512, 2048  # work grows with their cubes; a fit takes 512, 1,024
 
 
 def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
@@ -39,9 +41,17 @@ def pack_smooth(smooth: HostSmooth) -> tuple[dict[str, Any], Arrays]:
     if isinstance(smooth, Linear):
         induced = smooth.induced
         facts["gain"] = smooth.gain
-        facts |= {"n_neighbours": induced.n_neighbours}
+        facts |= {"n_neighbours": induced.n_neighbours, "single": induced.single}
         arrays |= {"order": induced.order, "inducing": induced.inducing, "starts": induced.starts}
     return facts, arrays
+
+
+def follows_older(facts: Any) -> bool:
+    """Whether a smooth part came of neighbours of single rows, up to format version 7.
+
+    It is made again, by blocks, and the model is solved again.
+    """
+    return facts is not None and "seed" in facts and not facts["dense"]
 
 
 def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> HostSmooth:
@@ -56,6 +66,11 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
         raise ValueError(f"inputs over lengthscales must be below {np.sqrt(LARGEST):g} in size")
     if boolean("dense", facts["dense"]):
         return make_dense(kernel, inputs / length, keep=False)
+    if follows_older(facts):
+        seed = whole_number("seed", facts["seed"], 0)
+        made = make_smooth(kernel.rescaled(gain), inputs, seed, CpuEngine())
+        assert made is not None
+        return made
     order = check_array(arrays, f"{prefix}.order", np.int64, (n,))
     if not np.array_equal(np.sort(order), np.arange(n)):
         raise ValueError(f"{prefix}.order must be a permutation of {n} rows")
@@ -75,8 +90,9 @@ def unpack_smooth(facts: Any, arrays: Arrays, prefix: str, inputs: Floats) -> Ho
     if starts[0] != 0 or starts[-1] != n or not (sizes.min() > 0 and sizes.max() <= MOST_ROWS):
         raise ValueError(f"{prefix}.starts must cut {n} rows into blocks of at most {MOST_ROWS}")
     check_memory(8 * n * (inducing.size + n_neighbours))
-    cores = available_cores()
-    return Linear(Induced(kernel, inputs, order, starts, inducing, n_neighbours, cores), gain)
+    single, cores = boolean("single", facts["single"]), available_cores()
+    rows = (kernel, inputs, order, starts, inducing)
+    return Linear(Induced(*rows, n_neighbours, single, cores), gain)
 
 
 def unpack_coordinates(arrays: Arrays, prefix: str, encoder: Quantiser) -> Coordinates:

@@ -6,7 +6,8 @@ appended by `extend`.
 
 from triegp.smooth.induced import Induced, blocks, columns, make_induced, multiply, multiply_rest
 from triegp.smooth.kernel import KERNELS, Kernel
-from triegp.smooth.points import InducedPoints, Prepared, cross, draw, mean, own, prepare, read
+from triegp.smooth.means import Prepared, mean, prepare
+from triegp.smooth.points import InducedPoints, cross, draw, own, read
 from triegp.smooth.stream import extend
 
 __all__ = [

@@ -18,7 +18,8 @@ from triegp.models.draws import Stream, normals_of
 from triegp.models.repeats import hash_inputs
 from triegp.smooth.factor import colour
 from triegp.smooth.induced import Induced
-from triegp.smooth.points import InducedPoints, Prepared, continue_known
+from triegp.smooth.means import Prepared
+from triegp.smooth.points import InducedPoints, continue_known
 
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]

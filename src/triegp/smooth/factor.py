@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, one_blas_thread, run_each
+from triegp.engines import blocked, nearest, one_blas_thread, run_each
 from triegp.imports import scipy
 
 Floats = npt.NDArray[np.float64]
@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int64]
 
 BLOCKS_AT_ONCE = 8  # of a thread
+ROWS_AT_ONCE = 64  # of a thread, if each row is a block
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,8 @@ class Factor:
     def log_det(self) -> float:
         """log det R."""
         within = np.arange(self.order.size) - np.repeat(self.starts[:-1], np.diff(self.starts))
-        return 2.0 * float(np.log(self.roots[np.arange(within.size), within]).sum())
+        diagonal = self.roots[np.arange(within.size), within].astype(np.float64)
+        return 2.0 * float(np.log(diagonal).sum())
 
     def sweep(self, x: Any, *kernels: Any) -> Floats:
         """Sweeps over the blocks, one after the other, for x (n,) or (n, k)."""
@@ -68,7 +70,6 @@ class Factor:
 
 
 def regress_blocks(
-    order: Ids,
     starts: Ids,
     neighbours: Ints,
     covariance: Callable[[Ints], Floats],
@@ -82,36 +83,45 @@ def regress_blocks(
 
     Parameters
     ----------
-    order, starts, neighbours : arrays
+    starts, neighbours : arrays
         As in `Factor`.
     covariance : callable
-        R at some places, (k, k), of which the lower triangle is read; it may be overwritten.
+        R at some places, (k, k), of which the lower triangle is read.
     jitter : float
-        Smallest number that is added to a diagonal, ten times as much as long as a matrix is not
-        positive definite.
+        Smallest number that is added to a diagonal.
     first : int
         First block.
     n_threads : int
         Threads; the result does not depend on them.
     """
-    begin, width = int(starts[first]), int(np.diff(starts).max())
-    n = order.size - begin
-    weights = np.zeros((n, neighbours.shape[1]), np.float32)
-    roots = np.zeros((n, width), np.float32)
+    begin, width = int(starts[first]), int(np.diff(starts[first:]).max(initial=1))
+    weights = np.zeros((int(starts[-1]) - begin, neighbours.shape[1]), np.float32)
+    roots = np.zeros((len(weights), width), np.float32)
 
-    def regress(lo: int) -> None:
+    def regress(b: int) -> None:
+        near, rows = nearest.used_places(neighbours[b]), slice(*(starts[b : b + 2] - begin))
+        places, k = np.append(near, np.arange(*starts[b : b + 2], dtype=np.int32)), near.size
+        lower = factorise(covariance(places), jitter)
+        roots[rows, : places.size - k] = np.tril(lower[k:, k:])
+        if k:  # W L_NN = L_CN
+            corner, across = lower[:k, :k], lower[k:, :k]
+            weights[rows, :k] = scipy.linalg.blas.dtrsm(1.0, corner, across, side=1, lower=1)
+
+    def regress_all(lo: int) -> None:
         for b in range(lo, min(lo + BLOCKS_AT_ONCE, starts.size - 1)):
-            near = blocked.kept_places(neighbours[b])
-            places = np.append(near, np.arange(starts[b], starts[b + 1], dtype=np.int32))
-            lower, k = factorise(covariance(places), jitter), near.size
-            here = slice(int(starts[b]) - begin, int(starts[b + 1]) - begin)
-            roots[here, : places.size - k] = np.tril(lower[k:, k:])
-            if k:
-                solved, _ = scipy.linalg.lapack.dtrtrs(lower[:k, :k], lower[k:, :k].T, 1, 1)
-                weights[here, :k] = solved.T
+            regress(b)
+
+    def scale_rows(lo: int) -> None:
+        """Roots of blocks of one row without neighbours, many at once."""
+        places = np.arange(begin + lo, min(begin + lo + ROWS_AT_ONCE, starts[-1]), dtype=np.int32)
+        variance = np.diag(covariance(places))
+        roots[places - begin, 0] = np.sqrt(np.maximum(variance, 0.0) + jitter)
 
     with one_blas_thread():
-        run_each(regress, range(first, starts.size - 1, BLOCKS_AT_ONCE), n_threads)
+        if neighbours.shape[1] or width > 1:
+            run_each(regress_all, range(first, starts.size - 1, BLOCKS_AT_ONCE), n_threads)
+        else:
+            run_each(scale_rows, range(0, len(roots), ROWS_AT_ONCE), n_threads)
     return weights, roots
 
 
@@ -125,10 +135,10 @@ def factorise(matrix: Floats, jitter: float) -> Floats:
         trial = matrix.copy(order="F")
         trial[np.diag_indices_from(trial)] += added
         lower, info = scipy.linalg.lapack.dpotrf(trial, lower=1, clean=0, overwrite_a=1)
+        if not np.isfinite(added * lower[-1, -1]):
+            raise np.linalg.LinAlgError("a covariance matrix is not finite")
         if info == 0:
             return np.asarray(lower)
-        if info < 0 or not np.isfinite(added):
-            raise np.linalg.LinAlgError("a covariance matrix is not finite")
         added *= 10.0
 
 

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, cells, computed_once, low_rank, one_blas_thread, run_each
+from triegp.engines import blocked, computed_once, low_rank, matern, nearest, one_blas_thread
 from triegp.imports import scipy
 from triegp.smooth.buffers import Buffer
+from triegp.smooth.division import divide_rows
 from triegp.smooth.factor import Factor, regress_blocks
 from triegp.smooth.factor import multiply as multiply_factor
 from triegp.smooth.kernel import Kernel, kernel_matrix
@@ -37,10 +38,7 @@ Ids = npt.NDArray[np.int64]
 
 JITTER = 1e-10  # of the scale, added to the diagonals of K_UU and R
 SINGLE_JITTER = 1e-7  # the same for R if Phi is stored in float32
-DOUBLE_FLOATS = 1 << 25  # largest n * m_i for Phi in float64
-BLOCK_ROWS, LAST_ROWS = 32, 8  # of a block on average; of one that comes last
-MOST_ROWS = 64  # of a block
-PROJECTED_ROWS = 1_024  # of one triangular solve
+DOUBLE_FLOATS = 1 << 25  # largest n * m_i at which a new Phi is float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +62,8 @@ class Induced:
         Inducing rows.
     n_neighbours : int
         Neighbours of a block, m_v.
+    single : bool
+        Whether Phi is float32. R is what its rounded values leave of the kernel.
     n_threads : int
         Threads; results do not depend on it.
     """
@@ -74,6 +74,7 @@ class Induced:
     starts: Ids
     inducing: Ids
     n_neighbours: int
+    single: bool
     n_threads: int
 
     @property
@@ -99,68 +100,84 @@ class Induced:
     @computed_once
     def root(self) -> Floats:
         """L, lower triangular, of K_UU and a little jitter, (m_i, m_i). O(m_i^3)."""
-        found = kernel_matrix(self.kernel, self.scaled_inducing)
-        found[np.diag_indices_from(found)] += JITTER * self.kernel.scale
+        values = kernel_matrix(self.kernel, self.scaled_inducing)
+        values[np.diag_indices_from(values)] += JITTER * self.kernel.scale
         with one_blas_thread():  # more of them round in other ways
-            lower = np.linalg.cholesky(found)
-        return np.asfortranarray(lower)
+            return np.asarray(np.linalg.cholesky(values))
 
     @computed_once
     def phi(self) -> npt.NDArray[Any]:
-        """Phi by place, (n, m_i), with space for rows that `extend` appends. O(n m_i^2).
-
-        It is float32 if it is large. R is what the rounded values leave of the kernel.
-        """
-        few = self.n_rows * self.inducing.size <= DOUBLE_FLOATS
-        like = np.empty((0, self.inducing.size), np.float64 if few else np.float32)
+        """Phi by place, (n, m_i), with space for rows that `extend` appends. O(n m_i^2)."""
+        like = np.empty((0, self.inducing.size), np.float32 if self.single else np.float64)
         buffer = Buffer(self.n_rows, like)
         self.__dict__.setdefault("_buffers", {})["phi"] = buffer
         out: Floats = buffer.take(self.n_rows)
-        fill_phi(self, self.scaled, out)
+        self.project(self.scaled, out)
         return out
 
     @computed_once
     def centres(self) -> Floats:
         """Mean of the scaled inputs of each block, (d, n_blocks)."""
-        return blocked.find_centres(self.scaled, self.starts)
+        return nearest.find_centres(self.scaled, self.starts)
+
+    @computed_once
+    def groups(self) -> nearest.Groups:
+        """The centres, or the first of them, in groups in which the nearest is searched."""
+        return nearest.group_centres(self.centres, self.n_threads)
 
     @computed_once
     def neighbours(self) -> Ints:
         """Places of the neighbours of each block, (n_blocks, m_v). O(n_blocks^2 d + n m_v d)."""
         blocks = np.arange(self.starts.size - 1)
-        return self.nearest(blocks, blocks)
+        return self.find_neighbours(blocks, blocks)
 
     @computed_once
     def factor(self) -> Factor:
         """The factorisation of R."""
-        made = regress_blocks(
-            self.order,
-            self.starts,
-            self.neighbours,
-            self.left,
-            self.jitter,
-            0,
-            self.n_threads,
+        blocks = (self.starts, self.neighbours, self.remainder, self.jitter)
+        return Factor(
+            self.order, self.starts, self.neighbours, *regress_blocks(*blocks, 0, self.n_threads)
         )
-        return Factor(self.order, self.starts, self.neighbours, *made)
+
+    @property
+    def n_cells(self) -> int:
+        """Blocks that a new row may belong to: one if there are no neighbours."""
+        return self.starts.size - 1 if self.n_neighbours else 1
 
     @property
     def jitter(self) -> float:
         """What is added to the diagonal of R, if that makes it positive definite."""
-        single = self.phi.dtype == np.float32
-        return (SINGLE_JITTER if single else JITTER) * self.kernel.scale
+        return (SINGLE_JITTER if self.single else JITTER) * self.kernel.scale
 
-    def nearest(self, blocks: Ids, limits: Ids) -> Ints:
+    def find_neighbours(self, blocks: Ids, limits: Ids) -> Ints:
         """The m_v places nearest to the centres of blocks, among the blocks before the limits."""
-        given = (self.scaled, self.starts, self.centres, blocks, limits, self.n_neighbours)
-        return blocked.nearest_places(*given, self.n_threads)
+        rows = (self.scaled, self.starts, self.centres)
+        return nearest.nearest_places(*rows, blocks, limits, self.n_neighbours, self.n_threads)
 
-    def left(self, places: Ints) -> Floats:
-        """R at some places, (k, k). O(k^2 (m_i + d))."""
+    def find_cells(self, scaled: Floats) -> Ints:
+        """The blocks that new rows belong to, scaled inputs (m, d): those of nearest centre."""
+        if not self.n_neighbours:
+            return np.zeros(len(scaled), np.int32)
+        return nearest.nearest_centres(self.centres, self.groups, scaled, self.n_threads)
+
+    def find_members(self, cells: Ints) -> Ints:
+        """Places of the neighbours of new rows that belong to some blocks, (n_cells, m_v)."""
+        every = np.full(cells.size, self.starts.size - 1)
+        return self.find_neighbours(cells.astype(np.int64), every)
+
+    def remainder(self, places: Ints) -> Floats:
+        """R at some places, (k, k), in Fortran order: its lower triangle. O(k^2 (m_i + d))."""
+        values = matern.kernel_triangle(self.kernel.code, self.kernel.scale, self.scaled[places])
         phi = self.phi[places].astype(np.float64, copy=False)
-        found: Floats = kernel_matrix(self.kernel, self.scaled[places])
-        found -= phi @ phi.T
-        return found
+        if not phi.size:
+            return values
+        syrk = scipy.linalg.blas.dsyrk
+        return np.asarray(syrk(-1.0, phi.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
+
+    def project(self, scaled: Floats, out: npt.NDArray[Any]) -> None:
+        """Write phi(x) = L^-1 k_U(x) of scaled inputs (m, d) to out (m, m_i). O(m m_i^2)."""
+        rows = (self.scaled_inducing, self.root, scaled, out)
+        blocked.project(self.kernel.code, self.kernel.scale, *rows, self.n_threads)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
@@ -224,23 +241,12 @@ def make_induced(
         late[last] = True
     drawn = rng.permutation(X.shape[0])
     inducing = drawn[np.argsort(late[drawn], kind="stable")][:n_inducing]
-    scaled, parts = scale_inputs(kernel, X), list[Ids]()
-    for rows, size in ((~late, BLOCK_ROWS), (late, LAST_ROWS)):
-        parts += make_blocks(scaled, np.flatnonzero(rows), size if n_neighbours else 1, rng)
-    starts = np.append(0, np.cumsum([part.size for part in parts]))
-    order = np.concatenate(parts)
-    return Induced(kernel, X, order, starts, inducing, n_neighbours, n_threads)
-
-
-def make_blocks(scaled: Floats, rows: Ids, size: int, rng: np.random.Generator) -> list[Ids]:
-    """Some rows of scaled inputs (n, d) in blocks of about `size` close ones, in random order."""
-    if size == 1 or not rows.size:
-        return list(rows[:, None])
-    clustered = cells.make_cells(scaled[rows], -(-rows.size // size), 1)
-    parts = list[Ids]()
-    for part in np.split(rows[clustered.rows], clustered.starts[1:-1]):
-        parts += np.array_split(part, max(1, -(-part.size // MOST_ROWS)))
-    return [parts[b] for b in rng.permutation(len(parts)) if parts[b].size]
+    single = inducing.size * X.shape[0] > DOUBLE_FLOATS
+    if n_neighbours:
+        order, starts = divide_rows(scale_inputs(kernel, X), late, rng, n_threads)
+    else:  # each row is a block
+        order, starts = np.argsort(late, kind="stable"), np.arange(late.size + 1)
+    return Induced(kernel, X, order, starts, inducing, n_neighbours, single, n_threads)
 
 
 def multiply(induced: Induced, x: Any) -> Floats:
@@ -311,19 +317,3 @@ def blocks(induced: Induced, members: Ints) -> Floats:
 def scale_inputs(kernel: Kernel, X: Floats) -> Floats:
     """Inputs divided by their lengthscales."""
     return X / kernel.lengthscale
-
-
-def fill_phi(induced: Induced, scaled: Floats, out: npt.NDArray[Any]) -> None:
-    """Write L^-1 k_U(x) of training rows, scaled inputs (m, d), to out (m, m_i)."""
-    kernel, near, root = induced.kernel, induced.scaled_inducing, induced.root
-
-    def fill(lo: int) -> None:
-        part = slice(lo, lo + PROJECTED_ROWS)
-        values = kernel_matrix(kernel, near, scaled[part])
-        out[part] = scipy.linalg.solve_triangular(
-            root, values, lower=True, overwrite_b=True, check_finite=False
-        ).T
-
-    if near.size:
-        with one_blas_thread():
-            run_each(fill, range(0, len(out), PROJECTED_ROWS), induced.n_threads)

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.smooth import induced as rows_of
+from triegp.smooth import means
 from triegp.smooth import points as new_rows
 from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced
 from triegp.smooth.kernel import Kernel
-from triegp.smooth.points import InducedPoints, Prepared
+from triegp.smooth.means import Prepared
+from triegp.smooth.points import InducedPoints
 from triegp.smooth.stream import extend
 
 Floats = npt.NDArray[np.float64]
@@ -78,11 +80,11 @@ class Linear:
 
     def prepare(self, alpha: Floats) -> Prepared:
         """Vectors (n,) or (n, k), prepared for `mean`."""
-        return new_rows.prepare(self.induced, alpha)
+        return means.prepare(self.induced, alpha)
 
     def mean(self, points: InducedPoints, prepared: Prepared) -> Floats:
         """K(new rows, rows) alpha, (m,) or (m, k)."""
-        return self._times(new_rows.mean(points, prepared))
+        return self._times(means.mean(points, prepared))
 
     def cross(self, points: InducedPoints) -> Floats:
         """Covariance of the rows with new rows, (n, m)."""

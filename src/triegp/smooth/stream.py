@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked
+from triegp.engines import nearest
 from triegp.smooth.buffers import append
+from triegp.smooth.division import cut
 from triegp.smooth.factor import Factor, regress_blocks
-from triegp.smooth.induced import MOST_ROWS, Induced, fill_phi, scale_inputs
+from triegp.smooth.induced import Induced, scale_inputs
 
+Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+
+GROUPED_SHARE = 0.8  # of the centres: with fewer of them in groups, all are grouped again
 
 
 def extend(induced: Induced, X_new: Any) -> Induced:
@@ -31,6 +35,8 @@ def extend(induced: Induced, X_new: Any) -> Induced:
         New rows.
     """
     X_new = np.ascontiguousarray(X_new, dtype=np.float64)
+    if not len(X_new):
+        return induced
     n, n_blocks = induced.n_rows, induced.starts.size - 1
     buffers = dict(induced.__dict__.get("_buffers", {}))
 
@@ -38,7 +44,7 @@ def extend(induced: Induced, X_new: Any) -> Induced:
         buffers[name], joined = append(buffers.get(name), head, tail)
         return joined
 
-    parts = _divide(induced, X_new)
+    parts = _divide(induced, scale_inputs(induced.kernel, X_new))
     added, sizes = np.concatenate(parts), np.array([part.size for part in parts])
     order = grow("order", induced.order, n + added)
     starts = grow("starts", induced.starts, n + np.cumsum(sizes))
@@ -49,43 +55,38 @@ def extend(induced: Induced, X_new: Any) -> Induced:
         return extended
     scaled = np.ascontiguousarray(scale_inputs(induced.kernel, X_new[added]))
     phi = np.empty((added.size, induced.inducing.size), induced.phi.dtype)
-    fill_phi(induced, scaled, phi)
+    induced.project(scaled, phi)
     kept["root"], kept["scaled_inducing"] = induced.root, induced.scaled_inducing
     kept["scaled"] = grow("scaled", induced.scaled, scaled)
     kept["phi"] = grow("phi", induced.phi, phi)
-    here = np.append(0, np.cumsum(sizes))
-    kept["centres"] = np.hstack([induced.centres, blocked.find_centres(scaled, here)])
+    centres = nearest.find_centres(scaled, np.append(0, np.cumsum(sizes)))
+    kept["centres"] = np.hstack([induced.centres, centres])
+    if induced.n_neighbours and induced.groups.blocks.size > GROUPED_SHARE * (starts.size - 1):
+        kept["groups"] = induced.groups
     fresh = np.arange(n_blocks, starts.size - 1)
-    near = grow("neighbours", induced.neighbours, extended.nearest(fresh, fresh))
+    near = grow("neighbours", induced.neighbours, extended.find_neighbours(fresh, fresh))
     kept["neighbours"], old = near, induced.factor
-    given = (order, starts, near, extended.left, extended.jitter, n_blocks, induced.n_threads)
-    weights, roots = regress_blocks(*given)
+    blocks = (starts, near, extended.remainder, extended.jitter)
+    weights, roots = regress_blocks(*blocks, n_blocks, induced.n_threads)
     width = max(roots.shape[1], old.roots.shape[1])
-    roots = _widen(roots, width)
-    old_roots = old.roots if old.roots.shape[1] == width else _widen(old.roots, width)
-    kept["factor"] = Factor(
-        order,
-        starts,
-        near,
-        grow("weights", old.weights, weights),
-        grow("roots", old_roots, roots),
-    )
+    roots, old_roots = _widen(roots, width), _widen(old.roots, width)
+    grown = (grow("weights", old.weights, weights), grow("roots", old_roots, roots))
+    kept["factor"] = Factor(order, starts, near, *grown)
     return extended
 
 
-def _divide(induced: Induced, X_new: Any) -> list[Ids]:
-    """The new rows (m, d) in blocks: those that belong to the same block of the old rows."""
+def _divide(induced: Induced, scaled: Floats) -> list[Ids]:
+    """Scaled inputs (m, d) in blocks: those that belong to the same block of the old rows."""
     if not induced.n_neighbours:
-        return list(np.arange(len(X_new))[:, None])
-    scaled = scale_inputs(induced.kernel, X_new)
-    cell = blocked.nearest_centres(induced.centres, scaled, induced.n_threads)
+        return list(np.arange(len(scaled))[:, None])
+    cell = induced.find_cells(scaled)
     order = np.argsort(cell, kind="stable")
-    first = np.flatnonzero(np.diff(cell[order])) + 1
-    parts = list[Ids]()
-    for part in np.split(order, first):
-        parts += np.array_split(part, -(-part.size // MOST_ROWS))
-    return parts
+    by_cell = np.split(order, np.flatnonzero(np.diff(cell[order])) + 1)
+    return [part for rows in by_cell for part in cut(rows)]
 
 
 def _widen(roots: Any, width: int) -> Any:
+    """Roots with columns of 0 behind them; as they are if they are as wide."""
+    if roots.shape[1] == width:
+        return roots
     return np.pad(roots, ((0, 0), (0, width - roots.shape[1])))

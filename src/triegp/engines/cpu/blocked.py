@@ -11,114 +11,18 @@ in roots[i]. Sweeps take vectors in the order of the places, (n, k) float64, and
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from triegp.engines.cpu.compiler import jit
 from triegp.engines.cpu.matern import correlation
-from triegp.engines.cpu.threads import run_each, thread_blocks
+from triegp.engines.cpu.nearest import squares
+from triegp.engines.cpu.threads import run_each
 
 Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+Phi = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
-CANDIDATES = 4  # rows compared with a centre, per neighbour
-BLOCKS_AT_ONCE = 64  # of a thread
 LANES = 8  # new rows that are projected at once: the result does not depend on the others
-
-
-def find_centres(U: Floats, starts: Ints) -> Floats:
-    """Mean of the scaled inputs (n, d) of each block, (d, n_blocks)."""
-    total = np.add.reduceat(U, starts[:-1], axis=0)
-    return np.ascontiguousarray((total / np.diff(starts)[:, None]).T)
-
-
-def nearest_centres(centres: Floats, U: Floats, n_threads: int = 1) -> Ids:
-    """The nearest of the centres (d, n_blocks) to each row of U (m, d), int32 (m,)."""
-    out = np.empty(U.shape[0], np.int32)
-    parts = thread_blocks(out.size)
-    run_each(lambda part: _nearest_centres(centres, U, *part, out), parts, n_threads)
-    return out
-
-
-def nearest_places(
-    U: Floats, starts: Ints, centres: Floats, blocks: Ints, limits: Ints, k: int, n_threads: int
-) -> Ids:
-    """The k places nearest to the centre of each of the blocks (m,), nearest first, int32 (m, k).
-
-    limits: int64 (m,), only blocks before these are searched. Missing places are -1. Rows of the
-    nearest blocks are compared: of as many as hold four times k rows.
-    """
-    out = np.full((blocks.size, k), -1, np.int32)
-    size = BLOCKS_AT_ONCE
-
-    def fill(first: int) -> None:
-        part = slice(first, first + size)
-        _nearest_places(U, starts, centres, blocks[part], limits[part], out[part])
-
-    if k:
-        run_each(fill, range(0, blocks.size, size), n_threads)
-    return out
-
-
-@jit
-def _squares(points, i, centre, j, out):
-    """out[c] = |points[:, c] - centre[:, j]|^2 for the first i points; points: (d, m)."""
-    for c in range(i):
-        out[c] = 0.0
-    for k in range(points.shape[0]):
-        here, line = centre[k, j], points[k]
-        for c in range(i):
-            out[c] += (line[c] - here) * (line[c] - here)
-
-
-@jit
-def _nearest_centres(centres, U, lo, hi, out):
-    """The nearest centre of rows lo to hi; the first of equally near ones."""
-    count = centres.shape[1]
-    square = np.empty(count)
-    query = np.empty((centres.shape[0], 1))
-    for i in range(lo, hi):
-        query[:, 0] = U[i]
-        _squares(centres, count, query, 0, square)
-        out[i] = np.argmin(square)
-
-
-@jit
-def _nearest_places(U, starts, centres, blocks, limits, out):
-    """See `nearest_places`."""
-    k, d = out.shape[1], centres.shape[0]
-    square = np.empty(centres.shape[1])
-    for row in range(blocks.size):
-        b, limit = blocks[row], limits[row]
-        if limit == 0:
-            continue
-        _squares(centres, limit, centres, b, square)
-        count = min(limit, max(8, (CANDIDATES * k * limit) // starts[limit] + 1))
-        while True:
-            least = np.partition(square[:limit], count - 1)[count - 1]
-            found = 0
-            for c in range(limit):
-                if square[c] <= least:
-                    found += starts[c + 1] - starts[c]
-            if found >= min(CANDIDATES * k, starts[limit]):
-                break
-            count = min(2 * count, limit)
-        places, apart = np.empty(found, np.int32), np.zeros(found)
-        found = 0
-        for c in range(limit):
-            if square[c] <= least:
-                for place in range(starts[c], starts[c + 1]):
-                    for j in range(d):
-                        apart[found] += (U[place, j] - centres[j, b]) ** 2
-                    places[found] = place
-                    found += 1
-        order = np.argsort(apart, kind="mergesort")
-        for a in range(min(k, found)):
-            out[row, a] = places[order[a]]
 
 
 # Sweeps
@@ -257,7 +161,7 @@ def fill_means(code, scale, inducing, U, members, by_inducing, by_member, cell, 
         out[i] = 0.0
         for part in range(2):
             size = m_i if part == 0 else count
-            _squares(inducing if part == 0 else near, size, query, 0, values)
+            squares(inducing if part == 0 else near, 0, size, query, 0, values)
             for a in range(size):
                 values[a] = correlation(code, values[a])
             for c in range(out.shape[1]):
@@ -266,13 +170,12 @@ def fill_means(code, scale, inducing, U, members, by_inducing, by_member, cell, 
 
 
 def project(
-    code: int, scale: float, inducing: Floats, root: Floats, U: Floats, n_threads: int = 1
-) -> Floats:
-    """L^-1 k_U(u) of new rows U (m, d), (m, m_i); inducing: (m_i, d); root = L. O(m m_i^2).
+    code: int, scale: float, inducing: Floats, root: Floats, U: Floats, out: Phi, n_threads: int
+) -> None:
+    """Write L^-1 k_U(u) of rows U (m, d) to out (m, m_i); inducing: (m_i, d); root = L. O(m m_i^2).
 
     A row does not depend on the others.
     """
-    out = np.empty((U.shape[0], inducing.shape[0]))
     step = 4 * LANES
 
     def fill(lo: int) -> None:
@@ -280,7 +183,6 @@ def project(
         _project(code, scale, inducing, root, U[part], out[part])
 
     run_each(fill, range(0, U.shape[0], step), n_threads)
-    return out
 
 
 @jit
@@ -321,8 +223,3 @@ def gather_rows(neighbours, weights, x, out):
                 break
             for c in range(x.shape[1]):
                 out[i, c] += weights[i, a] * x[row, c]
-
-
-def kept_places(neighbours: Any) -> Any:
-    """The used entries of one line of neighbours, which end at the first -1."""
-    return neighbours[: int(np.count_nonzero(neighbours >= 0))]

@@ -44,6 +44,13 @@ def kernel_cross(code: int, scale: float, U: Floats, V: Floats, n_threads: int) 
     return out
 
 
+def kernel_triangle(code: int, scale: float, U: Floats) -> Floats:
+    """K of scaled inputs U (n, d): the lower triangle, in Fortran order; 0 above it. O(n^2 d)."""
+    out = np.zeros((U.shape[0], U.shape[0]))
+    fill_triangle(code, scale, np.ascontiguousarray(U.T), out)
+    return out.T
+
+
 def kernel_means(
     code: int, scale: float, U: Floats, V: Floats, weights: Floats, n_threads: int
 ) -> Floats:
@@ -109,6 +116,19 @@ def fill_pairs(code, scale, columns, first, last, values, slopes):
     for j in range(last):
         for i in range(max(first, j), last):
             values[j, i], slopes[j, i] = values[i, j], slopes[i, j]
+
+
+@jit
+def fill_triangle(code, scale, lines, out):
+    """K_ij for j >= i of n rows, given by a line per input, (d, n); out: (n, n), 0 before."""
+    for i in range(out.shape[0]):
+        row = out[i, i:]
+        for k in range(lines.shape[0]):
+            line, here = lines[k, i:], lines[k, i]
+            for j in range(row.size):
+                row[j] += (line[j] - here) * (line[j] - here)
+        for j in range(row.size):
+            row[j] = scale * correlation(code, row[j])
 
 
 @jit
