@@ -18,7 +18,7 @@ from triegp.tree.rows import Rows
 Floats = npt.NDArray[np.float64]
 
 MAX_STEPS = 1_000
-PROBE_VALUES = 80_000  # probes times rows: four probes at most, one for more than 40,000 rows
+PROBE_VALUES = 20_000  # probes times rows: two at 10,000 rows, one for more; 2 % of the variances
 MOST_PROBES = 4
 PROBE_TOLERANCE, WORST_PROBE = 1e-2, 0.1  # relative residuals: wanted, and largest of use
 LARGE_ROWS, LARGE_TOLERANCE = 200_000, 5e-2  # with more rows, the tolerance is larger

@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 SLOPES = np.arange(0.0, 3.01, 0.25)  # of the local logarithms, which regress to the mean
 SLOPE_ROWS = 5_000  # rows from which the slope is chosen
-LOUD_SHARES, LOUD_ROWS = (0.25, 0.5, 0.75), 200  # of rows with tails of their own, and fewest
+LOUD_SHARES, LOUD_ROWS = (0.5, 0.25, 0.75), 200  # of rows with tails of their own, and fewest
 LOUD_AGAIN = 1_000  # fresh rows, for both kinds of tails to be learned again
 TURNS = 2  # of choosing the slope and the trust of repeats
 CONSTANT = 1e-6  # standardised targets that are all smaller are constant
@@ -353,6 +353,8 @@ def _learn_loud(stage: Stage, score: Floats, logs: Floats, weight: Floats | None
         total = sum(_gain(tails, score[part], count[part]) for tails, part in pairs)
         if total > best:
             best, found = total, replace(stage, tails=both[0], loud=Loud(above, both[1]))
+        elif found is stage:  # where halves do not differ, other shares hardly do
+            break
     return found
 
 
