@@ -29,7 +29,7 @@ def entries_of(n):
 @pytest.mark.parametrize("rows", [[0], [0, 0, 0], range(3), range(90)])
 @pytest.mark.parametrize("precision", [1, 4, 12])
 def test_the_matrix_and_the_sums_are_those_of_the_definition(rows, precision, monkeypatch):
-    monkeypatch.setattr(dense, "ROWS", 40)
+    monkeypatch.setattr(dense, "ROWS", 20)
     problem = make_problem(max(2, len(rows)), 5, d=6, precision=precision)
     rows = list(rows)
     problem = replace(problem, X=problem.X[rows], rows=Rows(np.zeros(len(rows))))

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import oracle
 from forest_problems import make_problem
 from on_card import ON_CARD
 from simulated_card import card_or_strict_one

@@ -221,7 +221,7 @@ def train_stage(
 
     Notes
     -----
-    O(b^2 (T + p) + b^3) per step, b = 512 rows: 50 to 90 milliseconds with 64 trees on two cores,
+    O(b^2 (T + p) + b^3) per step, b = 512 rows: 15 to 20 milliseconds of one core with 64 trees,
     whatever the number of rows. Finding neighbours adds O(p) per row, for at most 50,000 rows.
     """
     watch, n_steps = run.watch, settings.max_iter

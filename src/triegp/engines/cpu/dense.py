@@ -19,7 +19,7 @@ from triegp.engines.cpu.matern import MIRRORED
 from triegp.engines.cpu.threads import run_each
 from triegp.engines.records import Bytes, Floats, Ids, Ints, Tree
 
-ROWS = 256  # rows of a sum of matrices that one thread adds to: most of them fit its cache
+ROWS = 64  # fewest rows of a sum of matrices for a thread: each passes over all leaves of all trees
 TREES = 8  # trees that one thread sums entries for at a time
 COLUMNS = 32  # columns that one thread fills at a time
 
@@ -169,7 +169,8 @@ def sum_matrices(trees: Sorted, n_threads: int) -> Floats:
     """K, summed over the trees, (n, n). O(n^2 T)."""
     n = trees.row_idx.shape[1]
     out: Floats = np.zeros((n, n))
-    run_each(lambda lo: add_matrices(*trees, lo, lo + ROWS, out), range(0, n, ROWS), n_threads)
+    step = max(ROWS, -(-n // n_threads))  # a row's sum does not depend on the cuts
+    run_each(lambda lo: add_matrices(*trees, lo, lo + step, out), range(0, n, step), n_threads)
     out += out.T.copy()
     prior = trees.levels[trees.first[:-1]] - trees.levels[trees.first[1:] - 1]
     np.fill_diagonal(out, prior.sum())
