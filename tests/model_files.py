@@ -99,14 +99,19 @@ def new_rows(model):
 
 
 def answers(model):
-    """Everything that a model says, as arrays."""
+    """Everything that a model says, as arrays; no leave-one-out of rows that were set aside.
+
+    Those are predicted by a model that has its rows, and not by one from a file without rows.
+    """
     new = new_rows(model)
+    used = ~np.isnan(model.loo_targets())
+    left_out = [*model.loo_predict(), model.loo_log_density()]
     return [
         *model.predict(new, return_std=True),
         *model.predict(new, return_std=True, latent=True),
         model.predict_quantiles(new, (1e-3, 0.5, 0.9)),
-        *model.loo_predict(),
-        model.loo_log_density(),
+        used,
+        *(values[used.reshape(values.shape)] for values in left_out),
         model.sample_y(new, 3, random_state=1),
         model.feature_importances_,
         np.array(model.log_marginal_likelihood_),

@@ -156,3 +156,29 @@ def test_a_warning_may_use_the_model_that_warns(model, monkeypatch):
         model.partial_fit(X[:3], y[:3]).predict(X)
     assert asked == [113]
     assert model.n_rows_ == 113
+
+
+class Growing(dict):
+    """Attributes to which another thread adds one while they are iterated over."""
+
+    def __iter__(self):
+        for name in super().__iter__():
+            yield name
+            self["added"] = 0
+
+    def items(self):
+        return ((name, self[name]) for name in self)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda model: model.predict([[0.5, 0.5]]),
+        lambda model: model.partial_fit([[0.5, 0.5]], [0.0]),
+        lambda model: model.refresh(),
+        lambda model: model.fit(*draw(40)),
+    ],
+)
+def test_another_thread_may_add_attributes(model, act):
+    model.__dict__ = Growing(model.__dict__)
+    act(model)

@@ -54,3 +54,14 @@ def test_without_features_that_vary_there_are_no_coordinates(rows):
     found = fit_coordinates(rows)
     assert found.n_coordinates == 0
     assert coordinates_of(found, rows).shape == (len(rows), 0)
+
+
+@pytest.mark.parametrize("power", [-1000, 900])
+def test_the_size_of_a_feature_does_not_matter(power):
+    """Squares of such values are 0 or infinite."""
+    found, same = fit_coordinates(np.ldexp(X, power)), fit_coordinates(X)
+    np.testing.assert_array_equal(found.features, same.features)
+    np.testing.assert_array_equal(found.ranked, same.ranked)
+    np.testing.assert_array_equal(
+        coordinates_of(found, np.ldexp(X, power)), coordinates_of(same, X)
+    )

@@ -543,7 +543,8 @@ class TreeGPRegressor(
 
         All of them are replaced in one step: Ctrl-C leaves the old ones or the new ones.
         """
-        kept = {name: value for name, value in self.__dict__.items() if name not in drop}
+        now = self.__dict__.copy()  # other threads may add attributes
+        kept = {name: value for name, value in now.items() if name not in drop}
         self.__dict__ = {
             **kept,
             **fitted,

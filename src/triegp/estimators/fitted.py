@@ -266,6 +266,10 @@ class FittedEstimator:
             self.__dict__.pop("_summary", None)  # it would keep the old models alive
         return self._stream
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a model. Other threads may add attributes: none are iterated over."""
+        return hasattr(self, "_stream")
+
     def _check_fitted(self) -> None:
         """Raise an error unless there is a fitted model; here, there always is."""
 

@@ -57,8 +57,11 @@ class Coordinates:
 def fit_coordinates(X: npt.NDArray[np.floating]) -> Coordinates:
     """Coordinates for the training rows X (n, d). O(n d log n)."""
     every = np.asarray(X, np.float64)
+    largest = np.abs(every).max(axis=0, initial=0.0)
+    unit = np.frexp(largest)[1]  # powers of 2: nothing overflows, and nothing is rounded
+    every = np.ldexp(every, -unit)
     center, spread = every.mean(axis=0), every.std(axis=0)
-    features = np.flatnonzero(spread > 1e-12 * np.abs(every).max(axis=0, initial=0.0))
+    features = np.flatnonzero(spread > 1e-12 * np.ldexp(largest, -unit))
     ranked, knots, ranks = [], [], []
     share = np.linspace(0.0, 1.0, N_KNOTS)
     for j in features.tolist():
@@ -70,13 +73,13 @@ def fit_coordinates(X: npt.NDArray[np.floating]) -> Coordinates:
         by_rank = np.interp(every[:, j], knot, rank)
         if abs(_correlation(every[:, j], by_rank)) < SAME:
             ranked.append(j)
-            knots.append(knot)
+            knots.append(np.ldexp(knot, unit[j]))
             ranks.append(rank)
     shape = (len(ranked), N_KNOTS)
     return Coordinates(
         features,
-        center[features],
-        spread[features],
+        np.ldexp(center, unit)[features],
+        np.ldexp(spread, unit)[features],
         np.array(ranked, np.int64),
         np.array(knots, np.float64).reshape(shape),
         np.array(ranks, np.float64).reshape(shape),
