@@ -13,10 +13,11 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import SINGLE, SOLVED, USUAL_SOLVE
+from tolerances import DENSE, SINGLE, SOLVED, USUAL_SOLVE
 from triegp.additive import singles as singles_module
 from triegp.additive import train as train_module
 from triegp.additive.conditioning import smooth_sizes
+from triegp.additive.forest import multiply
 from triegp.additive.model import tolerance_for
 from triegp.additive.settings import Settings
 from triegp.additive.train import n_trees_for, train_forest
@@ -105,6 +106,7 @@ def test_training_is_the_same_on_any_number_of_threads():
 
 def test_residuals_of_many_rows_are_those_of_fewer(monkeypatch):
     monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 50)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
     problem = make_problem(n=300)
     weight = np.append(np.zeros(4), np.ones(296))
     rows = Rows(problem.rows.y[:, None], None, weight, problem.X)
@@ -213,18 +215,35 @@ def test_the_solve_ends_where_its_error_is_small_beside_the_noise():
     assert tolerance_for(rows(30_000, 1e-9)) == 1e-5
 
 
+@pytest.mark.parametrize("smooth", [False, True])
 @pytest.mark.parametrize("n_targets", [1, 2])
-def test_folds_of_many_rows_are_left_out_by_one_solve(n_targets, monkeypatch):
+def test_held_out_rows_of_many_are_predicted_by_the_others(n_targets, smooth, monkeypatch):
+    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 50)
     monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
-    monkeypatch.setattr("triegp.additive.folds.ERROR_SHARE", 1e-9)
     solve_tightly(monkeypatch)
     problem = make_problem(n=99)
     y = np.stack([problem.rows.y, problem.rows.y**2], axis=1)[:, :n_targets]
-    trained = train(problem, Rows(y, X=problem.X), smooth=False)
+    trained = train(problem, Rows(y, X=problem.X), smooth=smooth)
     model, residuals = trained.fitted.model, trained.residuals
-    cov = own_kernel(model, problem.X, problem.X) + np.diag(model.variance)
+    cov = multiply(model.forest, np.eye(99)) + np.diag(model.variance)
+    held, rest = np.split(np.arange(99), [80])[::-1]
+    weights = np.linalg.solve(cov[np.ix_(rest, rest)], cov[np.ix_(rest, held)])
+    for left, target in zip(residuals, y.T, strict=True):
+        assert left.alone
+        np.testing.assert_array_equal(left.fresh, np.arange(99) >= 80)
+        np.testing.assert_allclose(left.mean[held], weights.T @ target[rest], atol=USUAL_SOLVE)
+
+
+def test_few_rows_are_left_out_with_their_folds(monkeypatch):
+    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 50)
+    problem = make_problem(n=99)
+    trained = train(problem, Rows(problem.rows.y[:, None], X=problem.X))
+    model, (left,) = trained.fitted.model, trained.residuals
+    cov = multiply(model.forest, np.eye(99)) + np.diag(model.variance)
     for fold in find_folds(99):
         rest = np.setdiff1d(np.arange(99), fold)
         weights = np.linalg.solve(cov[np.ix_(rest, rest)], cov[np.ix_(rest, fold)])
-        for left, target in zip(residuals, y.T, strict=True):
-            np.testing.assert_allclose(left.mean[fold], weights.T @ target[rest], atol=USUAL_SOLVE)
+        np.testing.assert_allclose(left.mean[fold], weights.T @ problem.rows.y[rest], atol=DENSE)
+        inner = cov[np.ix_(fold, fold)] - weights.T @ cov[np.ix_(rest, fold)]
+        np.testing.assert_allclose(left.var[fold], np.diag(inner), rtol=DENSE)
+    assert not left.alone

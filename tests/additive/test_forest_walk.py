@@ -61,7 +61,7 @@ def test_training_lowers_the_nll(known, smooth):
     assert not found.diverged
     assert not found.stopped
     assert found.n_steps == 12
-    assert len(found.nll_per_row) == 1 + walk.N_LOOKS
+    assert len(found.nll_per_row) == 1 + 12 // 2
     assert (found.parameters.smooth is None) == (smooth is None)
 
 
@@ -76,7 +76,7 @@ def test_training_records_the_nll_with_that_of_the_prior(weighted, smooth):
     for k, nll in enumerate(found.nll_per_row):
         expected = problem.nll(steps.parameters) + prior.nll(steps.parameters)
         assert nll == pytest.approx(expected / copies_of(problem.rows).sum(), rel=SUMMED)
-        steps.step(walk._share(k, 4, Stopwatch(), 0.0))
+        steps.step(walk._share(k, 4, 4, Stopwatch(), 0.0))
 
 
 @pytest.mark.parametrize("whole", [640, 50])
@@ -185,9 +185,24 @@ def test_training_returns_what_predicts_held_out_rows_best(rate, smooth, monkeyp
     assert best == pytest.approx(min(found.nll_per_row), rel=SUMMED)
     if rate == 0.1:
         assert min(found.nll_per_row) <= found.nll_per_row[0]
-        assert len(found.nll_per_row) == 1 + walk.N_LOOKS
-        assert found.n_steps == 12
         assert not found.diverged
+
+
+@pytest.mark.parametrize("gain", [0.0, 1.0])
+def test_training_ends_once_held_out_rows_gain_nothing(gain, monkeypatch):
+    """After the second look that gained little, step sizes fall for a fifth of all steps."""
+    looks = iter(-gain * np.arange(100.0))
+    monkeypatch.setattr(walk.Walk, "look", lambda _: next(looks))
+    shares, real = [], walk.Walk.step
+    monkeypatch.setattr(
+        walk.Walk, "step", lambda one, share: shares.append(share) or real(one, share)
+    )
+    found = train(make_problem(n=100, smooth="dense"), 20, n_steps=20)
+    assert found.n_steps == len(shares) == (20 if gain else 2 * 2 + 4)
+    assert not found.stopped
+    assert shares[:-4] == [1.0] * (len(shares) - 4)
+    assert shares[-4:] == sorted(shares[-4:], reverse=True)
+    assert shares[-1] < 0.2
 
 
 @pytest.mark.parametrize("rate", [5.0, 50.0])
@@ -248,7 +263,7 @@ def numbered(n, smooth=None):
 @pytest.mark.parametrize("smooth", SMOOTH)
 def test_steps_take_clusters_and_random_rows_but_none_held_out(smooth, monkeypatch):
     sizes = {"N_CLUSTERS": 3, "CLUSTER_ROWS": 10, "RANDOM_ROWS": 15, "WHOLE_ROWS": 50}
-    for name, value in sizes.items():
+    for name, value in {**sizes, "LOOK_GAIN": -np.inf}.items():  # all steps are taken
         monkeypatch.setattr(walk, name, value)
     problem, drawn = numbered(200, smooth), []
 
@@ -351,14 +366,17 @@ def test_no_steps_at_all():
 
 def test_step_sizes_fall_with_the_steps_or_with_the_time():
     free = Stopwatch()
-    shares = [walk._share(k, 100, free, 0.0) for k in range(101)]
+    shares = [walk._share(k, 100, 100, free, 0.0) for k in range(101)]
+    late = [walk._share(k, 20, 100, free, 0.0) for k in range(101)]
+    assert late[:81] == [1.0] * 81
+    assert late[80:] == pytest.approx(shares[::5])
     assert shares[0] == 1.0
     assert shares[-1] == walk.LEAST_SHARE
     assert shares == sorted(shares, reverse=True)
     spent = Stopwatch(1e-9)
-    assert walk._share(1, 100, spent, -10.0) == walk.LEAST_SHARE
+    assert walk._share(1, 20, 100, spent, -10.0) == walk.LEAST_SHARE
     ample = Stopwatch(1e9)
-    assert [walk._share(k, 100, ample, 0.0) for k in range(101)] == shares
+    assert [walk._share(k, 100, 100, ample, 0.0) for k in range(101)] == shares
 
 
 def test_training_is_the_same_on_any_number_of_threads():

@@ -116,7 +116,7 @@ def test_an_interrupt_of_the_second_training_keeps_the_first(few, monkeypatch):
         model = fit(X, y, on_interrupt="keep")
     assert len(calls) == 2
     assert first_features(model) < 0.5
-    assert model.n_iter_ == 5
+    assert 1 <= model.n_iter_ <= 5
     assert model.n_evaluations_ > 5  # those of the single trees count
 
 

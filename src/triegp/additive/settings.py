@@ -36,8 +36,8 @@ class Settings:
     max_iter: int = 200
     calibrated: bool = True
     goes_on: bool = True
-    rate: float = 0.1
-    tree_rate: float = 0.02
+    rate: float = 0.15
+    tree_rate: float = 0.03
 
 
 def check_settings(settings: Settings) -> Settings:

@@ -2,15 +2,15 @@
 
 Every step draws a part of about 500 rows: some clusters of neighbours, which tell what happens over
 short distances at the density of all rows, and random rows, which tell what happens over long ones.
-The marginal likelihood of a part and its gradient are exact. Step sizes fall to a twentieth, so
-that the noise of the gradient averages out. A prior (`triegp.additive.prior`) keeps together what
-fewer than 5,000 rows do not tell apart, and up to 640 rows single phi are not learned. If several
-targets share the parameters, their likelihoods are added up, and the prior counts once for each:
-targets of the same rows are rarely independent.
+The marginal likelihood of a part and its gradient are exact. In the end step sizes fall to a
+twentieth, so that the noise of the gradient averages out. A prior (`triegp.additive.prior`) keeps
+together what fewer than 5,000 rows do not tell apart, and up to 640 rows single phi are not
+learned. If several targets share the parameters, their likelihoods are added up, and the prior
+counts once for each: targets of the same rows are rarely independent.
 
-From 1,000 rows on, some rows are held out. The parameters that predict them best, given training
-rows near them, are kept. With fewer rows, the most likely parameters are kept: of all rows, or of
-one part if there are more than 640.
+From 1,000 rows on, some rows are held out. Steps go on while they gain, then step sizes fall. The
+parameters that predict the held-out rows best, given training rows near them, are kept. With fewer
+rows, the most likely parameters are kept: of all rows, or of one part if there are more than 640.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ Ints = npt.NDArray[np.int64]
 N_CLUSTERS, CLUSTER_ROWS, RANDOM_ROWS = 4, 96, 128
 WHOLE_ROWS = 640  # up to this many rows, every step takes all of them
 POOL_ROWS = 50_000  # clusters are drawn from so many rows, at most
-N_LOOKS = 6  # evaluations of the parameters, after the first
+N_LOOKS = 10  # evaluations of the parameters in all steps, after the first
+FALL_SHARE = 0.2  # of the steps, while step sizes fall, if rows are held out
+LOOK_GAIN = 0.01  # nats per held-out row: step sizes fall once a look gains less
+FEWEST_LOOKS = 2  # before that
 LOOK_PARTS, LOOK_ROWS, LOOK_NEAREST, LOOK_RANDOM = 5, 50, 8, 96  # held-out rows of an evaluation
 PRIOR_ROWS = 5_000  # from this many rows on, the likelihood alone decides
-FEW_RATE = 2.0  # factor of the step size if every step takes all rows: gradients have no noise
+FEW_RATE = 4 / 3  # factor of the step size if every step takes all rows: gradients have no noise
 LEAST_SHARE = 0.05  # of the step size, at the end
 SCALE_RANGE = 1e-12  # a smaller factor of all variances is not applied
 
@@ -229,45 +232,50 @@ def train_stage(
     best, looks, looked_at = parameters, list[float](), list[int]()
     points = list[tuple[int, float]]()
     diverged = False
-    began = watch.elapsed()
+    began, between = watch.elapsed(), max(1, -(-n_steps // N_LOOKS))
+    fall = round(FALL_SHARE * n_steps) if held.size else n_steps
+    end = n_steps  # step sizes fall during the last `fall` steps before
     try:
         walk.optimise_scale()
         best = walk.parameters
         if not watch.stop:
             looks.append(walk.look())
             looked_at.append(0)
-        n_looked = 0
-        while walk.n_steps < n_steps and not watch.stop:
-            nll = walk.step(_share(walk.n_steps, n_steps, watch, began))
+        while walk.n_steps < end and not watch.stop:
+            nll = walk.step(_share(walk.n_steps, fall, end, watch, began))
             points.append((walk.n_steps - 1, nll))
-            run.progress("steps", walk.n_steps, n_steps)
-            last = walk.n_steps == n_steps or watch.stop
-            if last or walk.n_steps - n_looked >= max(1, n_steps // N_LOOKS):
-                n_looked = walk.n_steps
+            run.progress("steps", walk.n_steps, end)
+            last = walk.n_steps == end or watch.stop
+            if last or walk.n_steps - (looked_at or [0])[-1] >= between:
                 looks.append(walk.look())
-                looked_at.append(n_looked)
+                looked_at.append(walk.n_steps)
                 if looks[-1] <= min(looks):
                     best = walk.parameters
-        worse = len(looks) > N_LOOKS and not held.size and min(looks[1:]) > looks[0]
+                settled = looks[-1] > min(looks[:-1]) - LOOK_GAIN
+                if held.size and settled and len(looks) > FEWEST_LOOKS:
+                    end = min(end, walk.n_steps + fall)
+        complete = len(looks) > 1 and walk.n_steps == n_steps
+        worse = complete and not held.size and min(looks[1:]) > looks[0]
         diverged = worse or not np.isfinite(looks).all()
     except np.linalg.LinAlgError:
         diverged = True
     except KeyboardInterrupt:
         watch.interrupt()
-    stopped = walk.n_steps < n_steps and not diverged
+    stopped = walk.n_steps < end and not diverged
     seen_by_look = [make_line(zip(looked_at, looks, strict=False))] if held.size else None
     name = TARGET if data.rows.n_targets == 1 else ALL_TARGETS
     curve = make_curve([make_line(points)], [name], seen_by_look)
     return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve)
 
 
-def _share(step: int, n_steps: int, watch: Stopwatch, began: float) -> float:
-    """Factor of the step size: falls from 1 to 0.05 as half a cosine, by steps or by time."""
-    done = step / n_steps
+def _share(step: int, fall: int, end: int, watch: Stopwatch, began: float) -> float:
+    """Factor of the step size: 1, and half a cosine to 0.05 in the last steps, or so much time."""
+    done = step / max(end, 1)
     if watch.limited and step:  # a budget that is not used changes nothing
         spent = watch.elapsed() - began
         done = max(done, spent / max(spent + watch.left(), 1e-9))
-    return max(LEAST_SHARE, 0.5 * (1.0 + float(np.cos(np.pi * done))))
+    fallen = max(0.0, 1.0 - (1.0 - done) * end / max(fall, 1))
+    return max(LEAST_SHARE, 0.5 * (1.0 + float(np.cos(np.pi * fallen))))
 
 
 def smooth_gain(
