@@ -100,7 +100,7 @@ class Induced:
     @computed_once
     def root(self) -> Floats:
         """L, lower triangular, of K_UU and a little jitter, (m_i, m_i). O(m_i^3)."""
-        values = kernel_matrix(self.kernel, self.scaled_inducing)
+        values = self.triangle(self.scaled_inducing)
         values[np.diag_indices_from(values)] += JITTER * self.kernel.scale
         with one_blas_thread():  # more of them round in other ways
             return np.asarray(np.linalg.cholesky(values))
@@ -167,12 +167,19 @@ class Induced:
 
     def remainder(self, places: Ints) -> Floats:
         """R at some places, (k, k), in Fortran order: its lower triangle. O(k^2 (m_i + d))."""
-        values = matern.kernel_triangle(self.kernel.code, self.kernel.scale, self.scaled[places])
+        values = self.triangle(self.scaled[places])
         phi = self.phi[places].astype(np.float64, copy=False)
         if not phi.size:
             return values
         syrk = scipy.linalg.blas.dsyrk
         return np.asarray(syrk(-1.0, phi.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
+
+    def triangle(self, scaled: Floats) -> Floats:
+        """Lower triangle of the kernel matrix of scaled inputs (k, d), in Fortran order.
+
+        Distances are sums of squared differences, here and for new rows: R must not be negative.
+        """
+        return matern.kernel_triangle(self.kernel.code, self.kernel.scale, scaled)
 
     def project(self, scaled: Floats, out: npt.NDArray[Any]) -> None:
         """Write phi(x) = L^-1 k_U(x) of scaled inputs (m, d) to out (m, m_i). O(m m_i^2)."""

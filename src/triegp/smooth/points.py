@@ -18,7 +18,7 @@ from triegp.imports import scipy
 from triegp.smooth.copies import first_equal
 from triegp.smooth.factor import colour, factorise, halve
 from triegp.smooth.induced import Induced, multiply_rest, scale_inputs
-from triegp.smooth.kernel import kernel_matrix
+from triegp.smooth.kernel import kernel_cross
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -91,7 +91,7 @@ class InducedPoints:
             lower = factorise(induced.remainder(places), induced.jitter)
             here, phi_here = induced.scaled[places], induced.phi[places].astype(np.float64)
             for i in rows[at]:
-                across = kernel_matrix(kernel, here, scaled[i : i + 1])[:, 0] - phi_here @ phi[i]
+                across = kernel_cross(kernel, scaled[i : i + 1], here, 1)[0] - phi_here @ phi[i]
                 b, _ = scipy.linalg.lapack.dpotrs(lower, across, lower=1)
                 neighbours[i, : b.size], weights[i, : b.size] = induced.order[places], b
                 variances[i] -= b @ across
