@@ -31,7 +31,7 @@ from forest_problems import (
     variance_at,
 )
 from oracle_cases import TINY, log_uniform
-from tolerances import HUNDRED_ROUNDINGS, JITTERED_STEPS, SINGLE_STEPS, SOLVED_TO_1E_11
+from tolerances import HUNDRED_ROUNDINGS, SINGLE_SOLVES, SOLVED_TO_1E_11
 from triegp.additive import conditioning, exact_gradient, variance
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.start import row_noise
@@ -128,7 +128,7 @@ def check_posterior(case, model, X, name):
     loss = np.linalg.cond(covariance) * case.loss
     direct, solved = HUNDRED_ROUNDINGS, SOLVED_TO_1E_11
     if case.jittered:
-        direct = solved = SINGLE_STEPS if problem.smooth == "neighbours" else JITTERED_STEPS
+        direct = solved = SINGLE_SOLVES
     new = np.concatenate([problem.new[:4], X[:2]])
     mean, cov = dense_posterior(model, X, new)
     alpha = np.linalg.solve(covariance, y)

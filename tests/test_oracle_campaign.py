@@ -99,7 +99,7 @@ def test_float32_messages_that_are_rounded_more_fail(monkeypatch):
 
 def test_a_sum_of_another_kernel_fails(monkeypatch):
     def other(found, A, B):
-        return own_kernel(found, A, B) * (1 + 1e-6)
+        return own_kernel(found, A, B) * (1 + 1e-5)
 
     monkeypatch.setattr(oracle_models, "own_kernel", other)
     monkeypatch.setattr(forest_problems, "own_kernel", other)

@@ -50,7 +50,7 @@ def test_the_stages_share_the_time_left(work):
 @pytest.mark.parametrize("work", [TREES, LINEAR])
 def test_what_is_made_fits_the_time(work):
     seconds = [solve_seconds(work, share) for share in SHARES]
-    assert seconds[0] > 2 * seconds[-1]
+    assert seconds[0] > 1.5 * seconds[-1]  # with fewer neighbours a solve takes more steps
     assert fitting_share(1e6, work) == 1.0
     assert fitting_share(0.0, work) == 0.0
     for share, needed in zip(SHARES, seconds, strict=True):

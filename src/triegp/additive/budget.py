@@ -17,17 +17,18 @@ from triegp.additive.exact import is_exact
 from triegp.additive.forest import build_forest, multiply
 from triegp.additive.model import rank_for, tree_columns
 from triegp.additive.neighbours import MOST_NEIGHBOURS
-from triegp.additive.preconditioner import BLOCK_ROWS
+from triegp.additive.preconditioner import BLOCK_ROWS as KEY_BLOCK_ROWS
 from triegp.additive.start import EncodedRows, Parameters
 from triegp.engines import Engine
 from triegp.models.jobs import Stopwatch
+from triegp.smooth.division import BLOCK_ROWS
 
 MEASURED_ROWS, MEASURED_COLUMNS = 4_000, 16
 SHARES = (1.0, 0.5, 0.25, 0.125)
-PRODUCT = 0.025  # units of a multiplication in projections and regressions
-FAST_PRODUCT = 0.015  # the same in products of large matrices
+PRODUCT = 0.025  # units of a multiplication in projections
+FAST_PRODUCT = 0.015  # the same in products and factors of large matrices
 READ_VALUE = 0.17  # units of reading a value of a tall matrix
-SEARCH, PAIR, COLUMN = 4_000, 2.0, 0.8  # of a search, a kernel value of neighbours, and of a column
+SEARCH, PAIR, COLUMN = 2_000, 2.0, 0.8  # of dividing a row, of a kernel value, and of a column
 FACTOR_PAIR = 1.2  # of a pair of rows and a tree, in dense factors and all that follows from them
 STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
 PROBES = 2  # right-hand sides of a solve, in addition to the targets
@@ -110,17 +111,23 @@ def solve_seconds(work: Work, share: float) -> float:
     steps = STEPS * float(share**-STEP_POWER)
     if not work.linear:
         rank = share * rank_for(n)
-        make = 1.2 * n_trees * (rank + BLOCK_ROWS)
+        make = 1.2 * n_trees * (rank + KEY_BLOCK_ROWS)
         step = n_trees + READ_VALUE * 2 * rank
     else:
         m_i, m_v = smooth_sizes(n, share)
-        columns, near = tree_columns(n, share), 1 + min(m_v, MOST_NEIGHBOURS)
+        columns, near = tree_columns(n, share), min(m_v, MOST_NEIGHBOURS)
         q = m_i + columns
-        make = PRODUCT * 0.5 * m_i * (m_i + m_v * m_v) + SEARCH
-        make += PAIR * n_trees * 0.5 * near * near + COLUMN * n_trees * columns
-        make += PRODUCT * 0.5 * q * near * near + FAST_PRODUCT * q * q
+        make = PRODUCT * m_i * m_i + SEARCH + _regression(m_v, 1, m_i)
+        make += _regression(near, n_trees, q) + COLUMN * n_trees * columns + FAST_PRODUCT * q * q
         step = n_trees + READ_VALUE * 2 * (m_i + q + m_v + near)
     return n * work.unit * (make + (work.n_targets + PROBES) * steps * step)
+
+
+def _regression(n_neighbours: int, n_kernels: int, n_columns: int) -> float:
+    """Units per row of regressing blocks on neighbours under what some columns leave of kernels."""
+    size = n_neighbours + BLOCK_ROWS
+    pairs = 0.5 * size * size / BLOCK_ROWS
+    return pairs * (PAIR * n_kernels + FAST_PRODUCT * (n_columns + size / 3))
 
 
 def fitting_share(left: float, work: Work) -> float:

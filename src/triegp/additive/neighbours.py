@@ -61,7 +61,13 @@ class Neighbours:
     n_threads: int
 
     def rescaled(self, factor: float) -> Neighbours:
-        """The preconditioner of all variances times a factor."""
+        """The preconditioner of all variances times a factor.
+
+        Parameters
+        ----------
+        factor : float
+            Factor of the variances.
+        """
         root = np.float32(np.sqrt(factor))
         roots = replace(self.factor, roots=root * self.factor.roots)
         log_det = self.log_det + self.n_rows * float(np.log(np.square(root, dtype=np.float64)))

@@ -221,10 +221,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     Notes
     -----
     Inputs of the smooth part are the features, standardised, and also their ranks where these
-    differ from the values. It is exact up to 2,000 rows, and beyond computed by inducing rows plus
-    nearest neighbours: 1,024 and 72 up to 65,536 rows, then 67 million / n inducing rows, at least
-    64, and neighbours in proportion, at least 12. On a CUDA device it is exact up to 200,000 rows,
-    and by inducing rows alone beyond.
+    differ from the values. It is exact up to 2,000 rows, and beyond computed by 256 inducing rows
+    plus 512 nearest neighbours of blocks of about 32 rows. From 65,536 rows on there are 34 million
+    / n neighbours, at least 64, and from 262,144 on 67 million / n inducing rows, at least 64. On a
+    CUDA device it is exact up to 200,000 rows, and by inducing rows alone beyond.
 
     Each training step is O(b^2 (T + p) + b^3), with parts of b = 512 rows and p inputs, whatever n.
     From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
@@ -240,11 +240,11 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
     mean square. One step takes O(n T) for the trees and O(n m) for m inducing rows. The
     preconditioner has the inducing rows, 256 columns of the trees (fewer from 131,072 rows on: 34
-    million / n, at least 32), and regressions of each row on its 16 nearest neighbours under what
-    these leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
+    million / n, at least 32), and regressions of blocks of rows on 96 neighbours under what these
+    leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
     random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
 
-    Means are O(T log n) per row, and O(m^2 + m k^2) for the smooth part with k neighbours; up to
+    Means are O(T log n) per row, and O((m + k) p) for the smooth part with k neighbours; up to
     2,000 rows, and after a fit on a device with at most 200,000 rows, O(n) for the smooth part. Up
     to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
     rows near a row, times a factor that is learned, in O(256 T + 256^2) per row whatever n. The

@@ -4,10 +4,11 @@
 appended by `extend`.
 """
 
-from triegp.smooth.induced import Induced, blocks, columns, make_induced, multiply, multiply_rest
+from triegp.smooth.induced import Induced, make_induced
 from triegp.smooth.kernel import KERNELS, Kernel
 from triegp.smooth.means import Prepared, mean, prepare
 from triegp.smooth.points import InducedPoints, cross, draw, own, read
+from triegp.smooth.products import blocks, columns, multiply, multiply_rest
 from triegp.smooth.stream import extend
 
 __all__ = [

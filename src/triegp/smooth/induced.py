@@ -19,18 +19,18 @@ O(n (m_i + m_v + w)) per column.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, computed_once, low_rank, matern, nearest, one_blas_thread
+from triegp.engines import blocked, computed_once, matern, nearest, one_blas_thread
 from triegp.imports import scipy
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.division import divide_rows
 from triegp.smooth.factor import Factor, regress_blocks
-from triegp.smooth.factor import multiply as multiply_factor
-from triegp.smooth.kernel import Kernel, kernel_matrix
+from triegp.smooth.kernel import Kernel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -100,7 +100,7 @@ class Induced:
     @computed_once
     def root(self) -> Floats:
         """L, lower triangular, of K_UU and a little jitter, (m_i, m_i). O(m_i^3)."""
-        values = kernel_matrix(self.kernel, self.scaled_inducing)
+        values = triangle(self.kernel, self.scaled_inducing)
         values[np.diag_indices_from(values)] += JITTER * self.kernel.scale
         with one_blas_thread():  # more of them round in other ways
             return np.asarray(np.linalg.cholesky(values))
@@ -112,7 +112,7 @@ class Induced:
         buffer = Buffer(self.n_rows, like)
         self.__dict__.setdefault("_buffers", {})["phi"] = buffer
         out: Floats = buffer.take(self.n_rows)
-        self.project(self.scaled, out)
+        project(self, self.scaled, out)
         return out
 
     @computed_once
@@ -129,12 +129,12 @@ class Induced:
     def neighbours(self) -> Ints:
         """Places of the neighbours of each block, (n_blocks, m_v). O(n_blocks^2 d + n m_v d)."""
         blocks = np.arange(self.starts.size - 1)
-        return self.find_neighbours(blocks, blocks)
+        return find_neighbours(self, blocks, blocks)
 
     @computed_once
     def factor(self) -> Factor:
         """The factorisation of R."""
-        blocks = (self.starts, self.neighbours, self.remainder, self.jitter)
+        blocks = (self.starts, self.neighbours, partial(remainder, self), self.jitter)
         return Factor(
             self.order, self.starts, self.neighbours, *regress_blocks(*blocks, 0, self.n_threads)
         )
@@ -148,36 +148,6 @@ class Induced:
     def jitter(self) -> float:
         """What is added to the diagonal of R, if that makes it positive definite."""
         return (SINGLE_JITTER if self.single else JITTER) * self.kernel.scale
-
-    def find_neighbours(self, blocks: Ids, limits: Ids) -> Ints:
-        """The m_v places nearest to the centres of blocks, among the blocks before the limits."""
-        rows = (self.scaled, self.starts, self.centres)
-        return nearest.nearest_places(*rows, blocks, limits, self.n_neighbours, self.n_threads)
-
-    def find_cells(self, scaled: Floats) -> Ints:
-        """The blocks that new rows belong to, scaled inputs (m, d): those of nearest centre."""
-        if not self.n_neighbours:
-            return np.zeros(len(scaled), np.int32)
-        return nearest.nearest_centres(self.centres, self.groups, scaled, self.n_threads)
-
-    def find_members(self, cells: Ints) -> Ints:
-        """Places of the neighbours of new rows that belong to some blocks, (n_cells, m_v)."""
-        every = np.full(cells.size, self.starts.size - 1)
-        return self.find_neighbours(cells.astype(np.int64), every)
-
-    def remainder(self, places: Ints) -> Floats:
-        """R at some places, (k, k), in Fortran order: its lower triangle. O(k^2 (m_i + d))."""
-        values = matern.kernel_triangle(self.kernel.code, self.kernel.scale, self.scaled[places])
-        phi = self.phi[places].astype(np.float64, copy=False)
-        if not phi.size:
-            return values
-        syrk = scipy.linalg.blas.dsyrk
-        return np.asarray(syrk(-1.0, phi.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
-
-    def project(self, scaled: Floats, out: npt.NDArray[Any]) -> None:
-        """Write phi(x) = L^-1 k_U(x) of scaled inputs (m, d) to out (m, m_i). O(m m_i^2)."""
-        rows = (self.scaled_inducing, self.root, scaled, out)
-        blocked.project(self.kernel.code, self.kernel.scale, *rows, self.n_threads)
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickle and copy, without what can be computed again."""
@@ -221,8 +191,8 @@ def make_induced(
     --------
     >>> X = np.linspace(0.0, 1.0, 50)[:, None]
     >>> induced = make_induced(Kernel("matern32", np.array([0.3]), 2.0), X, 10, 5)
-    >>> multiply(induced, np.ones(50)).shape
-    (50,)
+    >>> induced.phi.shape
+    (50, 10)
     """
     X = np.ascontiguousarray(X, dtype=np.float64)
     if X.ndim != 2 or not X.shape[0]:
@@ -249,69 +219,48 @@ def make_induced(
     return Induced(kernel, X, order, starts, inducing, n_neighbours, single, n_threads)
 
 
-def multiply(induced: Induced, x: Any) -> Floats:
-    """K x for x (n,) or (n, k). O(n (m_i + m_v) k).
+def find_neighbours(induced: Induced, blocks: Ids, limits: Ids) -> Ints:
+    """The m_v places nearest to the centres of blocks, among the blocks before the limits."""
+    rows = (induced.scaled, induced.starts, induced.centres, blocks, limits)
+    return nearest.nearest_places(*rows, induced.n_neighbours, induced.n_threads)
 
-    Parameters
-    ----------
-    induced : Induced
-        Returned by `make_induced`.
-    x : array-like (n,) or (n, k)
-        Vectors to multiply.
+
+def find_cells(induced: Induced, scaled: Floats) -> Ints:
+    """The blocks that new rows belong to, scaled inputs (m, d): those of nearest centre."""
+    if not induced.n_neighbours:
+        return np.zeros(len(scaled), np.int32)
+    centres = (induced.centres, induced.groups)
+    return nearest.nearest_centres(*centres, scaled, induced.n_threads)
+
+
+def find_members(induced: Induced, cells: Ints) -> Ints:
+    """Places of the neighbours of new rows that belong to some blocks, (n_cells, m_v)."""
+    every = np.full(cells.size, induced.starts.size - 1)
+    return find_neighbours(induced, cells.astype(np.int64), every)
+
+
+def remainder(induced: Induced, places: Ints) -> Floats:
+    """R at some places, (k, k), in Fortran order: its lower triangle. O(k^2 (m_i + d))."""
+    values = triangle(induced.kernel, induced.scaled[places])
+    phi = induced.phi[places].astype(np.float64, copy=False)
+    if not phi.size:
+        return values
+    syrk = scipy.linalg.blas.dsyrk
+    return np.asarray(syrk(-1.0, phi.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
+
+
+def triangle(kernel: Kernel, scaled: Floats) -> Floats:
+    """Lower triangle of the kernel matrix of scaled inputs (k, d), in Fortran order.
+
+    Distances are sums of squared differences, here and for new rows: R must not be negative.
     """
-    x = np.asarray(x, dtype=np.float64)
-    product = multiply_rest(induced, x)
-    product[induced.order] += low_rank.multiply(induced.phi, x[induced.order], induced.n_threads)
-    return product
+    return matern.kernel_triangle(kernel.code, kernel.scale, scaled)
 
 
-def multiply_rest(induced: Induced, x: Any) -> Floats:
-    """S S' x for x (n,) or (n, k). O(n m_v k).
-
-    Parameters
-    ----------
-    induced : Induced
-        Returned by `make_induced`.
-    x : array-like (n,) or (n, k)
-        Vectors to multiply.
-    """
-    return multiply_factor(induced.factor, x)
-
-
-def columns(induced: Induced, rows: Any) -> Floats:
-    """K[:, rows], (n, r). O(n (m_i + m_v) r).
-
-    Parameters
-    ----------
-    induced : Induced
-        Returned by `make_induced`.
-    rows : int array (r,)
-        Rows whose columns are asked for.
-    """
-    rows = np.asarray(rows)
-    unit = np.zeros((induced.n_rows, rows.size))
-    unit[rows, np.arange(rows.size)] = 1.0
-    return multiply(induced, unit)
-
-
-def blocks(induced: Induced, members: Ints) -> Floats:
-    """Values of the kernel itself within blocks of rows, (n_blocks, size, size).
-
-    members: int32 (n_blocks, size), rows; -1 marks an unused entry, whose row and column are 0.
-
-    Parameters
-    ----------
-    induced : Induced
-        Returned by `make_induced`.
-    members : int32 (n_blocks, size)
-        Rows of each block.
-    """
-    out = np.zeros((*members.shape, members.shape[1]))
-    scaled = scale_inputs(induced.kernel, induced.X)
-    for block, into in zip(members, out, strict=True):
-        used = np.flatnonzero(block >= 0)
-        into[np.ix_(used, used)] = kernel_matrix(induced.kernel, scaled[block[used]])
-    return out
+def project(induced: Induced, scaled: Floats, out: npt.NDArray[Any]) -> None:
+    """Write phi(x) = L^-1 k_U(x) of scaled inputs (m, d) to out (m, m_i). O(m m_i^2)."""
+    rows = (induced.scaled_inducing, induced.root, scaled, out)
+    blocked.project(induced.kernel.code, induced.kernel.scale, *rows, induced.n_threads)
 
 
 def scale_inputs(kernel: Kernel, X: Floats) -> Floats:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.smooth import induced as rows_of
-from triegp.smooth import means
+from triegp.smooth import means, products
 from triegp.smooth import points as new_rows
 from triegp.smooth.draws import SmoothDraws, draw_known, evaluate
 from triegp.smooth.induced import Induced
@@ -46,15 +45,15 @@ class Linear:
 
     def multiply(self, x: Floats) -> Floats:
         """K x for x (n, k)."""
-        return self._times(rows_of.multiply(self.induced, x))
+        return self._times(products.multiply(self.induced, x))
 
     def columns(self, rows: npt.NDArray[Any]) -> Floats:
         """K[:, rows], (n, r)."""
-        return self._times(rows_of.columns(self.induced, rows))
+        return self._times(products.columns(self.induced, rows))
 
     def blocks(self, members: npt.NDArray[np.int32]) -> Floats:
         """Values of the kernel itself within blocks of rows, (n_blocks, size, size)."""
-        return self._times(rows_of.blocks(self.induced, members))
+        return self._times(products.blocks(self.induced, members))
 
     def rescaled(self, factor: float) -> Linear:
         """The smooth part with its kernel times a factor."""

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from triegp.engines import blocked, low_rank, nearest, one_blas_thread, run_each
 from triegp.imports import scipy
 from triegp.smooth.factor import factorise
-from triegp.smooth.induced import Induced, multiply_rest
+from triegp.smooth.induced import Induced, find_members, remainder
 from triegp.smooth.points import InducedPoints
+from triegp.smooth.products import multiply_rest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -33,7 +34,7 @@ class Prepared:
     The vectors of a block are made when a row belongs to it for the first time, and kept: O(m_i +
     m_v) numbers per block and column.
 
-    Attributes
+    Parameters
     ----------
     inducing : float64 (m_i,) or (m_i, k)
         Phi' alpha.
@@ -50,7 +51,15 @@ class Prepared:
         return {"inducing": self.inducing, "rest": self.rest, "_vectors": None}
 
     def vectors(self, induced: Induced, cells: Ints) -> Vectors:
-        """Vectors of all blocks; those of the given blocks are made if they are missing."""
+        """Vectors of all blocks; those of some are made if they are missing.
+
+        Parameters
+        ----------
+        induced : Induced
+            Training rows.
+        cells : int32 (k,)
+            Blocks whose vectors are needed.
+        """
         if self._vectors is None:
             n_cells, k = induced.n_cells, self.rest[0].size
             self._vectors = Vectors(
@@ -93,12 +102,12 @@ def _fill_vectors(
     """Make the vectors of some blocks. O(m_i m_v^2 + m_v^3 + m_i^2) per block."""
     k = rest[0].size
     at_inducing, by_place = inducing.reshape(-1, k), rest.reshape(-1, k)[induced.order]
-    near, upper = induced.find_members(cells), induced.root.T
+    near, upper = find_members(induced, cells), induced.root.T
 
     def fill(at: int) -> None:
         b, places, values = cells[at], nearest.used_places(near[at]), at_inducing
         if places.size:
-            lower = factorise(induced.remainder(places), induced.jitter)
+            lower = factorise(remainder(induced, places), induced.jitter)
             w, _ = scipy.linalg.lapack.dpotrs(lower, by_place[places], lower=1)
             out.members[b] = near[at]
             out.by_member[b, :, : places.size] = w.T

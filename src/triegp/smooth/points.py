@@ -17,8 +17,16 @@ from triegp.engines import blocked, computed_once, low_rank, nearest, one_blas_t
 from triegp.imports import scipy
 from triegp.smooth.copies import first_equal
 from triegp.smooth.factor import colour, factorise, halve
-from triegp.smooth.induced import Induced, multiply_rest, scale_inputs
-from triegp.smooth.kernel import kernel_matrix
+from triegp.smooth.induced import (
+    Induced,
+    find_cells,
+    find_members,
+    project,
+    remainder,
+    scale_inputs,
+)
+from triegp.smooth.kernel import kernel_cross
+from triegp.smooth.products import multiply_rest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -76,22 +84,22 @@ class InducedPoints:
         induced, m = self.induced, self.cell.size
         kernel, scaled = induced.kernel, self.scaled
         phi = np.empty((m, induced.inducing.size))
-        induced.project(scaled, phi)
+        project(induced, scaled, phi)
         variances = kernel.scale - np.einsum("ij,ij->i", phi, phi)
         neighbours = np.full((m, induced.n_neighbours), -1, np.int32)
         weights = np.zeros(neighbours.shape)
         cells, order = np.unique(self.cell), np.argsort(self.cell, kind="stable")
         rows = np.split(order, np.searchsorted(self.cell[order], cells[1:]))
-        near = induced.find_members(cells)
+        near = find_members(induced, cells)
 
         def regress(at: int) -> None:
             places = nearest.used_places(near[at])
             if not places.size:
                 return
-            lower = factorise(induced.remainder(places), induced.jitter)
+            lower = factorise(remainder(induced, places), induced.jitter)
             here, phi_here = induced.scaled[places], induced.phi[places].astype(np.float64)
             for i in rows[at]:
-                across = kernel_matrix(kernel, here, scaled[i : i + 1])[:, 0] - phi_here @ phi[i]
+                across = kernel_cross(kernel, scaled[i : i + 1], here, 1)[0] - phi_here @ phi[i]
                 b, _ = scipy.linalg.lapack.dpotrs(lower, across, lower=1)
                 neighbours[i, : b.size], weights[i, : b.size] = induced.order[places], b
                 variances[i] -= b @ across
@@ -114,7 +122,7 @@ def read(induced: Induced, X_new: Any) -> InducedPoints:
     """
     X_new = np.ascontiguousarray(X_new, dtype=np.float64)
     scaled = scale_inputs(induced.kernel, X_new)
-    return InducedPoints(induced, scaled, induced.find_cells(scaled))
+    return InducedPoints(induced, scaled, find_cells(induced, scaled))
 
 
 def cross(induced: Induced, points: InducedPoints) -> Floats:

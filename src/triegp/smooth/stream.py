@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,14 @@ from triegp.engines import nearest
 from triegp.smooth.buffers import append
 from triegp.smooth.division import cut
 from triegp.smooth.factor import Factor, regress_blocks
-from triegp.smooth.induced import Induced, scale_inputs
+from triegp.smooth.induced import (
+    Induced,
+    find_cells,
+    find_neighbours,
+    project,
+    remainder,
+    scale_inputs,
+)
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -55,7 +63,7 @@ def extend(induced: Induced, X_new: Any) -> Induced:
         return extended
     scaled = np.ascontiguousarray(scale_inputs(induced.kernel, X_new[added]))
     phi = np.empty((added.size, induced.inducing.size), induced.phi.dtype)
-    induced.project(scaled, phi)
+    project(induced, scaled, phi)
     kept["root"], kept["scaled_inducing"] = induced.root, induced.scaled_inducing
     kept["scaled"] = grow("scaled", induced.scaled, scaled)
     kept["phi"] = grow("phi", induced.phi, phi)
@@ -64,9 +72,9 @@ def extend(induced: Induced, X_new: Any) -> Induced:
     if induced.n_neighbours and induced.groups.blocks.size > GROUPED_SHARE * (starts.size - 1):
         kept["groups"] = induced.groups
     fresh = np.arange(n_blocks, starts.size - 1)
-    near = grow("neighbours", induced.neighbours, extended.find_neighbours(fresh, fresh))
+    near = grow("neighbours", induced.neighbours, find_neighbours(extended, fresh, fresh))
     kept["neighbours"], old = near, induced.factor
-    blocks = (starts, near, extended.remainder, extended.jitter)
+    blocks = (starts, near, partial(remainder, extended), extended.jitter)
     weights, roots = regress_blocks(*blocks, n_blocks, induced.n_threads)
     width = max(roots.shape[1], old.roots.shape[1])
     roots, old_roots = _widen(roots, width), _widen(old.roots, width)
@@ -79,7 +87,7 @@ def _divide(induced: Induced, scaled: Floats) -> list[Ids]:
     """Scaled inputs (m, d) in blocks: those that belong to the same block of the old rows."""
     if not induced.n_neighbours:
         return list(np.arange(len(scaled))[:, None])
-    cell = induced.find_cells(scaled)
+    cell = find_cells(induced, scaled)
     order = np.argsort(cell, kind="stable")
     by_cell = np.split(order, np.flatnonzero(np.diff(cell[order])) + 1)
     return [part for rows in by_cell for part in cut(rows)]
