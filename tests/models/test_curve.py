@@ -93,9 +93,10 @@ def test_a_sum_of_trees_records_its_steps_and_its_held_out_rows():
     curve = model.training_curve_
     check(curve)
     assert curve.names == ("target 0",)
-    np.testing.assert_array_equal(curve.step[0], np.arange(6))
+    assert 3 <= model.n_iter_ <= 6  # steps end soon after two looks without gain
+    np.testing.assert_array_equal(curve.step[0], np.arange(model.n_iter_))
     ((steps, nll),) = curve.held_out
-    assert steps[-1] == 6
+    assert steps[-1] == model.n_iter_
     np.testing.assert_array_equal(nll, model.forests_[0].nll_per_row)
 
 

@@ -29,10 +29,8 @@ from triegp.models.jobs import Stopwatch
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MAX_STEPS, TINY = (
-    500,
-    1e-300,
-)  # without noise more may be needed; what is missing widens the intervals
+MAX_STEPS = 500  # without noise more may be needed; what is missing widens the intervals
+TINY = 1e-300
 
 
 def predict_folds(model: ForestModel) -> tuple[Floats, Floats]:

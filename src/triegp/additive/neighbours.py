@@ -74,9 +74,14 @@ class Neighbours:
         return replace(self, factor=roots, log_det=log_det)
 
     def without_last(self, count: int) -> Neighbours:
-        """The preconditioner of the rows before the last `count`, which fill the last blocks.
+        """The preconditioner of the rows before the last ones, which fill the last blocks.
 
         No row leans on later ones, so that it is a part of this one. O(n q^2 + q^3).
+
+        Parameters
+        ----------
+        count : int
+            Number of the last rows.
         """
         factor, n = self.factor, self.n_rows - count
         n_blocks = int(np.searchsorted(factor.starts, n))

@@ -310,8 +310,8 @@ def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...
         return residuals_of(model, predict_folds(model), fresh)
     rows = np.arange(n) if n <= most else some_blocks(model, most, held)
     mean, var = leave_out(model, rows)
-    if model.held_mean is None:
-        run.leave_out(NO_FOLDS)
-    else:
+    if model.held_mean is not None:
         mean[fresh[rows]] = model.held_mean
+    elif held.size:
+        run.leave_out(NO_FOLDS)
     return residuals_of(model, (mean, var), fresh, rows, alone=True)

@@ -254,7 +254,7 @@ def train_stage(
                 settled = looks[-1] > min(looks[:-1]) - LOOK_GAIN
                 if held.size and settled and len(looks) > FEWEST_LOOKS:
                     end = min(end, walk.n_steps + fall)
-        complete = len(looks) > 1 and walk.n_steps == n_steps
+        complete = walk.n_steps == n_steps >= N_LOOKS
         worse = complete and not held.size and min(looks[1:]) > looks[0]
         diverged = worse or not np.isfinite(looks).all()
     except np.linalg.LinAlgError:
