@@ -187,6 +187,32 @@ def test_a_preconditioner_saves_steps_and_a_warm_start_all_of_them():
     np.testing.assert_array_equal(again.x, fast.x)
 
 
+def test_each_right_hand_side_has_its_own_tolerance():
+    """Each column is the one that it is alone, at its own tolerance."""
+    forest, _ = make_forest(n=300, n_trees=8, p=8)
+    b = np.repeat(np.random.default_rng(2).standard_normal((300, 1)), 3, axis=1)
+    wanted = np.array([1e-2, 1e-9, 1e-5])
+    found = solve_forest(forest, 1e-2, b, tolerance=wanted)
+    alone = [solve_forest(forest, 1e-2, b[:, 0], tolerance=float(limit)) for limit in wanted]
+    assert found.converged
+    assert (found.residual <= wanted).all()
+    for column, one in enumerate(alone):
+        np.testing.assert_allclose(found.x[:, column], one.x, rtol=SUMMED, atol=SUMMED)
+    assert found.n_steps == alone[1].n_steps > alone[2].n_steps > alone[0].n_steps
+    again = solve_forest(forest, 1e-2, b, tolerance=wanted, start=found.x)
+    assert again.n_steps == 0
+
+
+def test_a_column_short_of_its_own_tolerance_is_told():
+    forest, _ = make_forest()
+    b = np.random.default_rng(2).standard_normal((60, 2))
+    with pytest.warns(NotConverged, match="above the tolerance of 1e-10"):
+        found = solve_forest(forest, 1e-2, b, tolerance=np.array([0.5, 1e-10]), max_steps=4)
+    assert not found.converged
+    assert found.residual[0] <= 0.5
+    assert found.residual[1] > 1e-10
+
+
 def test_duplicated_trees_and_rows():
     forest, dense = make_forest(n=40, p=1)  # 40 rows on four cells
     twice = Forest.of(forest.tries * 2, forest.levels * 2)
@@ -231,6 +257,10 @@ def test_a_solve_that_does_not_converge_says_so():
         (lambda f: solve_forest(f, 1.0, np.full(60, np.nan)), "b must be finite"),
         (lambda f: solve_forest(f, 1.0, np.ones(60), start=np.ones((60, 2))), "start must have"),
         (lambda f: solve_forest(f, 1.0, np.ones(60), tolerance=0), "tolerance"),
+        (
+            lambda f: solve_forest(f, 1.0, np.ones((60, 2)), tolerance=np.array([1e-3, -1.0])),
+            "tolerance must be",
+        ),
         (lambda f: solve_forest(f, 1.0, np.ones(60), max_steps=0), "max_steps"),
         (
             lambda f: solve_forest(

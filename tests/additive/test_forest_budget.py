@@ -63,7 +63,7 @@ def test_what_is_made_fits_the_time(work):
 
 def test_a_smaller_share_has_fewer_inducing_rows_and_neighbours():
     assert smooth_sizes(10_000, 0.5) == (128, 256)
-    assert smooth_sizes(100_000, 0.5) == (128, 168)
+    assert smooth_sizes(100_000, 0.5) == (128, 84)
     for n, share in ((10_000, 0.125), (10**7, 0.25), (10_000, 0.0)):
         assert smooth_sizes(n, share) == (64, 64)
 

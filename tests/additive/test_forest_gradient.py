@@ -7,9 +7,9 @@ import pytest
 
 import oracle
 from forest_problems import copies_of, make_problem
-from tolerances import DENSE, DIFFERENCE, GRADIENT, SQUARED_DISTANCES
+from tolerances import DENSE, DIFFERENCE, GRADIENT, ROUNDING, SQUARED_DISTANCES
 from triegp.additive.forest import build_forest
-from triegp.additive.gradient import exact_gradient, held_nll, make_matrix
+from triegp.additive.gradient import exact_gradient, held_scores, make_matrix, mean_gradient
 from triegp.additive.start import EncodedRows, row_noise
 from triegp.engines import CpuEngine
 from triegp.smooth import KERNELS, Kernel
@@ -137,7 +137,8 @@ def test_the_gradient_at_equal_rows(kernel):
 @pytest.mark.parametrize("smooth", [None, "dense"])
 def test_the_likelihood_of_some_rows_given_the_others(smooth):
     problem = make_problem(n=40, n_trees=3, smooth=smooth)
-    log_det, square = held_nll(problem.data, problem.parameters, 15, CpuEngine())
+    log_det, scores = held_scores(problem.data, problem.parameters, 15, CpuEngine())
+    assert scores.shape == (15, 1)
     noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).noise
     first = np.arange(25)
     few = replace(problem, X=problem.X[first], rows=problem.rows.select(first))
@@ -145,8 +146,39 @@ def test_the_likelihood_of_some_rows_given_the_others(smooth):
     for scale in (1.0, 2.5):
         both = oracle.nll(scale * (problem.kernel() + np.diag(noise)), problem.rows.y)
         one = oracle.nll(scale * (few.kernel() + np.diag(noise[first])), few.rows.y)
-        given = 0.5 * (15 * np.log(2 * np.pi * scale) + log_det + square / scale)
+        given = 0.5 * (15 * np.log(2 * np.pi * scale) + log_det + np.sum(scores**2) / scale)
         assert given == pytest.approx(both - one, rel=DENSE)
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+@pytest.mark.parametrize(("weighted", "known"), CASES)
+def test_scores_are_those_of_each_row_given_all_before_it(weighted, known, smooth):
+    problem = make_problem(n=40, n_trees=3, weighted=weighted, known=known, smooth=smooth)
+    log_det, scores = held_scores(problem.data, problem.parameters, 15, CpuEngine())
+    noise = row_noise(problem.rows, problem.orders, problem.parameters.noise).variance
+    dense, y, logs = problem.kernel() + np.diag(noise), problem.rows.y, []
+    for i in range(25, 40):
+        weights = np.linalg.solve(dense[:i, :i], dense[:i, i])
+        var = dense[i, i] - weights @ dense[:i, i]
+        logs.append(np.log(var))
+        expected = (y[i] - weights @ y[:i]) / np.sqrt(var)
+        assert scores[i - 25, 0] == pytest.approx(expected, rel=DENSE, abs=DENSE)
+    assert log_det == pytest.approx(sum(logs), rel=DENSE)
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+def test_the_mean_gradient_is_the_mean_of_each_derivative(smooth):
+    problems = [make_problem(n=20, n_trees=3, seed=seed, smooth=smooth) for seed in range(3)]
+    parts = [gradient_of(problem)[1] for problem in problems]
+    found = mean_gradient(parts)
+    for t in range(3):
+        expected = sum(part.phi[t] for part in parts) / 3
+        np.testing.assert_allclose(found.phi[t], expected, rtol=ROUNDING, atol=ROUNDING)
+    names = ["log_scale", "noise", "log_smooth", *(["log_lengthscale"] if smooth else [])]
+    for name in names:
+        expected = sum(getattr(part, name) for part in parts) / 3
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=ROUNDING, atol=ROUNDING)
+    assert (found.log_lengthscale is None) == (smooth is None)
 
 
 def test_a_matrix_that_is_not_positive_definite_is_an_error():

@@ -21,13 +21,13 @@ from triegp import BitEncoder
 from triegp.additive import conditioning, fitted
 from triegp.additive.budget import Work, calibration_rows, plan_forest, solve_seconds
 from triegp.additive.fitted import FittedForest
-from triegp.additive.gradient import exact_gradient, held_nll
+from triegp.additive.gradient import exact_gradient, held_scores
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.settings import Settings
 from triegp.additive.start import joint_rows, row_noise
 from triegp.additive.train import train_forest
 from triegp.additive.variance import leave_out
-from triegp.additive.walk import Walk, smooth_gain, train_stage
+from triegp.additive.walk import Walk, train_stage
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -132,12 +132,15 @@ def test_the_gradient_is_the_sum_over_the_targets(weighted, known):
         np.testing.assert_allclose(found.phi[t], sum(one.phi[t] for _, one in parts), **GRADIENT)
 
 
-def test_the_likelihood_of_some_rows_is_the_sum_over_the_targets():
+def test_scores_of_some_rows_are_those_of_each_target():
     problem = shared(make_problem(n=40, n_trees=3, smooth="dense"))
     given = (problem.parameters, 15, CpuEngine())
-    found = held_nll(problem.data, *given)
-    parts = [held_nll(one.data, *given) for one in each(problem)]
-    np.testing.assert_allclose(found, np.sum(parts, axis=0), rtol=DENSE)
+    log_det, scores = held_scores(problem.data, *given)
+    assert scores.shape == (15, N_TARGETS)
+    for column, one in enumerate(each(problem)):
+        own_log_det, own = held_scores(one.data, *given)
+        assert log_det == pytest.approx(own_log_det, rel=DENSE)
+        np.testing.assert_allclose(scores[:, [column]], own, **VALUE)
 
 
 def test_what_weights_and_scatter_add_is_summed_over_the_targets():
@@ -151,15 +154,19 @@ def test_what_weights_and_scatter_add_is_summed_over_the_targets():
     assert rows.count == parts[0].count
 
 
-def test_the_gain_of_a_smooth_part_is_the_mean_over_the_targets():
-    """With known noise, it is a difference of likelihoods."""
+@pytest.mark.parametrize("n_held", [0, 12])
+def test_looks_and_the_gain_of_a_smooth_part_are_means_over_the_targets(n_held):
+    """With known noise, there is no scale that they share."""
     problem = shared(make_problem(n=40, n_trees=3, known=True, smooth="dense"))
-    given = (problem.parameters, np.arange(40), CpuEngine())
+    seen, held = np.split(np.arange(40), [40 - n_held])
 
-    def gain(one):
-        return smooth_gain(one.data, *given, np.random.default_rng(0))
+    def walk(one):
+        rng = np.random.default_rng(0)
+        return Walk(one.data, one.parameters, seen, held, Settings(), CpuEngine(), rng)
 
-    assert gain(problem) == pytest.approx(np.mean([gain(one) for one in each(problem)]), rel=DENSE)
+    for ask in (Walk.look, Walk.smooth_gain):
+        expected = np.mean([ask(walk(one)) for one in each(problem)])
+        assert ask(walk(problem)) == pytest.approx(expected, rel=DENSE)
 
 
 # Training
@@ -461,8 +468,9 @@ def test_the_plan_counts_the_targets():
     assert solve_seconds(many, 1.0) > solve_seconds(work, 1.0)
     one, ten = (plan_forest(1e4, replace(work, n_targets=k), True) for k in (1, 10))
     assert ten.tails == pytest.approx(10 * one.tails)
-    assert calibration_rows(5.0) == 50_000
-    assert calibration_rows(5.0, 2) == 25_000
+    assert calibration_rows(3.0) == 30_000
+    assert calibration_rows(6.6, 2) == 33_000
+    assert [calibration_rows(left, 3) for left in (0.0, 1e9)] == [20_000, 40_000]
 
 
 def test_the_oracle_agrees_that_targets_are_independent():

@@ -28,12 +28,12 @@ from triegp.smooth import KERNELS
 from triegp.tree.rows import Rows
 
 
-def train(problem, rows=None, n_threads=2, **settings):
+def train(problem, rows=None, n_threads=2, run=None, **settings):
     encoder = problem.encoders[0].with_shift(None)
     given = {"n_trees": 4, "slope": 1.0, "max_iter": 4, "smooth": True}
     if rows is None:
         rows = replace(problem.rows, y=problem.rows.y[:, None], X=problem.X)
-    run = Run(np.random.default_rng(0), n_threads, Stopwatch())
+    run = run or Run(np.random.default_rng(0), n_threads, Stopwatch())
     return train_forest([encoder], rows, Settings(**(given | settings)), run)
 
 
@@ -150,18 +150,35 @@ def test_held_out_rows_are_not_trained_on(monkeypatch):
 # The smooth part is kept if it helps
 
 
+def set_gain(monkeypatch, gain):
+    """Train as ever, but report this gain of the smooth part."""
+    real = train_module.train_stage
+    monkeypatch.setattr(
+        train_module, "train_stage", lambda *given: replace(real(*given), smooth_gain=gain)
+    )
+
+
 @pytest.mark.parametrize(
     ("smooth", "gain", "kept"),
     [("auto", 0.1, True), ("auto", 1e-4, False), ("auto", -1.0, False), (True, -1.0, True)],
 )
 def test_a_smooth_part_that_gains_nothing_is_dropped(smooth, gain, kept, monkeypatch):
-    monkeypatch.setattr(train_module, "smooth_gain", lambda *given: gain)
+    set_gain(monkeypatch, gain)
     problem = make_problem(n=60)
     found = train(problem, smooth=smooth).fitted.model
     assert (found.smooth is not None) == kept
     mean, cov = dense_posterior(found, problem.X, problem.new)
     np.testing.assert_allclose(mean_at(found, problem.new), mean, atol=USUAL_SOLVE)
     np.testing.assert_allclose(variance_at(found, problem.new), np.diag(cov), **SINGLE)
+
+
+@pytest.mark.parametrize("smooth", ["auto", True])
+def test_a_smooth_part_without_a_test_is_kept(smooth, monkeypatch):
+    set_gain(monkeypatch, None)
+    run = Run(np.random.default_rng(0), 2, Stopwatch())
+    found = train(make_problem(n=60), run=run, smooth=smooth).fitted.model
+    assert found.smooth is not None
+    assert run.left_out == ([train_module.NO_TEST] if smooth == "auto" else [])
 
 
 def test_a_smooth_function_keeps_it_and_steps_drop_it():
@@ -198,10 +215,10 @@ def test_many_rows_have_fewer_trees_inducing_rows_and_neighbours():
     assert sizes[3] == 32
     assert sizes[4:] == [16, 16]
     assert n_trees_for(8, 10**8) == 8
-    assert smooth_sizes(1) == smooth_sizes(65_536) == (256, 512)
-    assert smooth_sizes(262_144) == (256, 128)
+    assert smooth_sizes(1) == smooth_sizes(32_768) == (256, 512)
+    assert smooth_sizes(262_144) == (256, 64)
     assert smooth_sizes(10**8) == (64, 64)
-    sizes = [smooth_sizes(n) for n in (65_536, 100_000, 10**6, 10**7)]
+    sizes = [smooth_sizes(n) for n in (32_768, 100_000, 10**6, 10**7)]
     assert sizes == sorted(sizes, reverse=True)
 
 

@@ -1,19 +1,21 @@
 """Training: what it finds, which rows it looks at, when it stops, that it repeats."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.stats import t as student
 
 from forest_problems import copies_of, make_problem
-from tolerances import DENSE, FITTED, SUMMED
+from tolerances import DENSE, FITTED, ROUNDING, SUMMED, VALUE
 from triegp.additive import walk
 from triegp.additive.gradient import exact_gradient
 from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
-from triegp.additive.start import rescale
-from triegp.additive.walk import Walk, smooth_gain, train_stage
+from triegp.additive.start import rescale, row_noise
+from triegp.additive.walk import Walk, train_stage
 from triegp.engines import CpuEngine
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run, silent
@@ -21,6 +23,7 @@ from triegp.tree.rows import Rows
 
 NONE = np.empty(0, np.int64)
 SMOOTH = [None, "dense"]
+CASES = [(False, False), (True, False), (False, True), (True, True)]
 
 
 def parts_of(problem, n_held):
@@ -42,11 +45,39 @@ def make_walk(problem, n_held=0, **settings):
     return Walk(*given, CpuEngine(1), np.random.default_rng(0))
 
 
-def held_out(problem, parameters, n_held):
-    """Nll per held-out row given all others, by definition."""
-    seen, _ = parts_of(problem, n_held)
-    few = replace(problem, X=problem.X[seen], rows=problem.rows.select(seen))
-    return (problem.nll(parameters) - few.nll(parameters)) / n_held
+def rows_of(problem, part):
+    """The rows of a part, which their targets tell apart."""
+    order = np.argsort(problem.rows.y)
+    rows = order[np.searchsorted(problem.rows.y[order], part.rows.y)]
+    np.testing.assert_array_equal(problem.rows.y[rows], part.rows.y)
+    return rows
+
+
+def dense_scores(problem, parameters, looks):
+    """Scores and log deviations of what walks look at, each row given those before it."""
+    noise = row_noise(problem.rows, parameters.orders(), parameters.noise).variance
+    dense, y = problem.kernel(parameters=parameters) + np.diag(noise), problem.rows.y
+    scores, logs = [], []
+    for part, n_held in looks:
+        rows = rows_of(problem, part)
+        factor = np.linalg.cholesky(dense[np.ix_(rows, rows)])
+        scores.append(np.linalg.solve(factor, y[rows])[-n_held:])
+        logs.append(np.log(np.diag(factor))[-n_held:])
+    return np.concatenate(scores), np.concatenate(logs)
+
+
+def student_at(scores, logs, log_scale):
+    """Nll per row by Student's t3, with all deviations times a factor."""
+    scaled = student(3).logpdf(scores * np.exp(-log_scale)) - log_scale - logs
+    return -np.mean(scaled)
+
+
+def student_nll(problem, parameters, looks):
+    """By definition, at the best of some factors unless noise is known."""
+    found = dense_scores(problem, parameters, looks)
+    if problem.rows.known_noise is not None:
+        return student_at(*found, 0.0)
+    return min(student_at(*found, log) for log in np.linspace(-4.0, 4.0, 321))
 
 
 # Without held-out rows
@@ -76,7 +107,7 @@ def test_training_records_the_nll_with_that_of_the_prior(weighted, smooth):
     for k, nll in enumerate(found.nll_per_row):
         expected = problem.nll(steps.parameters) + prior.nll(steps.parameters)
         assert nll == pytest.approx(expected / copies_of(problem.rows).sum(), rel=SUMMED)
-        steps.step(walk._share(k, 4, 4, Stopwatch(), 0.0))
+        steps.step(walk._share(k, 4, Stopwatch(), 0.0))
 
 
 @pytest.mark.parametrize("whole", [640, 50])
@@ -156,14 +187,56 @@ def test_training_finds_the_feature_that_matters():
 
 
 @pytest.mark.parametrize("smooth", SMOOTH)
-def test_a_look_is_the_likelihood_of_held_out_rows(smooth, monkeypatch):
+@pytest.mark.parametrize(("weighted", "known"), CASES)
+def test_a_look_is_the_likelihood_of_held_out_rows(weighted, known, smooth, monkeypatch):
     monkeypatch.setattr(walk, "LOOK_NEAREST", 1_000)
-    problem = make_problem(n=90, smooth=smooth)
+    problem = make_problem(n=90, weighted=weighted, known=known, smooth=smooth)
     steps = make_walk(problem, 30)
+    assert len(steps._looks) == walk.LOOK_PARTS
+    for part, n_held in steps._looks:  # all rows, the held-out ones last, in a random order
+        rows = rows_of(problem, part)
+        assert n_held == 30
+        np.testing.assert_array_equal(rows[:60], np.arange(60))
+        np.testing.assert_array_equal(np.sort(rows[60:]), np.arange(60, 90))
     for _ in range(2):
-        expected = held_out(problem, steps.parameters, 30)
+        expected = student_nll(problem, steps.parameters, steps._looks)
         assert steps.look() == pytest.approx(expected, rel=SUMMED)
         steps.step(1.0)
+
+
+@pytest.mark.parametrize("factor", [1e-2, 0.3, 1.0, 3.0, 1e2])
+def test_a_look_is_at_the_best_scale(factor):
+    """Steps of 1/40 of a logarithm miss the best one by 1/80, of a curvature of at most 2."""
+    problem = make_problem(n=90, smooth="dense")
+    scaled = replace(problem, parameters=rescale(problem.parameters, factor))
+    steps = make_walk(scaled, 30)
+    given = dense_scores(scaled, scaled.parameters, steps._looks)
+    best = minimize_scalar(
+        lambda log: student_at(*given, log), bounds=(-4, 4), method="bounded"
+    ).fun
+    assert best - 1e-9 <= steps.look() <= best + (1.0 / 80.0) ** 2
+    known = replace(scaled.rows, known_noise=np.zeros(90))
+    alone = make_walk(replace(scaled, rows=known), 30)
+    assert alone.look() == pytest.approx(student_at(*given, 0.0), rel=SUMMED)
+    assert alone.look() >= steps.look()
+
+
+def test_an_outlier_counts_for_little_in_a_look():
+    """A normal distribution would charge z^2 / 2 for it, 4 nats per row or more."""
+    problem = make_problem(n=90, smooth="dense")
+    looks = []
+    for size in (0.0, 15.0):
+        y = problem.rows.y.copy()
+        y[75] += size
+        looks.append(make_walk(replace(problem, rows=replace(problem.rows, y=y)), 30))
+    plain, other = (steps.look() for steps in looks)
+    normal = []
+    for steps in looks:
+        data, given = steps._data.rows, (steps.parameters, steps._looks)
+        scores, logs = dense_scores(replace(problem, rows=data), *given)
+        normal.append(np.mean(0.5 * np.square(scores) + logs))
+    assert plain < other < plain + 0.6
+    assert normal[1] > normal[0] + 4.0
 
 
 def test_a_look_does_not_change_what_follows():
@@ -181,28 +254,32 @@ def test_training_returns_what_predicts_held_out_rows_best(rate, smooth, monkeyp
     monkeypatch.setattr(walk, "LOOK_NEAREST", 1_000)
     problem = make_problem(n=150, smooth=smooth)
     found = train(problem, 40, rate=rate)
-    best = held_out(problem, found.parameters, 40)
+    looks = make_walk(problem, 40)._looks  # of the same seed
+    best = student_nll(problem, found.parameters, looks)
     assert best == pytest.approx(min(found.nll_per_row), rel=SUMMED)
     if rate == 0.1:
         assert min(found.nll_per_row) <= found.nll_per_row[0]
         assert not found.diverged
 
 
-@pytest.mark.parametrize("gain", [0.0, 1.0])
-def test_training_ends_once_held_out_rows_gain_nothing(gain, monkeypatch):
-    """After the second look that gained little, step sizes fall for a fifth of all steps."""
+@pytest.mark.parametrize("n_held", [0, 20])
+@pytest.mark.parametrize("gain", [0.0, 1.0, -1.0])
+def test_all_steps_are_taken_whatever_looks_gain(gain, n_held, monkeypatch):
+    """Step sizes are full for 40 % of the steps, then they fall."""
     looks = iter(-gain * np.arange(100.0))
     monkeypatch.setattr(walk.Walk, "look", lambda _: next(looks))
     shares, real = [], walk.Walk.step
     monkeypatch.setattr(
         walk.Walk, "step", lambda one, share: shares.append(share) or real(one, share)
     )
-    found = train(make_problem(n=100, smooth="dense"), 20, n_steps=20)
-    assert found.n_steps == len(shares) == (20 if gain else 2 * 2 + 4)
+    found = train(make_problem(n=100, smooth="dense"), n_held, n_steps=20)
+    assert found.n_steps == len(shares) == 20
+    assert len(found.nll_per_row) == 11
     assert not found.stopped
-    assert shares[:-4] == [1.0] * (len(shares) - 4)
-    assert shares[-4:] == sorted(shares[-4:], reverse=True)
-    assert shares[-1] < 0.2
+    assert found.diverged == (gain < 0 and not n_held)
+    assert shares[:9] == pytest.approx([1.0] * 9, rel=ROUNDING)
+    assert (np.diff(shares[8:19]) < 0).all()
+    assert shares[19] == walk.LEAST_SHARE
 
 
 @pytest.mark.parametrize("rate", [5.0, 50.0])
@@ -213,8 +290,9 @@ def test_training_too_fast_is_no_worse_than_its_start(rate, smooth, monkeypatch)
     found = train(problem, 30, rate=rate, tree_rate=rate, n_steps=24)
     begun = make_walk(problem, 30)
     begun.optimise_scale()
-    start = held_out(problem, begun.parameters, 30)
-    assert held_out(problem, found.parameters, 30) <= start + 1e-6
+    start = student_nll(problem, begun.parameters, begun._looks)
+    assert found.nll_per_row[0] == pytest.approx(start, rel=SUMMED)
+    assert student_nll(problem, found.parameters, begun._looks) <= start + 1e-6
 
 
 def test_a_matrix_that_is_not_positive_definite_ends_training(monkeypatch):
@@ -263,7 +341,7 @@ def numbered(n, smooth=None):
 @pytest.mark.parametrize("smooth", SMOOTH)
 def test_steps_take_clusters_and_random_rows_but_none_held_out(smooth, monkeypatch):
     sizes = {"N_CLUSTERS": 3, "CLUSTER_ROWS": 10, "RANDOM_ROWS": 15, "WHOLE_ROWS": 50}
-    for name, value in {**sizes, "LOOK_GAIN": -np.inf}.items():  # all steps are taken
+    for name, value in sizes.items():
         monkeypatch.setattr(walk, name, value)
     problem, drawn = numbered(200, smooth), []
 
@@ -273,7 +351,7 @@ def test_steps_take_clusters_and_random_rows_but_none_held_out(smooth, monkeypat
 
     monkeypatch.setattr(walk, "exact_gradient", note)
     train(problem, 40, n_steps=6)
-    assert len(drawn) == 6
+    assert len(drawn) == 12  # two parts per step
     inputs = problem.inputs
     for rows in drawn:
         assert np.unique(rows).size == rows.size <= 45
@@ -283,7 +361,7 @@ def test_steps_take_clusters_and_random_rows_but_none_held_out(smooth, monkeypat
         # Ten rows within the distance of a dense cluster: closer than random rows would be.
         every = np.square(inputs[:, None] - inputs).sum(axis=2)
         assert near.min() < 2.0 * np.sort(every, axis=1)[:, 9].max()
-    assert len({tuple(rows) for rows in drawn}) == 6
+    assert len({tuple(rows) for rows in drawn}) == 12
 
 
 def test_a_cluster_is_the_rows_nearest_to_a_row_by_lengthscales():
@@ -366,17 +444,22 @@ def test_no_steps_at_all():
 
 def test_step_sizes_fall_with_the_steps_or_with_the_time():
     free = Stopwatch()
-    shares = [walk._share(k, 100, 100, free, 0.0) for k in range(101)]
-    late = [walk._share(k, 20, 100, free, 0.0) for k in range(101)]
-    assert late[:81] == [1.0] * 81
-    assert late[80:] == pytest.approx(shares[::5])
+    shares = [walk._share(k, 100, free, 0.0) for k in range(101)]
+    cosine = 0.5 + 0.5 * np.cos(np.pi * np.linspace(0.0, 1.0, 61))
+    assert shares[:41] == pytest.approx([1.0] * 41, rel=ROUNDING)
+    assert shares[40:] == pytest.approx(np.maximum(cosine, walk.LEAST_SHARE), rel=ROUNDING)
     assert shares[0] == 1.0
-    assert shares[-1] == walk.LEAST_SHARE
+    assert shares[-1] == walk.LEAST_SHARE == 0.05
     assert shares == sorted(shares, reverse=True)
     spent = Stopwatch(1e-9)
-    assert walk._share(1, 20, 100, spent, -10.0) == walk.LEAST_SHARE
+    assert walk._share(1, 100, spent, -10.0) == walk.LEAST_SHARE
     ample = Stopwatch(1e9)
-    assert [walk._share(k, 100, 100, ample, 0.0) for k in range(101)] == shares
+    assert [walk._share(k, 100, ample, 0.0) for k in range(101)] == shares
+    # 7 of 10 seconds, since training began, are as good as 70 of 100 steps.
+    late = SimpleNamespace(limited=True, elapsed=lambda: 12.0, left=lambda: 3.0)
+    assert walk._share(1, 100, late, 5.0) == pytest.approx(shares[70], rel=ROUNDING)
+    assert walk._share(90, 100, late, 5.0) == shares[90]
+    assert walk._share(0, 100, late, 5.0) == 1.0
 
 
 def test_training_is_the_same_on_any_number_of_threads():
@@ -388,33 +471,94 @@ def test_training_is_the_same_on_any_number_of_threads():
     assert one.log_noise == two.log_noise
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("n", [200, 50])
+def test_a_step_follows_the_mean_gradient_of_its_parts(n, n_threads, monkeypatch):
+    """The step and its nll are those of the parts one by one; up to WHOLE_ROWS there is one."""
+    monkeypatch.setattr(walk, "WHOLE_ROWS", 50)
+    for name in ("N_CLUSTERS", "CLUSTER_ROWS", "RANDOM_ROWS"):
+        monkeypatch.setattr(walk, name, {"N_CLUSTERS": 2}.get(name, 15))
+    problem, given, taken = make_problem(n=n, smooth="dense"), [], []
+    steps, other = make_walk(problem, 10), make_walk(problem, 10)
+    steps._engine = CpuEngine(n_threads)
+    monkeypatch.setattr(steps._optimiser, "step", lambda *told: given.append(told) or told[0])
+    nll = steps.step(0.3)
+    for _ in range(2 if n > 60 else 1):
+        part = problem.data.select(other._draw())
+        value, gradient = exact_gradient(part, problem.parameters, CpuEngine(1))
+        weight = part.rows.n_rows / (n - 10)
+        gradient = Prior(problem.parameters, problem.features).add(
+            gradient, problem.parameters, weight
+        )
+        taken.append((value / part.rows.n_rows, gradient))
+    ((start, found, share),) = given
+    assert start is problem.parameters
+    assert share == 0.3
+    assert nll == pytest.approx(np.mean([value for value, _ in taken]), rel=ROUNDING)
+    for name in ("log_scale", "noise", "log_lengthscale", "log_smooth"):
+        expected = sum(getattr(one, name) for _, one in taken) / len(taken)
+        np.testing.assert_allclose(getattr(found, name), expected, **VALUE)
+    for t, phi in enumerate(found.phi):
+        np.testing.assert_allclose(phi, sum(one.phi[t] for _, one in taken) / len(taken), **VALUE)
+
+
 # What the smooth part is worth
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("known", [False, True])
-def test_the_gain_of_the_smooth_part(known, weighted):
-    """Against the dense nll; without smooth part at its most likely scale if noise is unknown."""
+@pytest.mark.parametrize("n_held", [0, 30])
+@pytest.mark.parametrize(("weighted", "known"), CASES)
+def test_the_gain_of_the_smooth_part(weighted, known, n_held):
+    """Against dense algebra and scipy's Student, with either kernel at its best scale."""
     problem = make_problem(n=80, known=known, weighted=weighted, smooth="dense")
-    given = (problem.data, problem.parameters, np.arange(80), CpuEngine())
-    gain = smooth_gain(*given, np.random.default_rng(0))
+    steps = make_walk(problem, n_held)
+    (part, n_last), *_ = steps._looks
+    if not n_held:  # all rows, each given those before
+        assert n_last == 80
+        np.testing.assert_array_equal(rows_of(problem, part), np.arange(80))
     without = replace(problem.parameters, smooth=None)
-    if known:
-        expected = problem.nll(without)
-    else:
-        found = minimize_scalar(lambda log: problem.nll(rescale(without, np.exp(log))))
-        expected = found.fun
-    count = copies_of(problem.rows).sum()
-    assert gain == pytest.approx((expected - problem.nll()) / count, rel=SUMMED)
+    before, after = (
+        student_nll(problem, one, steps._looks) for one in (without, problem.parameters)
+    )
+    assert abs(before - after) > 1e-3
+    assert steps.smooth_gain() == pytest.approx(before - after, rel=SUMMED, abs=SUMMED)
+    assert steps.parameters is problem.parameters
 
 
-def test_a_smooth_part_of_no_variance_gains_nothing():
+def test_the_gain_is_that_of_the_parameters_that_are_kept():
     problem = make_problem(n=80, smooth="dense")
-    begun = make_walk(problem)
-    begun.optimise_scale()
-    nothing = replace(begun.parameters, smooth=None)
-    fitted = make_walk(replace(problem, parameters=nothing))
-    fitted.optimise_scale()
+    for n_held in (0, 30):
+        found = train(problem, n_held, smooth="auto")
+        steps = make_walk(problem, n_held)
+        steps.parameters = found.parameters
+        assert found.smooth_gain == steps.smooth_gain()
+
+
+@pytest.mark.parametrize("n_held", [0, 30])
+def test_the_gain_is_asked_for_if_it_decides(n_held):
+    problem, halted = make_problem(n=80, smooth="dense"), Stopwatch()
+    halted.halt()
+    assert train(problem, n_held, smooth=True).smooth_gain is None
+    assert train(problem, n_held, halted, smooth="auto").smooth_gain is None
+    assert train(make_problem(n=80), n_held, smooth="auto").smooth_gain is None
+    assert train(problem, n_held, smooth="auto").smooth_gain is not None
+
+
+def test_the_gain_is_infinite_if_trees_alone_are_not_positive_definite(monkeypatch):
+    steps, real = make_walk(make_problem(n=20, smooth="dense")), walk.held_scores
+
+    def fail(data, parameters, *given):
+        if parameters.smooth is None:
+            raise np.linalg.LinAlgError
+        return real(data, parameters, *given)
+
+    monkeypatch.setattr(walk, "held_scores", fail)
+    assert steps.smooth_gain() == np.inf
+
+
+@pytest.mark.parametrize("n_held", [0, 30])
+def test_a_smooth_part_of_no_variance_gains_nothing(n_held):
+    problem = make_problem(n=80, smooth="dense")
     tiny = replace(problem.parameters.smooth, scale=1e-12)
-    given = (problem.data, replace(fitted.parameters, smooth=tiny), np.arange(80), CpuEngine())
-    assert abs(smooth_gain(*given, np.random.default_rng(0))) < SUMMED
+    parameters = replace(problem.parameters, smooth=tiny)
+    steps = make_walk(replace(problem, parameters=parameters), n_held)
+    assert abs(steps.smooth_gain()) < SUMMED

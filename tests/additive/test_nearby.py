@@ -14,8 +14,10 @@ from forest_problems import (
     solve_tightly,
     variance_at,
 )
-from tolerances import DENSE, FACTOR, SINGLE, SOLVED, VALUE
+from tolerances import DENSE, FACTOR, SAMPLED, SINGLE, SOLVED, VALUE
+from triegp.additive import conditioning
 from triegp.additive import nearby as nearby_module
+from triegp.additive.conditioning import solve_targets
 from triegp.additive.insertion import insert_into_forest
 from triegp.additive.nearby import (
     insert_nearby,
@@ -28,6 +30,9 @@ from triegp.additive.nearby import (
     stack_keys,
 )
 from triegp.additive.points import new_keys, read_points
+from triegp.additive.probes import Probes, draw_probes, read_probes
+from triegp.additive.solve import Solution
+from triegp.additive.start import row_noise
 from triegp.additive.variance import Known, with_factor
 from triegp.engines import nearby as engine
 from triegp.engines.cpu.cells import find_cells, make_cells
@@ -406,6 +411,56 @@ def test_the_factor_corrects_too_few_members(smooth, monkeypatch):
     scaled = variance_at(known, problem.new, "nearby")
     np.testing.assert_allclose(scaled, known.factor * plain, rtol=DENSE)
     assert np.abs(np.log(scaled / exact)).mean() < 0.7 * np.abs(np.log(plain / exact)).mean()
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_probes_are_solved_with_the_targets(n_targets, smooth, monkeypatch):
+    """To tolerances of their own, for the solution that the targets have alone."""
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 50)
+    monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-11)
+    problem = make_problem(n=120, smooth=smooth)
+    forest, y = problem.forest(), problem.rows.y
+    if n_targets > 1:
+        y = np.stack([y, y**2], axis=1)
+    rows = replace(row_noise(problem.rows, problem.orders, problem.parameters.noise), y=y)
+    dense = problem.kernel() + np.diag(rows.variance)
+    probes = draw_probes(forest, rows, 3)
+    assert probes.z.shape == (120, 4)
+    start, expected = 0.5 * y, np.linalg.solve(dense, y)
+    for begin in (None, start):
+        for tolerance in (1e-11, 0.05):
+            given = (forest, rows, 3, begin)
+            _, found, _, known = solve_targets(*given, probes=Probes(probes.z, tolerance))
+            assert found.x.shape == y.shape
+            assert found.residual.shape == (n_targets,)
+            assert found.residual.max() <= 1e-11
+            np.testing.assert_allclose(found.x, expected, **SOLVED)
+            assert known.drawn
+            np.testing.assert_array_equal(known.rows, np.arange(120))
+            solved = np.sqrt(known.inverse)
+            if tolerance < 0.01:
+                exact = np.abs(np.linalg.solve(dense, probes.z))
+                np.testing.assert_allclose(solved, exact, **SOLVED)
+    assert solve_targets(forest, rows, 3)[3] is None
+
+
+def test_probes_are_draws_of_targets():
+    problem = make_problem(n=30)
+    rows = row_noise(problem.rows, problem.orders, problem.parameters.noise)
+    dense, forest = problem.kernel() + np.diag(rows.variance), problem.forest()
+    z = np.hstack([draw_probes(forest, rows, seed).z for seed in range(500)])
+    whitened = np.linalg.solve(np.linalg.cholesky(dense), z)
+    error = (whitened @ whitened.T / z.shape[1] - np.eye(30)) * np.sqrt(z.shape[1])
+    assert np.abs(error).max() < SAMPLED["max"] * np.sqrt(2.0)
+    assert np.sqrt(np.mean(np.square(error))) < SAMPLED["rms"]
+
+
+def test_probes_far_from_converged_tell_nothing():
+    x = np.random.default_rng(0).standard_normal((5, 2))
+    near, far = (Solution(x, np.array([1e-3, worst]), 3, False) for worst in (0.09, 0.11))
+    np.testing.assert_array_equal(read_probes(near).inverse, x**2)
+    assert read_probes(far) is None
 
 
 def test_the_factor_is_learned_when_rows_are_many(monkeypatch):

@@ -34,7 +34,7 @@ def fitted(request):
     assert found.stages[0].local is not None
     assert found.stages[0].trend is not None
     tails = Tails(np.array([0.8, 0.2]), np.array([0.7, 2.0]), np.array([-0.1, 0.4]))
-    return replace(found, stages=(replace(found.stages[0], tails=tails),))
+    return replace(found, stages=(replace(found.stages[0], tails=tails, loud=None),))
 
 
 OLD = heteroscedastic()[0]

@@ -183,7 +183,7 @@ def test_rows_are_gathered():
 def test_the_lower_triangle_of_a_kernel_matrix(code):
     U = np.random.default_rng(5).normal(size=(37, 3))
     lower = matern.kernel_triangle(code, 2.0, U)
-    assert lower.flags.f_contiguous
+    assert lower.flags.c_contiguous
     wanted = np.tril(matern.kernel_cross(code, 2.0, U, U, 1))
     assert_allclose(lower, wanted, **tolerances.VALUE)
     assert matern.kernel_triangle(code, 2.0, U[:0]).shape == (0, 0)

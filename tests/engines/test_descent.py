@@ -74,6 +74,24 @@ def test_columns_end_one_by_one(engine, preconditioned, monkeypatch):
     np.testing.assert_allclose(engine.fetch(found.x), expected, **FITS)
 
 
+@both_engines
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_columns_have_tolerances_of_their_own(engine, preconditioned):
+    forest = forest_of(engine)
+    made = make_preconditioner(forest, 1.0, 3, np.random.default_rng(1)) if preconditioned else None
+    b = np.repeat(np.random.default_rng(0).standard_normal((N_ROWS, 1)), 3, axis=1)
+    wanted = np.array([1e-1, 1e-8, 1e-4])
+    options = {"preconditioner": made, "max_steps": 200}
+    found = solve_held(forest, 1.0, engine.hold(b), tolerance=wanted, **options)
+    assert found.converged
+    for column, limit in enumerate(wanted):
+        one = solve_held(forest, 1.0, engine.hold(b[:, 0]), tolerance=float(limit), **options)
+        np.testing.assert_allclose(engine.fetch(found.x[:, column]), engine.fetch(one.x), **FITS)
+        assert found.residual[column] <= limit
+    assert found.residual[2] > wanted[1]
+    assert found.residual[0] > wanted[2]
+
+
 def more_of(engine):
     """A positive definite matrix, and the product with it in the engine's memory."""
     half = np.random.default_rng(5).standard_normal((N_ROWS, 4))

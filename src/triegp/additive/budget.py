@@ -33,7 +33,7 @@ FACTOR_PAIR = 1.2  # of a pair of rows and a tree, in dense factors and all that
 STEPS, STEP_POWER = 15, 0.8  # steps of a solve; more with a smaller share
 PROBES = 2  # right-hand sides of a solve, in addition to the targets
 CALIBRATION_SECONDS = 1e-4  # per row and target: its share of a nearby block, and local noise
-SOME_ROWS, MANY_ROWS = 20_000, 100_000  # that calibration learns from, if there are so many
+SOME_ROWS, MANY_ROWS = 20_000, 40_000  # that calibration learns from, if there are so many
 LEAST_ROWS = 250  # fewest rows of a smaller solve
 START_PARTS = (4, 8, 16, 32)  # a smaller solve has n divided by one of these rows
 SOLVE_SHARE, TAIL_SHARE = 0.5, 0.2  # largest shares of the time reserved for these
@@ -99,7 +99,7 @@ def plan_forest(left: float, work: Work, calibrated: bool) -> Plan:
 
 
 def calibration_rows(left: float, n_targets: int = 1) -> int:
-    """Rows that calibration learns from in so many seconds: 20,000 to 100,000."""
+    """Rows that calibration learns from in so many seconds: 20,000 to 40,000."""
     return int(np.clip(left / (n_targets * CALIBRATION_SECONDS), SOME_ROWS, MANY_ROWS))
 
 

@@ -23,7 +23,7 @@ from triegp.additive.model import (
 from triegp.additive.nearby import make_process, stack_keys
 from triegp.additive.neighbours import Neighbours
 from triegp.additive.preconditioner import Preconditioner
-from triegp.additive.probes import solve_probe, solve_units
+from triegp.additive.probes import Probes, draw_probes, read_probes, solve_units
 from triegp.additive.settings import Settings
 from triegp.additive.solve import NotConverged, Solution, Tell, solve_forest
 from triegp.additive.start import EncodedRows, Parameters, raise_noise, rescale, row_noise
@@ -76,7 +76,7 @@ class Limits:
 MOST_INDUCING, FEWEST_INDUCING = 256, 64
 INDUCING_FLOATS = 1 << 26  # largest n * inducing rows
 MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 512, 64
-NEIGHBOUR_FLOATS = 1 << 25  # largest n * neighbours
+NEIGHBOUR_FLOATS = 1 << 24  # largest n * neighbours
 CARD_INDUCING = 1_024  # of a solver on a device, which has no neighbours
 DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
@@ -165,17 +165,18 @@ def condition_forest(
     if isinstance(smooth, Linear) and solver is None:
         process = process_of(forest, keys, data.inputs, noisy)
     n_held = 0 if held is None or means else held.size
-    made, solution, held_mean = solve_targets(lent, noisy, seed, start, limits, process, n_held)
+    estimated = not (is_exact(rows.n_rows) or means)
+    probes = draw_probes(forest, noisy, seed) if estimated and solver is None else None
+    made, solution, held_mean, known = solve_targets(
+        lent, noisy, seed, start, limits, process, n_held, probes
+    )
     if solver is not None:
         solution = replace(solution, x=solver.fetch(solution.x))
     if start is None or solution.residual.max() <= SCALE_RESIDUAL:
         factor = _best_factor(noisy, solution.x)
-    known: Known | None = None
-    estimated = not (is_exact(rows.n_rows) or means)
-    if estimated:  # before the scale changes: the preconditioner still fits
-        solve = solve_probe if solver is None else solve_units
+    if estimated and solver is not None:  # before the scale changes: the preconditioner still fits
         watch = None if limits is None else limits.watch
-        known = solve(forest, lent, noisy, made, seed, watch)
+        known = solve_units(lent, noisy, made, seed, watch)
     if rows.known_noise is None and np.isfinite(factor) and factor > 1e-12:
         parameters = rescale(parameters, factor)
         orders = parameters.orders()
@@ -276,7 +277,7 @@ def takes_dense(n_rows: int, solver: Engine | None) -> bool:
 def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
     """Inducing rows and neighbours of a block: 256 and 512, fewer for many rows; a share of them.
 
-    Neighbours fall from 65,536 rows on, inducing rows from 262,144 on, to 64 each.
+    Neighbours fall from 32,768 rows on, inducing rows from 262,144 on, to 64 each.
     """
     n_inducing = share * min(MOST_INDUCING, INDUCING_FLOATS // max(n_rows, 1))
     n_neighbours = share * min(MOST_NEIGHBOURS, NEIGHBOUR_FLOATS // max(n_rows, 1))
@@ -339,17 +340,19 @@ def solve_targets(
     limits: Limits | None = None,
     process: Any = None,
     n_held: int = 0,
-) -> tuple[Preconditioner | None, Solution, Floats | None]:
+    probes: Probes | None = None,
+) -> tuple[Preconditioner | None, Solution, Floats | None, Known | None]:
     """The preconditioner, if there is one, the solution, of the shape of the targets, and the mean.
 
     The mean is that of f at the last n_held rows given the others, on the host; None if there are
-    none or the time does not suffice. Few rows are solved exactly, whatever the limits. process:
-    the rows, for covariances between any of them; needed with a smooth part in linear time.
+    none or the time does not suffice. Last, what the probes tell, which are solved for together
+    with the targets. Few rows are solved exactly, whatever the limits. process: the rows, for
+    covariances between any of them; needed with a smooth part in linear time.
     """
     limits = limits or Limits(Stopwatch())
     variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
     if is_exact(rows.n_rows):
-        return None, _solve_exactly(forest, variance, rows.y), None
+        return None, _solve_exactly(forest, variance, rows.y), None, None
     made = None
     if limits.share > 0 or isinstance(forest.smooth, Linear):
         tell = limits.part("preconditioner")
@@ -366,17 +369,31 @@ def solve_targets(
         size = np.maximum(engine.norms(y), 1e-300)
         relative = float(np.min(engine.norms(left) / size))
         tolerance = min(tolerance, max(TOLERANCE, START_GAIN * relative))
+    b, n_columns, wanted = rows.y, rows.y.size // rows.n_rows, np.full(1, tolerance)
+    if probes is not None:
+        b = np.column_stack([rows.y, probes.z])
+        wanted = np.append(
+            np.full(n_columns, tolerance), np.full(probes.z.shape[1], probes.tolerance)
+        )
+        if start is not None:
+            start = np.column_stack([start, 0.0 * probes.z])
     found = solve_forest(
         forest,
         variance,
-        rows.y,
+        b,
         preconditioner=made,
         start=start,
-        tolerance=tolerance,
+        tolerance=wanted,
+        n_told=n_columns,
         watch=limits.watch,
         tell=limits.part("solve"),
     )
-    return made, found, mean
+    if probes is None:
+        return made, found, mean, None
+    x, residual = found.x[:, :n_columns].reshape(rows.y.shape), found.residual[:n_columns]
+    solved = replace(found, x=x, residual=residual)
+    others = replace(found, x=found.x[:, n_columns:], residual=found.residual[n_columns:])
+    return made, solved, mean, read_probes(others)
 
 
 def _solve_exactly(forest: Forest, variance: Floats, y: Floats) -> Solution:

@@ -10,6 +10,7 @@ those of the targets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,9 +19,8 @@ import numpy.typing as npt
 
 from triegp.additive.ranking import Ranking, chain_rule, rank_bits
 from triegp.additive.start import EncodedRows, Parameters, add_variance
-from triegp.engines import Engine, threads_of
+from triegp.engines import Engine, lapack, threads_of
 from triegp.engines import dense as dense_engine
-from triegp.imports import scipy
 from triegp.smooth.kernel import kernel_gradient, kernel_pairs
 from triegp.tree.rows import Rows
 
@@ -50,6 +50,18 @@ class Gradient:
     noise: float
     log_lengthscale: Floats | None = None
     log_smooth: float = 0.0
+
+
+def mean_gradient(gradients: Sequence[Gradient]) -> Gradient:
+    """The mean of gradients by the same parameters."""
+    by_length = [g.log_lengthscale for g in gradients if g.log_lengthscale is not None]
+    return Gradient(
+        tuple(np.mean(parts, axis=0) for parts in zip(*(g.phi for g in gradients), strict=True)),
+        np.mean([g.log_scale for g in gradients], axis=0),
+        float(np.mean([g.noise for g in gradients])),
+        np.mean(by_length, axis=0) if by_length else None,
+        float(np.mean([g.log_smooth for g in gradients])),
+    )
 
 
 class Matrix(NamedTuple):
@@ -84,16 +96,17 @@ def exact_gradient(
     """
     dense, ranking, trees, noisy, pairs = make_matrix(data, parameters, engine)
     n, k, y = noisy.n_rows, noisy.n_targets, noisy.y
-    lower = _factor(dense)
-    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
-    alpha, _ = scipy.linalg.lapack.dpotrs(lower, y, lower=1)
-    inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
-    if info != 0:
+    _factor(dense)
+    log_det = 2.0 * float(np.log(np.diag(dense)).sum())
+    alpha = y.reshape(n, -1).copy()
+    lapack.divide(dense, alpha)
+    lapack.divide_transposed(dense, alpha)
+    if not lapack.invert(dense):
         raise np.linalg.LinAlgError("the matrix has no inverse")
     square = float(np.vdot(y, alpha))
     nll = 0.5 * (k * log_det + square + n * k * float(np.log(2.0 * np.pi))) + noisy.constant
     n_threads = threads_of(engine)
-    by_entry = dense_engine.nll_entries(inverse, alpha, n_threads)
+    by_entry = dense_engine.nll_entries(dense, alpha, n_threads)
     by_noise = float(noisy.noise_gradient(np.diag(by_entry)).sum())
     by_depth = dense_engine.sum_by_depth(trees, by_entry, n_threads)
     by_trees = (*chain_rule(ranking, by_depth, by_noise), by_noise)
@@ -104,20 +117,20 @@ def exact_gradient(
     return nll, Gradient(*by_trees, *by_smooth)
 
 
-def held_nll(
+def held_scores(
     data: EncodedRows, parameters: Parameters, n_held: int, engine: Engine
-) -> tuple[float, float]:
-    """Nll of the last n_held targets given the others, and their squares, for the best scale.
+) -> tuple[float, Floats]:
+    """Log determinant and scores of the last n_held rows given the others, each given those before.
 
-    Returns the log determinant part and the square part of twice the nll: with all variances times
-    s, it is n_held log(2 pi s) + first + second / s. Weights are not taken into account. Several
-    targets are added up: n_held is then the number of their values.
+    With scores z, (n_held, k), and all variances times s, twice the nll of the k targets is
+    n_held k log(2 pi s) + k log_det + |z|^2 / s. Weights are not taken into account.
     """
     dense, _, _, noisy, _ = make_matrix(data, parameters, engine)
-    lower = _factor(dense)
-    white = scipy.linalg.lapack.dtrtrs(lower, noisy.y, lower=1)[0][-n_held:]
-    log_det = 2.0 * float(np.log(np.diag(lower)[-n_held:]).sum())
-    return noisy.n_targets * log_det, float(np.vdot(white, white))
+    _factor(dense)
+    white = noisy.y.reshape(noisy.n_rows, -1).copy()
+    lapack.divide(dense, white)
+    white, log_det = white[-n_held:], 2.0 * float(np.log(np.diag(dense)[-n_held:]).sum())
+    return log_det, white
 
 
 def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Matrix:
@@ -136,9 +149,7 @@ def make_matrix(data: EncodedRows, parameters: Parameters, engine: Engine) -> Ma
     return Matrix(dense, ranking, trees, noisy, pairs)
 
 
-def _factor(dense: Floats) -> Floats:
-    """Lower factor of a symmetric matrix, which it overwrites; its upper triangle means nothing."""
-    lower, info = scipy.linalg.lapack.dpotrf(dense.T, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
+def _factor(dense: Floats) -> None:
+    """Write the lower factor of a symmetric matrix over it; its upper triangle means nothing."""
+    if not lapack.cholesky(dense):
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite to rounding")
-    return np.asarray(lower)

@@ -68,7 +68,7 @@ def solve_again(model: ForestModel, start: Floats) -> ForestModel:
     """The model with the solution for its rows, from a start of the shape of the targets."""
     process = None if model.exact else model.nearby.process
     rows = (model.forest, model.rows, model.seed)
-    made, solution, _ = solve_targets(*rows, start, process=process)
+    made, solution, _, _ = solve_targets(*rows, start, process=process)
     return replace(
         model,
         alpha=solution.x,

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import JITTER, check_noise
 from triegp.checks import whole_number
-from triegp.engines import blocked, low_rank, nearby, one_blas_thread, run_each, threads_of
+from triegp.engines import blocked, lapack, low_rank, nearby, one_blas_thread, run_each, threads_of
 from triegp.imports import scipy
 from triegp.smooth.factor import Factor, colour, regress_blocks
 from triegp.smooth.induced import Induced
@@ -213,9 +213,8 @@ def _fill_tree_basis(
     def divide(first: int) -> None:
         rows = order[first : first + ROWS].astype(np.int32)
         columns = nearby.covariances_of(trees, rows, chosen)
-        out[first : first + ROWS] = scipy.linalg.solve_triangular(
-            lower, columns.T, lower=True, check_finite=False
-        ).T
+        lapack.divide_right_transposed(lower, columns)
+        out[first : first + ROWS] = columns
 
     run_each(divide, range(0, n, ROWS), threads_of(forest.engine))
 
@@ -228,7 +227,8 @@ def _whiten(factor: Factor, columns: Singles) -> None:
         near = near[near >= 0]
         block = columns[rows] - factor.weights[rows, : near.size] @ columns[near]
         root = factor.roots[rows, : block.shape[0]]
-        columns[rows] = scipy.linalg.lapack.strtrs(root, block, lower=1)[0]
+        lapack.divide(root, block)
+        columns[rows] = block
 
 
 def _regress(process: nearby.Process, induced: Induced, basis: Singles, least: float) -> Factor:
@@ -237,10 +237,10 @@ def _regress(process: nearby.Process, induced: Induced, basis: Singles, least: f
     order, starts = induced.order, induced.starts
 
     def remainder(places: npt.NDArray[np.int32]) -> Floats:
-        values = nearby.covariance_of(process, order[places].astype(np.int32)).T
+        values = nearby.covariance_of(process, order[places].astype(np.int32))
         columns = basis[places].astype(np.float64)
-        syrk = scipy.linalg.blas.dsyrk
-        return np.asarray(syrk(-1.0, columns.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
+        lapack.subtract_squares(columns, values)
+        return values
 
     blocks = (starts, neighbours, remainder, 1e-10 * least)
     return Factor(order, starts, neighbours, *regress_blocks(*blocks, 0, induced.n_threads))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from triegp.additive.forest import Forest
 from triegp.additive.preconditioner import Preconditioner
 from triegp.additive.sampling import draw_prior
-from triegp.additive.solve import solve_held
+from triegp.additive.solve import Solution, solve_held
 from triegp.additive.variance import Known
 from triegp.models.jobs import Stopwatch
 from triegp.tree.rows import Rows
@@ -26,15 +26,15 @@ UNIT_VALUES, MOST_UNITS = 1 << 23, 64  # unit vectors times rows: 8 for a millio
 UNIT_TOLERANCE = 1e-2
 
 
-def solve_probe(
-    forest: Forest,
-    lent: Forest,
-    rows: Rows,
-    made: Preconditioner | None,
-    seed: int,
-    watch: Stopwatch | None,
-) -> Known | None:
-    """Squares of (K + noise)^-1 z for draws z of N(0, K + noise); None if they fail.
+class Probes(NamedTuple):
+    """Draws z of N(0, K + noise), (n, k), and the relative residual at which their solves end."""
+
+    z: Floats
+    tolerance: float
+
+
+def draw_probes(forest: Forest, rows: Rows, seed: int) -> Probes:
+    """Probes of so many rows.
 
     The solutions consist mostly of directions with little more variance than the noise, which
     conjugate gradients find last. So the tolerance is relative to the noise.
@@ -46,13 +46,17 @@ def solve_probe(
     z += np.sqrt(variance)[:, None] * rng.standard_normal(z.shape)
     ratio = float(variance.min()) / max(forest.prior_variance, 1e-300)
     tolerance = PROBE_TOLERANCE if rows.n_rows <= LARGE_ROWS else LARGE_TOLERANCE
-    tolerance *= float(np.clip(np.sqrt(ratio), 1e-3, 1.0))
-    found = _solve_more(lent, variance, z, made, tolerance, watch)
-    return None if found is None else Known(np.arange(len(z)), np.square(found), True)
+    return Probes(z, tolerance * float(np.clip(np.sqrt(ratio), 1e-3, 1.0)))
+
+
+def read_probes(solution: Solution) -> Known | None:
+    """What solutions (K + noise)^-1 z tell of the diagonal; None if they are far from converged."""
+    if solution.residual.max() > WORST_PROBE:
+        return None
+    return Known(np.arange(len(solution.x)), np.square(solution.x), True)
 
 
 def solve_units(
-    forest: Forest,
     lent: Forest,
     rows: Rows,
     made: Preconditioner | None,
@@ -71,30 +75,16 @@ def solve_units(
     unit = np.zeros((n, chosen.size))
     unit[chosen, np.arange(chosen.size)] = 1.0
     variance: Any = np.broadcast_to(rows.variance, (rows.n_rows,))
-    found = _solve_more(lent, variance, unit, made, UNIT_TOLERANCE, watch)
-    if found is None:
-        return None
-    return Known(chosen, found[chosen, np.arange(chosen.size)], False)
-
-
-def _solve_more(
-    lent: Forest,
-    variance: Any,
-    b: Floats,
-    made: Preconditioner | None,
-    tolerance: float,
-    watch: Stopwatch | None,
-) -> Floats | None:
-    """(K + noise)^-1 b for b (n, k), in the host's memory; None if it is far from converged."""
     found = solve_held(
         lent,
         variance,
-        lent.engine.hold(b),
+        lent.engine.hold(unit),
         preconditioner=made,
-        tolerance=tolerance,
+        tolerance=UNIT_TOLERANCE,
         max_steps=MAX_STEPS,
         watch=watch,
     )
     if found.residual.max() > WORST_PROBE:
         return None
-    return np.asarray(lent.engine.fetch(found.x))
+    x = np.asarray(lent.engine.fetch(found.x))
+    return Known(chosen, x[chosen, np.arange(chosen.size)], False)

@@ -33,7 +33,7 @@ class Settings:
     slope: float = 1.5
     scaling: str = "both"
     precision: Any = 8
-    max_iter: int = 200
+    max_iter: int = 80
     calibrated: bool = True
     goes_on: bool = True
     rate: float = 0.15

@@ -46,7 +46,7 @@ from triegp.additive.start import (
     start_smooth,
 )
 from triegp.additive.variance import leave_out, some_blocks
-from triegp.additive.walk import Stage, smooth_gain, train_stage
+from triegp.additive.walk import Stage, train_stage
 from triegp.encoding.grids import encode_grids
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine, choose, one_blas_thread
@@ -72,7 +72,7 @@ SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the 
 NO_FOLDS = "predictions of held-out rows (calibration learns from leave-one-out)"
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
 NO_TEST = "the test whether the smooth part is of use"
-AUTO_ROWS = 100_000  # from this many rows on, init="auto" tries the orders of single trees
+AUTO_ROWS = 200_000  # from this many rows on, init="auto" tries the orders of single trees
 LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 
 
@@ -274,22 +274,18 @@ def _learn(
     learned = replace(data, rows=data.rows.for_training())
     stage = train_stage(learned, parameters, seen, held, settings, engine, before)
     run.raise_interrupt()
-    return stage, _drop_smooth(stage, learned, seen, settings, engine, run)
+    return stage, _drop_smooth(stage, settings, run)
 
 
-def _drop_smooth(
-    stage: Stage, data: EncodedRows, seen: Ints, settings: Settings, engine: Engine, run: Run
-) -> Parameters:
+def _drop_smooth(stage: Stage, settings: Settings, run: Run) -> Parameters:
     """The trained parameters; with smooth="auto", without a smooth part that does nothing."""
     found = stage.parameters
     if settings.smooth != "auto" or found.smooth is None:
         return found
-    if run.watch.stop:
+    if stage.smooth_gain is None:
         run.leave_out(NO_TEST)
         return found
-    with np.errstate(divide="ignore"):  # constant targets: minus infinity
-        gain = smooth_gain(data, found, seen, engine, run.rng)
-    return found if gain > LEAST_GAIN else replace(found, smooth=None)
+    return found if stage.smooth_gain > LEAST_GAIN else replace(found, smooth=None)
 
 
 def _leave_out(model: ForestModel, held: Ints, run: Run) -> tuple[Residuals, ...] | None:

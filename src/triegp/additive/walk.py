@@ -1,16 +1,16 @@
 """Training of all parameters together: exact gradients of the likelihood of small parts of rows.
 
-Every step draws a part of about 500 rows: some clusters of neighbours, which tell what happens over
-short distances at the density of all rows, and random rows, which tell what happens over long ones.
-The marginal likelihood of a part and its gradient are exact. In the end step sizes fall to a
-twentieth, so that the noise of the gradient averages out. A prior (`triegp.additive.prior`) keeps
+Every step draws two parts of about 500 rows: some clusters of neighbours, which tell what happens
+over short distances at the density of all rows, and random rows, which tell what happens over long
+ones. The marginal likelihood of a part and its gradient are exact; gradients are averaged. Step
+sizes fall to a twentieth, so that their noise averages out. A prior (`triegp.additive.prior`) keeps
 together what fewer than 5,000 rows do not tell apart, and up to 640 rows single phi are not
 learned. If several targets share the parameters, their likelihoods are added up, and the prior
 counts once for each: targets of the same rows are rarely independent.
 
-From 1,000 rows on, some rows are held out. Steps go on while they gain, then step sizes fall. The
-parameters that predict the held-out rows best, given training rows near them, are kept. With fewer
-rows, the most likely parameters are kept: of all rows, or of one part if there are more than 640.
+From 1,000 rows on, some rows are held out. The parameters that predict them best, given training
+rows near them, are kept. With fewer rows, the most likely parameters are kept: of all rows, or of
+one part if there are more than 640.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from triegp.additive.gradient import exact_gradient, held_nll
+from triegp.additive.gradient import Gradient, exact_gradient, held_scores, mean_gradient
 from triegp.additive.optimiser import Optimiser
 from triegp.additive.prior import Prior
 from triegp.additive.settings import Settings
 from triegp.additive.start import EncodedRows, Parameters, features_of, rescale, row_noise
-from triegp.engines import Engine
+from triegp.engines import Engine, run_each, threads_of
 from triegp.models.curve import ALL_TARGETS, TARGET, TrainingCurve, make_curve, make_line
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -33,17 +33,18 @@ from triegp.models.run import Run
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-N_CLUSTERS, CLUSTER_ROWS, RANDOM_ROWS = 4, 96, 128
+PARTS = 2  # of a step, each for one thread
+N_CLUSTERS, CLUSTER_ROWS, RANDOM_ROWS = 4, 96, 128  # of a part
 WHOLE_ROWS = 640  # up to this many rows, every step takes all of them
 POOL_ROWS = 50_000  # clusters are drawn from so many rows, at most
 N_LOOKS = 10  # evaluations of the parameters in all steps, after the first
-FALL_SHARE = 0.2  # of the steps, while step sizes fall, if rows are held out
-LOOK_GAIN = 0.01  # nats per held-out row: step sizes fall once a look gains less
-FEWEST_LOOKS = 2  # before that
+FALL_SHARE = 0.6  # of the steps, while step sizes fall
 LOOK_PARTS, LOOK_ROWS, LOOK_NEAREST, LOOK_RANDOM = 5, 50, 8, 96  # held-out rows of an evaluation
 PRIOR_ROWS = 5_000  # from this many rows on, the likelihood alone decides
 FEW_RATE = 4 / 3  # factor of the step size if every step takes all rows: gradients have no noise
 LEAST_SHARE = 0.05  # of the step size, at the end
+STUDENT = float(np.log(0.5 * np.pi * np.sqrt(3.0)))  # -log density of Student's t3 at 0
+SCALES = np.exp(np.linspace(-4.0, 4.0, 321))  # of its scores
 SCALE_RANGE = 1e-12  # a smaller factor of all variances is not applied
 
 
@@ -67,6 +68,8 @@ class Stage:
         parameters found are worse than the initial ones.
     curve : TrainingCurve
         Nll per row before each step, and of the held-out rows.
+    smooth_gain : float or None
+        What the smooth part saves of the nll per row; None if it was not asked for.
     """
 
     parameters: Parameters
@@ -75,6 +78,7 @@ class Stage:
     stopped: bool
     diverged: bool
     curve: TrainingCurve
+    smooth_gain: float | None = None
 
 
 class Walk:
@@ -117,8 +121,12 @@ class Walk:
         if not held.size and seen.size <= WHOLE_ROWS:
             settings = replace(settings, rate=FEW_RATE * settings.rate, tree_rate=0.0)
         self._optimiser, self._prior = Optimiser(features, settings), Prior(parameters, features)
-        self._looks = [self._make_look(held) for _ in range(LOOK_PARTS)] if held.size else []
-        self._part = None if held.size else data.select(self._draw())
+        self._few = not held.size
+        if self._few:
+            part = data.select(self._draw())
+            self._looks = [(part, part.rows.n_rows)]
+        else:
+            self._looks = [self._make_look(held) for _ in range(LOOK_PARTS)]
         self.n_steps = 0
 
     def optimise_scale(self) -> None:
@@ -126,7 +134,8 @@ class Walk:
         part = self._data.select(self._draw())
         if part.rows.known_noise is not None:
             return
-        _, square = held_nll(part, self.parameters, part.rows.n_rows, self._engine)
+        _, scores = held_scores(part, self.parameters, part.rows.n_rows, self._engine)
+        square = float(np.vdot(scores, scores))
         noisy = row_noise(part.rows, self.parameters.orders(), self.parameters.noise)
         factor = (square + noisy.within) / (noisy.count * noisy.n_targets)
         if np.isfinite(factor) and factor > SCALE_RANGE:
@@ -134,36 +143,68 @@ class Walk:
 
     def step(self, share: float) -> float:
         """Take one step; return the nll per row and target before it; share: of the step size."""
-        part = self._data.select(self._draw())
-        nll, gradient = exact_gradient(part, self.parameters, self._engine)
-        if self._seen.size < PRIOR_ROWS:
-            share_of_rows = part.rows.n_rows / self._seen.size
-            weight = share_of_rows * part.rows.n_targets
-            gradient = self._prior.add(gradient, self.parameters, weight)
+        n_parts = PARTS if self._seen.size > WHOLE_ROWS else 1
+        parts = [self._draw() for _ in range(n_parts)]
+
+        def learn(rows: Ints) -> tuple[float, Gradient]:
+            part = self._data.select(rows)
+            nll, gradient = exact_gradient(part, self.parameters, self._engine)
+            n_targets = part.rows.n_targets
+            if self._seen.size < PRIOR_ROWS:
+                weight = part.rows.n_rows / self._seen.size * n_targets
+                gradient = self._prior.add(gradient, self.parameters, weight)
+            return nll / (part.rows.count * n_targets), gradient
+
+        nll, gradients = zip(*run_each(learn, parts, threads_of(self._engine)), strict=True)
+        gradient = mean_gradient(gradients)
         self.parameters = self._optimiser.step(self.parameters, gradient, share)
         self.n_steps += 1
-        return nll / (part.rows.count * part.rows.n_targets)
+        return float(np.mean(nll))
 
     def look(self) -> float:
         """Nll per held-out row and target, given training rows near it; always of the same rows.
 
-        If no row is held out: nll per row of a part and of the prior together.
+        By a Student distribution, as a few outliers must not decide: calibration learns tails and
+        scale later. If no row is held out: nll per row of a part and of the prior together.
         """
-        if self._part is not None:
-            return self._part_nll(self._part)
-        total, count = 0.0, 0
-        for part, n_held in self._looks:
-            log_det, square = held_nll(part, self.parameters, n_held, self._engine)
-            n_values = n_held * part.rows.n_targets
-            total += 0.5 * (log_det + square + n_values * float(np.log(2.0 * np.pi)))
-            count += n_values
-        return total / count
+        if self._few:
+            return self._part_nll(self._looks[0][0])
+        return self._student_nll(self.parameters)
+
+    def smooth_gain(self) -> float:
+        """What the smooth part saves of the nll per row and target, by Student distributions.
+
+        Of held-out rows given others near them or, if none is held out, of the rows of a part.
+        Infinity if a matrix is not positive definite.
+        """
+        try:
+            less = self._student_nll(replace(self.parameters, smooth=None))
+            return less - self._student_nll(self.parameters)
+        except np.linalg.LinAlgError:
+            return float("inf")
+
+    def _student_nll(self, parameters: Parameters) -> float:
+        """Nll per row and target of the rows that are looked at, at its best scale."""
+
+        def ask(look: tuple[EncodedRows, int]) -> tuple[float, Floats]:
+            return held_scores(look[0], parameters, look[1], self._engine)
+
+        answers = run_each(ask, self._looks, threads_of(self._engine))
+        scores = np.concatenate([part for _, part in answers])
+        log_det = sum(part for part, _ in answers) / len(scores)
+        scale = SCALES[:, None, None]
+        if self._data.rows.known_noise is not None:  # variances are not to be scaled
+            scale = np.ones((1, 1, 1))
+        loss = np.log(scale) + 2.0 * np.log1p(np.square(scores / scale) / 3.0)
+        return 0.5 * log_det + STUDENT + float(loss.mean(axis=(1, 2)).min())
 
     def _part_nll(self, part: EncodedRows) -> float:
         parameters, n, n_targets = self.parameters, part.rows.n_rows, part.rows.n_targets
-        log_det, square = held_nll(part, parameters, n, self._engine)
+        log_det, scores = held_scores(part, parameters, n, self._engine)
         noisy = row_noise(part.rows, parameters.orders(), parameters.noise)
-        nll = 0.5 * (log_det + square + n * n_targets * float(np.log(2.0 * np.pi)))
+        nll = 0.5 * (
+            n_targets * (log_det + n * float(np.log(2.0 * np.pi))) + np.square(scores).sum()
+        )
         nll += noisy.constant
         nll += n_targets * (n / self._seen.size) * self._prior.nll(parameters)
         return float(nll) / (part.rows.count * n_targets)
@@ -233,27 +274,22 @@ def train_stage(
     points = list[tuple[int, float]]()
     diverged = False
     began, between = watch.elapsed(), max(1, -(-n_steps // N_LOOKS))
-    fall = round(FALL_SHARE * n_steps) if held.size else n_steps
-    end = n_steps  # step sizes fall during the last `fall` steps before
     try:
         walk.optimise_scale()
         best = walk.parameters
         if not watch.stop:
             looks.append(walk.look())
             looked_at.append(0)
-        while walk.n_steps < end and not watch.stop:
-            nll = walk.step(_share(walk.n_steps, fall, end, watch, began))
+        while walk.n_steps < n_steps and not watch.stop:
+            nll = walk.step(_share(walk.n_steps, n_steps, watch, began))
             points.append((walk.n_steps - 1, nll))
-            run.progress("steps", walk.n_steps, end)
-            last = walk.n_steps == end or watch.stop
+            run.progress("steps", walk.n_steps, n_steps)
+            last = walk.n_steps == n_steps or watch.stop
             if last or walk.n_steps - (looked_at or [0])[-1] >= between:
                 looks.append(walk.look())
                 looked_at.append(walk.n_steps)
                 if looks[-1] <= min(looks):
                     best = walk.parameters
-                settled = looks[-1] > min(looks[:-1]) - LOOK_GAIN
-                if held.size and settled and len(looks) > FEWEST_LOOKS:
-                    end = min(end, walk.n_steps + fall)
         complete = walk.n_steps == n_steps >= N_LOOKS
         worse = complete and not held.size and min(looks[1:]) > looks[0]
         diverged = worse or not np.isfinite(looks).all()
@@ -261,44 +297,24 @@ def train_stage(
         diverged = True
     except KeyboardInterrupt:
         watch.interrupt()
-    stopped = walk.n_steps < end and not diverged
+    stopped = walk.n_steps < n_steps and not diverged
+    walk.parameters, gain = best, None
+    if settings.smooth == "auto" and best.smooth is not None and not watch.stop:
+        try:
+            gain = walk.smooth_gain()
+        except KeyboardInterrupt:
+            watch.interrupt()
     seen_by_look = [make_line(zip(looked_at, looks, strict=False))] if held.size else None
     name = TARGET if data.rows.n_targets == 1 else ALL_TARGETS
     curve = make_curve([make_line(points)], [name], seen_by_look)
-    return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve)
+    return Stage(best, tuple(looks), walk.n_steps, stopped, diverged, curve, gain)
 
 
-def _share(step: int, fall: int, end: int, watch: Stopwatch, began: float) -> float:
-    """Factor of the step size: 1, and half a cosine to 0.05 in the last steps, or so much time."""
-    done = step / max(end, 1)
+def _share(step: int, n_steps: int, watch: Stopwatch, began: float) -> float:
+    """Factor of the step size: 1, then half a cosine to 0.05, by steps or by time."""
+    done = step / n_steps
     if watch.limited and step:  # a budget that is not used changes nothing
         spent = watch.elapsed() - began
         done = max(done, spent / max(spent + watch.left(), 1e-9))
-    fallen = max(0.0, 1.0 - (1.0 - done) * end / max(fall, 1))
+    fallen = max(0.0, 1.0 - (1.0 - done) / FALL_SHARE)
     return max(LEAST_SHARE, 0.5 * (1.0 + float(np.cos(np.pi * fallen))))
-
-
-def smooth_gain(
-    data: EncodedRows,
-    parameters: Parameters,
-    seen: Ints,
-    engine: Engine,
-    rng: np.random.Generator,
-) -> float:
-    """Nll per observation of random rows that the smooth part saves; negative if it costs some.
-
-    Without it, all other variances are scaled to maximise the likelihood.
-    """
-    some = rng.choice(seen, min(WHOLE_ROWS, seen.size), replace=False)
-    part, n = data.select(some), min(WHOLE_ROWS, seen.size)
-    log_det, square = held_nll(part, parameters, n, engine)
-    try:
-        less, larger = held_nll(part, replace(parameters, smooth=None), n, engine)
-    except np.linalg.LinAlgError:
-        return float("inf")
-    noisy = row_noise(part.rows, parameters.orders(), parameters.noise)
-    count, within = noisy.count * noisy.n_targets, noisy.within
-    saved = less - log_det - square - within
-    if part.rows.known_noise is None:
-        return 0.5 * (saved / count + float(np.log((larger + within) / count)) + 1.0)
-    return 0.5 * (saved + larger + within) / count

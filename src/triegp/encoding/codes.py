@@ -131,7 +131,7 @@ def inner_rows(codes: Codes) -> npt.NDArray[np.int64]:
 
 def select_codes(codes: Codes, rows: npt.NDArray[np.int64]) -> Codes:
     """Return the codes of the given rows, which must all lie inside the box."""
-    return Codes(codes.packed[rows], codes.precision)
+    return Codes(codes.packed.take(rows, axis=0), codes.precision)
 
 
 def _deposit(

@@ -68,7 +68,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         between trees.
     precision : "auto", "paper", int or array-like (n_features,), default=8
         Bits per feature in the trees, as in `BitEncoder`.
-    max_iter : int, default=200
+    max_iter : int, default=80
         Optimiser steps. Each takes the exact gradient of the likelihood of about 500 rows, or of
         all rows up to 640. 0 learns only the scale. Calibrated models of fewer than 1,000 rows take
         a quarter of the steps, or none if that predicts held-out rows better. The model is always
@@ -280,7 +280,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         slope: float = 1.5,
         scaling: str = "both",
         precision: Any = 8,
-        max_iter: int = 200,
+        max_iter: int = 80,
         variance: str = "nearby",
         calibrated: bool = True,
         local_noise: bool = True,
@@ -400,7 +400,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         if not settings.calibrated:
             return []
         few = min(max(FEWEST_TREES, settings.n_trees // FEW_FOLDS), settings.n_trees)
-        steps = sorted({-(-settings.max_iter // 4), 0}, reverse=True)
+        steps = sorted({-(-settings.max_iter // 2), 0}, reverse=True)
         found = [replace(settings, max_iter=n) for n in steps]
         return [(one, replace(one, n_trees=few)) for one in found]
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, nearest, one_blas_thread, run_each
-from triegp.imports import scipy
+from triegp.engines import blocked, lapack, nearest, one_blas_thread, run_each
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -101,11 +100,11 @@ def regress_blocks(
     def regress(b: int) -> None:
         near, rows = nearest.used_places(neighbours[b]), slice(*(starts[b : b + 2] - begin))
         places, k = np.append(near, np.arange(*starts[b : b + 2], dtype=np.int32)), near.size
-        lower = factorise(covariance(places), jitter)
+        lower = lapack.factorise(covariance(places), jitter)
         roots[rows, : places.size - k] = np.tril(lower[k:, k:])
         if k:  # W L_NN = L_CN
-            corner, across = lower[:k, :k], lower[k:, :k]
-            weights[rows, :k] = scipy.linalg.blas.dtrsm(1.0, corner, across, side=1, lower=1)
+            lapack.divide_right(lower[:k, :k], lower[k:, :k])
+            weights[rows, :k] = lower[k:, :k]
 
     def regress_all(lo: int) -> None:
         for b in range(lo, min(lo + BLOCKS_AT_ONCE, starts.size - 1)):
@@ -123,23 +122,6 @@ def regress_blocks(
         else:
             run_each(scale_rows, range(0, len(roots), ROWS_AT_ONCE), n_threads)
     return weights, roots
-
-
-def factorise(matrix: Floats, jitter: float) -> Floats:
-    """Lower Cholesky factor of a matrix plus jitter; its upper triangle is not to be read.
-
-    The jitter is ten times as large as long as the matrix is not positive definite.
-    """
-    added = jitter
-    while True:
-        trial = matrix.copy(order="F")
-        trial[np.diag_indices_from(trial)] += added
-        lower, info = scipy.linalg.lapack.dpotrf(trial, lower=1, clean=0, overwrite_a=1)
-        if not np.isfinite(added * lower[-1, -1]):
-            raise np.linalg.LinAlgError("a covariance matrix is not finite")
-        if info == 0:
-            return np.asarray(lower)
-        added *= 10.0
 
 
 def multiply(factor: Factor, x: Any) -> Floats:

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, computed_once, matern, nearest, one_blas_thread
-from triegp.imports import scipy
+from triegp.engines import blocked, computed_once, lapack, matern, nearest, one_blas_thread
 from triegp.smooth.buffers import Buffer
 from triegp.smooth.division import divide_rows
 from triegp.smooth.factor import Factor, regress_blocks
@@ -240,17 +239,17 @@ def find_members(induced: Induced, cells: Ints) -> Ints:
 
 
 def remainder(induced: Induced, places: Ints) -> Floats:
-    """R at some places, (k, k), in Fortran order: its lower triangle. O(k^2 (m_i + d))."""
+    """R at some places, (k, k): its lower triangle. O(k^2 (m_i + d))."""
     values = triangle(induced.kernel, induced.scaled[places])
     phi = induced.phi[places].astype(np.float64, copy=False)
     if not phi.size:
         return values
-    syrk = scipy.linalg.blas.dsyrk
-    return np.asarray(syrk(-1.0, phi.T, 1.0, values, trans=1, lower=1, overwrite_c=1))
+    lapack.subtract_squares(phi, values)
+    return values
 
 
 def triangle(kernel: Kernel, scaled: Floats) -> Floats:
-    """Lower triangle of the kernel matrix of scaled inputs (k, d), in Fortran order.
+    """Lower triangle of the kernel matrix of scaled inputs (k, d).
 
     Distances are sums of squared differences, here and for new rows: R must not be negative.
     """

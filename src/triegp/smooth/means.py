@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, low_rank, nearest, one_blas_thread, run_each
-from triegp.imports import scipy
-from triegp.smooth.factor import factorise
+from triegp.engines import blocked, lapack, low_rank, nearest, one_blas_thread, run_each
 from triegp.smooth.induced import Induced, find_members, remainder
 from triegp.smooth.points import InducedPoints
 from triegp.smooth.products import multiply_rest
@@ -102,18 +100,22 @@ def _fill_vectors(
     """Make the vectors of some blocks. O(m_i m_v^2 + m_v^3 + m_i^2) per block."""
     k = rest[0].size
     at_inducing, by_place = inducing.reshape(-1, k), rest.reshape(-1, k)[induced.order]
-    near, upper = find_members(induced, cells), induced.root.T
+    near = find_members(induced, cells)
 
     def fill(at: int) -> None:
         b, places, values = cells[at], nearest.used_places(near[at]), at_inducing
         if places.size:
-            lower = factorise(remainder(induced, places), induced.jitter)
-            w, _ = scipy.linalg.lapack.dpotrs(lower, by_place[places], lower=1)
+            lower = lapack.factorise(remainder(induced, places), induced.jitter)
+            w = by_place[places]
+            lapack.divide(lower, w)
+            lapack.divide_transposed(lower, w)
             out.members[b] = near[at]
             out.by_member[b, :, : places.size] = w.T
             values = values - induced.phi[places].astype(np.float64, copy=False).T @ w
         if values.size:
-            out.by_inducing[b] = scipy.linalg.lapack.dtrtrs(upper, values)[0].T
+            values = values.copy()
+            lapack.divide_transposed(induced.root, values)
+            out.by_inducing[b] = values.T
         out.made[b] = True
 
     with one_blas_thread():

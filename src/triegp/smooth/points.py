@@ -13,10 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines import blocked, computed_once, low_rank, nearest, one_blas_thread, run_each
-from triegp.imports import scipy
+from triegp.engines import (
+    blocked,
+    computed_once,
+    lapack,
+    low_rank,
+    nearest,
+    one_blas_thread,
+    run_each,
+)
 from triegp.smooth.copies import first_equal
-from triegp.smooth.factor import colour, factorise, halve
+from triegp.smooth.factor import colour, halve
 from triegp.smooth.induced import (
     Induced,
     find_cells,
@@ -96,11 +103,13 @@ class InducedPoints:
             places = nearest.used_places(near[at])
             if not places.size:
                 return
-            lower = factorise(remainder(induced, places), induced.jitter)
+            lower = lapack.factorise(remainder(induced, places), induced.jitter)
             here, phi_here = induced.scaled[places], induced.phi[places].astype(np.float64)
             for i in rows[at]:
                 across = kernel_cross(kernel, scaled[i : i + 1], here, 1)[0] - phi_here @ phi[i]
-                b, _ = scipy.linalg.lapack.dpotrs(lower, across, lower=1)
+                b = across.copy()
+                lapack.divide(lower, b[:, None])
+                lapack.divide_transposed(lower, b[:, None])
                 neighbours[i, : b.size], weights[i, : b.size] = induced.order[places], b
                 variances[i] -= b @ across
 

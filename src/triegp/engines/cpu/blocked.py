@@ -60,77 +60,82 @@ def _dot(line, x, count):
 
 
 @jit
+def _add(line, value, x, count):
+    """x += value line, over the first entries."""
+    for a in range(count):
+        x[a] += value * line[a]
+
+
+@jit
+def _hold(lo, hi, x, own):
+    """Rows lo to hi of x (n, k), to own (k, width)."""
+    for i in range(lo, hi):
+        for c in range(x.shape[1]):
+            own[c, i - lo] = x[i, c]
+
+
+@jit
 def colour(starts, neighbours, weights, roots, x):
     """x <- S x: of covariance R if x is white."""
-    near = np.empty((x.shape[1], neighbours.shape[1]))
+    near, own = np.empty((x.shape[1], neighbours.shape[1])), np.empty((x.shape[1], roots.shape[1]))
     for b in range(starts.size - 1):
         lo, hi = starts[b], starts[b + 1]
         count = _gather(neighbours, b, x, near)
-        for i in range(hi - 1, lo - 1, -1):
+        _hold(lo, hi, x, own)
+        for i in range(lo, hi):
             for c in range(x.shape[1]):
-                total = _dot(weights[i], near[c], count)
-                for j in range(i - lo + 1):
-                    total += roots[i, j] * x[lo + j, c]
-                x[i, c] = total
+                x[i, c] = _dot(weights[i], near[c], count) + _dot(roots[i], own[c], i - lo + 1)
 
 
 @jit
 def halve(starts, neighbours, weights, roots, x):
     """x <- S' x, so that x' R x is its square."""
-    near = np.empty((x.shape[1], neighbours.shape[1]))
+    near, own = np.empty((x.shape[1], neighbours.shape[1])), np.empty((x.shape[1], roots.shape[1]))
     for b in range(starts.size - 2, -1, -1):
         lo, hi = starts[b], starts[b + 1]
         count = _gather(neighbours, b, x, near)
+        own[:] = 0.0
         for i in range(lo, hi):
             for c in range(x.shape[1]):
-                value, line, sums = x[i, c], weights[i], near[c]
-                for a in range(count):
-                    sums[a] += line[a] * value
-        for a in range(count):
-            for c in range(x.shape[1]):
+                _add(weights[i], x[i, c], near[c], count)
+                _add(roots[i], x[i, c], own[c], i - lo + 1)
+        for c in range(x.shape[1]):
+            for a in range(count):
                 x[neighbours[b, a], c] = near[c, a]
-        for i in range(lo, hi):
-            for c in range(x.shape[1]):
-                total = 0.0
-                for j in range(i, hi):
-                    total += roots[j, i - lo] * x[j, c]
-                x[i, c] = total
+            for i in range(lo, hi):
+                x[i, c] = own[c, i - lo]
 
 
 @jit
 def whiten(starts, neighbours, weights, roots, x):
     """x <- S^-1 x: white if x has covariance R."""
-    near = np.empty((x.shape[1], neighbours.shape[1]))
+    near, own = np.empty((x.shape[1], neighbours.shape[1])), np.empty((x.shape[1], roots.shape[1]))
     for b in range(starts.size - 2, -1, -1):
         lo, hi = starts[b], starts[b + 1]
         count = _gather(neighbours, b, x, near)
         for i in range(lo, hi):
+            at = i - lo
             for c in range(x.shape[1]):
-                total = x[i, c] - _dot(weights[i], near[c], count)
-                for j in range(i - lo):
-                    total -= roots[i, j] * x[lo + j, c]
-                x[i, c] = total / roots[i, i - lo]
+                rest = x[i, c] - _dot(weights[i], near[c], count) - _dot(roots[i], own[c], at)
+                own[c, at] = x[i, c] = rest / roots[i, at]
 
 
 @jit
 def unwhiten(starts, neighbours, weights, roots, x):
     """x <- S^-T x, the transpose of `whiten`."""
-    near = np.empty((x.shape[1], neighbours.shape[1]))
+    near, own = np.empty((x.shape[1], neighbours.shape[1])), np.empty((x.shape[1], roots.shape[1]))
     for b in range(starts.size - 1):
         lo, hi = starts[b], starts[b + 1]
         count = _gather(neighbours, b, x, near)
+        _hold(lo, hi, x, own)
         for i in range(hi - 1, lo - 1, -1):
             for c in range(x.shape[1]):
-                total = x[i, c]
-                for j in range(i + 1, hi):
-                    total -= roots[j, i - lo] * x[j, c]
-                value = total / roots[i, i - lo]
+                value = own[c, i - lo] / roots[i, i - lo]
                 x[i, c] = value
-                line, sums = weights[i], near[c]
-                for a in range(count):
-                    sums[a] -= line[a] * value
-        for a in range(count):
-            for c in range(x.shape[1]):
+                _add(roots[i], -value, own[c], i - lo)
+                _add(weights[i], -value, near[c], count)
+        for c in range(x.shape[1]):
+            for a in range(count):
                 x[neighbours[b, a], c] = near[c, a]
 
 

@@ -45,10 +45,10 @@ def kernel_cross(code: int, scale: float, U: Floats, V: Floats, n_threads: int) 
 
 
 def kernel_triangle(code: int, scale: float, U: Floats) -> Floats:
-    """K of scaled inputs U (n, d): the lower triangle, in Fortran order; 0 above it. O(n^2 d)."""
+    """K of scaled inputs U (n, d): the lower triangle, 0 above it. O(n^2 d)."""
     out = np.zeros((U.shape[0], U.shape[0]))
     fill_triangle(code, scale, np.ascontiguousarray(U.T), out)
-    return out.T
+    return out
 
 
 def kernel_means(
@@ -120,11 +120,11 @@ def fill_pairs(code, scale, columns, first, last, values, slopes):
 
 @jit
 def fill_triangle(code, scale, lines, out):
-    """K_ij for j >= i of n rows, given by a line per input, (d, n); out: (n, n), 0 before."""
+    """K_ij for j <= i of n rows, given by a line per input, (d, n); out: (n, n), 0 before."""
     for i in range(out.shape[0]):
-        row = out[i, i:]
+        row = out[i, : i + 1]
         for k in range(lines.shape[0]):
-            line, here = lines[k, i:], lines[k, i]
+            line, here = lines[k], lines[k, i]
             for j in range(row.size):
                 row[j] += (line[j] - here) * (line[j] - here)
         for j in range(row.size):

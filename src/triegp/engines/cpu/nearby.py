@@ -1,8 +1,8 @@
 """Posterior variances from training rows near a query, by blocks of rows.
 
 Rows are clustered into cells of about equal size. A block belongs to a cell: its members are the
-rows nearest to the cell's centre. With A = K + noise of the M members and A = R'R, it stores the
-upper triangle of X = R^-1. The variance of f at a query given the members is ::
+rows nearest to the cell's centre. With A = K + noise of the M members and A = L L', it stores the
+upper triangle of X = L^-T. The variance of f at a query given the members is ::
 
     v = k(x, x) - |X' k|^2,    k: covariances with the members,
 
@@ -15,22 +15,24 @@ Keys lie as uint64 (n, w, T): word by word, the trees side by side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import MutableMapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from triegp.engines.cpu import scratch
+from triegp.engines.cpu import lapack, scratch
+from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.cells import Cells, nearest_members
 from triegp.engines.cpu.compiler import jit
 from triegp.engines.cpu.matern import correlation
 from triegp.engines.cpu.threads import run_each
-from triegp.engines.records import Array, Floats, Ids, Words
+from triegp.engines.records import Array, Floats, Ids, Ints, Words
 
 LEAST_NOISE = 1e-10  # of the prior variance, so that equal rows can be factorised
+JITTER = 1e-14  # of the prior variance
 
 
 class Process(NamedTuple):
@@ -169,10 +171,15 @@ def make_block(process: Process, cells: Cells, b: int, size: int, dtype: type) -
     words, places = _gather(process, members)
     dense = scratch.borrow("nearby_dense", m * m, np.float64).reshape(m, m)
     fill_covariance(process, members, words, places, dense)
-    factorise(dense, process.prior * LEAST_NOISE)
-    factor: Array = np.empty(m * (m + 1) // 2, dtype)
-    invert(dense, factor)
-    return Block(members, factor, radius)
+    lower = lapack.factorise(dense, JITTER * process.prior)
+    lapack.invert_factor(lower)
+    return Block(members, lower.T[_upper(m)].astype(dtype), radius)
+
+
+@cache
+def _upper(m: int) -> tuple[Ints, Ints]:
+    """Places of the upper triangle of an (m, m) matrix, row by row."""
+    return np.triu_indices(m)
 
 
 def _gather(process: Process, members: Ids) -> tuple[Words, Floats]:
@@ -185,78 +192,14 @@ def _gather(process: Process, members: Ids) -> tuple[Words, Floats]:
 
 @jit
 def fill_covariance(process, members, words, places, out):
-    """Upper triangle of K + noise of the members, out (M, M)."""
+    """Lower triangle of K + noise of the members, out (M, M)."""
     keys, inputs = process.keys, process.inputs
     k = np.empty(members.size)
     for i in range(members.size):
         row = members[i]
         covariances(process, members, words, places, keys, inputs, row, 1.0, i, k)
-        for j in range(i):
-            out[j, i] = k[j]
+        out[i, :i] = k[:i]
         out[i, i] = process.prior + max(process.noise[row], LEAST_NOISE * process.prior)
-
-
-@jit
-def factorise(a, least):
-    """Cholesky factor in place: A = R'R, R in the upper triangle. `least`: of squared pivots.
-
-    Four rows are finished at a time, then subtracted from the rest together.
-    """
-    m = a.shape[0]
-    for first in range(0, m, 4):
-        last = min(first + 4, m)
-        for i in range(first, last):
-            for k in range(first, i):
-                f = a[k, i]
-                for j in range(i, m):
-                    a[i, j] -= f * a[k, j]
-            root = math.sqrt(max(a[i, i], least))
-            a[i, i] = root
-            for j in range(i + 1, m):
-                a[i, j] /= root
-        if last - first == 4:
-            r0, r1, r2, r3 = a[first], a[first + 1], a[first + 2], a[first + 3]
-            for i in range(last, m):
-                f0, f1, f2, f3 = r0[i], r1[i], r2[i], r3[i]
-                row = a[i]
-                for j in range(i, m):
-                    row[j] -= (f0 * r0[j] + f1 * r1[j]) + (f2 * r2[j] + f3 * r3[j])
-
-
-@jit
-def invert(r, out):
-    """Write R^-1 row by row to out (M (M + 1) / 2,); r: upper triangle, overwritten by R^-1.
-
-    Row i of X = R^-1 is (e_i - sum_{k > i} R_ik X_k) / R_ii, with the rows below finished first.
-    """
-    m = r.shape[0]
-    line = np.empty(m)
-    at = out.size
-    for i in range(m - 1, -1, -1):
-        own = r[i]
-        line[i:] = 0.0
-        k = i + 1
-        while k + 4 <= m:
-            x0, x1, x2, x3 = r[k], r[k + 1], r[k + 2], r[k + 3]
-            f0, f1, f2, f3 = own[k], own[k + 1], own[k + 2], own[k + 3]
-            line[k] -= f0 * x0[k]
-            line[k + 1] -= f0 * x0[k + 1] + f1 * x1[k + 1]
-            line[k + 2] -= f0 * x0[k + 2] + f1 * x1[k + 2] + f2 * x2[k + 2]
-            for j in range(k + 3, m):
-                line[j] -= (f0 * x0[j] + f1 * x1[j]) + (f2 * x2[j] + f3 * x3[j])
-            k += 4
-        while k < m:
-            f, x = own[k], r[k]
-            for j in range(k, m):
-                line[j] -= f * x[j]
-            k += 1
-        line[i] = 1.0
-        pivot = own[i]
-        at -= m - i
-        for j in range(i, m):
-            value = line[j] / pivot
-            own[j] = value
-            out[at + j - i] = value
 
 
 # Variances
@@ -323,7 +266,8 @@ def _by_block(answer, cell, n_threads):
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: cell.size])
     last = np.append(first[1:], cell.size)[: first.size]
     parts = list(zip(ordered[first].tolist(), first.tolist(), last.tolist(), strict=True))
-    run_each(lambda part: answer(part[0], order[part[1] : part[2]]), parts, n_threads)
+    with one_blas_thread():
+        run_each(lambda part: answer(part[0], order[part[1] : part[2]]), parts, n_threads)
 
 
 @jit
@@ -404,12 +348,10 @@ def local_covariances(process: Process, members: Ids, queries: Queries) -> Float
 
 
 def covariance_of(process: Process, members: Ids) -> Floats:
-    """Covariance of the targets of some training rows, noise included, (M, M). O(M^2 T)."""
+    """Lower triangle of the covariance of the targets of some training rows, with noise, (M, M)."""
     words, places = _gather(process, members)
     out: Floats = np.empty((members.size, members.size))
     fill_covariance(process, members, words, places, out)
-    lower = np.tril_indices(members.size, -1)
-    out[lower] = out.T[lower]
     return out
 
 
