@@ -2,7 +2,17 @@
 
 import argparse
 
-from bench import battery, calibration, calibration_cases, cells, frames, frames_data, plan, scaling
+from bench import (
+    battery,
+    calibration,
+    calibration_cases,
+    cells,
+    frames,
+    frames_data,
+    pace,
+    plan,
+    scaling,
+)
 from bench.methods import METHODS, missing
 
 
@@ -115,6 +125,9 @@ def main(arguments=None):
         "--methods", nargs="+", choices=scaling.ALL, metavar="METHOD", default=scaling.ALL
     )
     sizes.set_defaults(work=scale)
+    race = commands.add_parser("pace", help="fits and predictions of the flagship beside LightGBM")
+    race.add_argument("--sizes", nargs="+", type=int, metavar="N", default=pace.SIZES)
+    race.set_defaults(work=lambda options: pace.main(options.sizes))
     known = commands.add_parser("calibration", help="coverage on data of known noise; its page")
     known.add_argument(
         "--cases", nargs="+", choices=calibration_cases.BY_NAME, metavar="CASE", help="default: all"

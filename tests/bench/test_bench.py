@@ -18,7 +18,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bench import __main__ as command
-from bench import cells, page, paper, plan, scaling, tables, unique
+from bench import cells, pace, page, paper, plan, scaling, tables, unique
 from naive_scores import naive_crps, naive_nll, naive_quantile
 from score_problems import SHAPES, random_mixture, targets
 from tolerances import CHAINED, DENSE, MANY_QUANTILES, QUADRATURE, ROUNDING
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "FOLDER", tmp_path / "scaling")
     monkeypatch.setattr(unique, "PATH", tmp_path / "unique.json")
     monkeypatch.setattr(page, "TIMES", tmp_path / "times.json")
-    monkeypatch.setattr(page, "FLAGSHIP_TIMES", tmp_path / "flagship_times.json")
+    monkeypatch.setattr(pace, "PATH", tmp_path / "pace.json")
     return tmp_path
 
 
