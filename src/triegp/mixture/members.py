@@ -411,13 +411,14 @@ class Ensemble:
             return tuple(self.residuals(column) for column in range(self.n_targets))
         folds, fresh = find_folds(self.n_rows), np.zeros(self.n_rows, bool)
         fresh[held_rows(self.n_rows)] = True
-        return tuple(
-            replace(
-                self.mix_residuals(column, leave_out_folds(self.members, column, folds)),
-                fresh=fresh,
-            )
-            for column in range(self.n_targets)
-        )
+        found = []
+        for column in range(self.n_targets):
+            mean, var = np.empty((2, self.n_rows))
+            for fold in folds:
+                left = leave_out_members(self.members, column, fold=fold)
+                mean[fold], var[fold] = self._mix_left(column, left)
+            found.append(replace(self._residuals(column, mean, var), fresh=fresh))
+        return tuple(found)
 
     def leave_out(self, column: int, *, run: bool = False) -> LeftOut:
         """Leave out every row of the model, with all of its copies, in every member. O(K n)."""
@@ -427,21 +428,25 @@ class Ensemble:
 
     def mix_residuals(self, column: int, left: LeftOut) -> Residuals:
         """`residuals`, given what the members predict."""
-        rows, mixed = self.rows(column), self.calibrations[column]
-        every = np.arange(rows.n_rows)
+        return self._residuals(column, *self._mix_left(column, left))
+
+    def _residuals(self, column: int, mean: Floats, var: Floats) -> Residuals:
+        y, weight = self.observed(column)
+        return Residuals(np.arange(y.size), mean, var, y, weight, np.zeros(y.size, bool))
+
+    def _mix_left(self, column: int, left: LeftOut) -> tuple[Floats, Floats]:
+        """Mean and variance of observations at m rows that were left out, on the host."""
+        mixed, n_rows = self.calibrations[column], left.mean.shape[1]
         if mixed.plain and self.on_host:
-            engine = self.members[0].posteriors[column].trie.engine
-            mean, within, spread = mix(engine, mixed.weight, left.mean, left.var, left.noise)
-            var = within + spread
-            return Residuals(every, mean, var, rows.y, rows.weight, np.zeros(every.size, bool))
+            mean, within, spread = mix(self.engine, mixed.weight, left.mean, left.var, left.noise)
+            return mean, within + spread
         mixed = _held(mixed, left.mean)
-        mean, var = np.empty((2, rows.n_rows))
+        mean, var = np.empty((2, n_rows))
         step = MIXED_ROWS if self.on_host else DEVICE_ROWS
-        for some in (slice(k, k + step) for k in range(0, rows.n_rows, step)):
+        for some in (slice(k, k + step) for k in range(0, n_rows, step)):
             found = temper(mixed, left.mean[:, some], left.observed_var(some))
             mean[some], var[some] = to_host(found.mean()), to_host(found.var())
-        y, weight = to_host(rows.y), to_host(rows.weight)
-        return Residuals(every, mean, var, y, weight, np.zeros(every.size, bool))
+        return mean, var
 
     def stand(self, *, apart: bool) -> Ensemble:
         """The model with the unbranched runs of rows observed once counted as noise, or not."""
@@ -558,46 +563,39 @@ def mix(
     return mixed, within, spread
 
 
-def leave_out_members(members: Sequence[Member], target: int, *, run: bool = False) -> LeftOut:
+def leave_out_members(
+    members: Sequence[Member], target: int, *, run: bool = False, fold: Ints | None = None
+) -> LeftOut:
     """Leave out every row, with all of its copies, in every member. O(K n), on all cores.
 
     Without `run`, the variances of runs are (1, 1) zeros.
+
+    fold: int64 (m,), rows that are left out together instead; the result is about these only. They
+    get weight 0, and the messages of each member without them are dropped as it is done.
     """
     posteriors = [member.posteriors[target] for member in members]
-    if not posteriors[0].trie.engine.on_host:
-        return _leave_out_there(posteriors, run=run)
-    shape = (len(posteriors), posteriors[0].n_rows)
-    mean, var = np.empty(shape), np.empty(shape)
-    runs = np.empty(shape) if run else np.zeros((1, 1))
+    rows = posteriors[0].rows
+    shape = (len(posteriors), rows.n_rows if fold is None else fold.size)
+    mean, var = np.empty_like(rows.y, shape=shape), np.empty_like(rows.y, shape=shape)
+    runs = np.empty_like(rows.y, shape=shape) if run else like(np.zeros((1, 1)), rows.y)
+    some: Any = slice(None)
+    if fold is not None:
+        some = like(fold, rows.y)
+        weight = np.ones_like(rows.y) if rows.weight is None else rows.weight.copy()
+        weight[some] = 0.0
 
-    def leave_out(_: Engine, k: int) -> None:
-        alone = with_engine(posteriors[k].trie, CpuEngine(n_threads=1))
-        part = leave_one_out(replace(posteriors[k], trie=alone), whole=True)
-        mean[k], var[k] = part.mean, np.asarray(part.var)
+    def leave_out(alone: Engine, k: int) -> None:
+        posterior = replace(posteriors[k], trie=with_engine(posteriors[k].trie, alone))
+        if fold is not None:
+            posterior = reweigh_posterior(posterior, weight)
+        part = leave_one_out(posterior, whole=True)
+        mean[k], var[k] = part.mean[some], part.variance[some]
         if run:
-            np.minimum(run_variance(posteriors[k]), var[k], out=runs[k])
+            runs[k] = np.minimum(run_variance(posterior)[some], var[k])
 
     posteriors[0].trie.engine.each(leave_out, range(len(posteriors)))
-    noise = np.stack([posterior.rows.total_noise for posterior in posteriors])
-    return LeftOut(mean, var, runs, noise)
-
-
-def leave_out_folds(members: Sequence[Member], target: int, folds: Sequence[Ints]) -> LeftOut:
-    """Leave out the rows of each fold together, in every member: they get weight 0. O(K n) each."""
-    posteriors = [member.posteriors[target] for member in members]
-    rows = posteriors[0].rows
-    weight = np.ones_like(rows.y) if rows.weight is None else rows.weight
-    mean, var = np.empty_like(rows.y, shape=(2, len(members), rows.n_rows))
-    for fold in (like(fold, weight) for fold in folds):
-        fewer = weight.copy()
-        fewer[fold] = 0.0
-        rest = [
-            replace(member, posteriors=(reweigh_posterior(posterior, fewer),))
-            for member, posterior in zip(members, posteriors, strict=True)
-        ]
-        left = leave_out_members(rest, 0)
-        mean[:, fold], var[:, fold] = left.mean[:, fold], left.var[:, fold]
-    return LeftOut(mean, var, left.run, left.noise)
+    noise = np.stack([like(posterior.rows.total_noise, rows.y) for posterior in posteriors])
+    return LeftOut(mean, var, runs, noise if noise.shape[1] == 1 else noise[:, some])
 
 
 def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOut:
@@ -626,21 +624,6 @@ def _add(member: Member, codes: Codes, targets: list[Rows]) -> Member:
     grown = [add_rows(posterior, codes, rows) for posterior, rows in pairs]
     shared = tuple(replace(one, trie=grown[0].trie, keys=grown[0].keys) for one in grown)
     return replace(member, posteriors=shared)
-
-
-def _leave_out_there(posteriors: Sequence[Posterior], *, run: bool) -> LeftOut:
-    """`leave_out_members` in the memory of a device, one member after another."""
-    n_rows, y = posteriors[0].n_rows, posteriors[0].rows.y
-    shape = (len(posteriors), n_rows)
-    mean, var = np.empty_like(y, shape=shape), np.empty_like(y, shape=shape)
-    runs = np.empty_like(y, shape=shape) if run else like(np.zeros((1, 1)), y)
-    for k, posterior in enumerate(posteriors):
-        part = leave_one_out(posterior, whole=True)
-        mean[k], var[k] = part.mean, part.variance
-        if run:
-            runs[k] = np.minimum(run_variance(posterior), var[k])
-    noise = np.stack([like(posterior.rows.total_noise, y) for posterior in posteriors])
-    return LeftOut(mean, var, runs, noise)
 
 
 def _held(calibration: Calibration, values: Floats) -> Calibration:

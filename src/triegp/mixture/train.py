@@ -29,7 +29,7 @@ from triegp.mixture.whole import Whole
 from triegp.models.curve import make_curve
 from triegp.models.distribution import component_log_density
 from triegp.models.folds import held_rows
-from triegp.models.interface import Residuals, Trained
+from triegp.models.interface import Trained
 from triegp.models.jobs import run_jobs
 from triegp.models.run import Run
 from triegp.tree.posterior import condition_rows, own_rows
@@ -123,7 +123,9 @@ def train_ensemble(
         run.leave_out(f"the training of {untrained} members")
     n_evaluations = sum(one.n_evaluations for _, one in done)
     n_summed = None if whole is None else whole.n_summed
-    mixed, residuals = weigh(tuple(members), rows, settings, n_summed)
+    mixed = weigh(members, rows, settings, n_summed)
+    del members  # those without weight
+    residuals = mixed.fold_residuals() if settings.mixture == "calibrated" else None
     run.progress("weights", 1, 1)
     run.raise_interrupt()
     lines = [one.trained.line for one in mixed.members if one.trained.line is not None]
@@ -171,21 +173,21 @@ def check_encoders(encoders: Sequence[Quantiser], settings: Settings) -> None:
 
 
 def weigh(
-    members: tuple[Member, ...], rows: Rows, settings: Settings, n_summed: int | None = None
-) -> tuple[Ensemble, tuple[Residuals, ...] | None]:
+    members: Sequence[Member], rows: Rows, settings: Settings, n_summed: int | None = None
+) -> Ensemble:
     """Mix the members by the method settings.mixture; members of weight 0 are left out.
 
-    Also returns the residuals of each target, if the mixture is to be calibrated. n_summed: number
-    of rows that are in the cells of the members only; None if their leaves are the rows.
+    n_summed: number of rows that are in the cells of the members only; None if their leaves are the
+    rows.
     """
     held = None if n_summed is None else rows
     nll = np.array([member.trained.nll_per_row for member in members])
     if settings.mixture == "best":
         best = members[int(np.argmin(nll))]
-        return Ensemble((best,), (Calibration(np.ones(1)),) * rows.n_targets), None
+        return Ensemble((best,), (Calibration(np.ones(1)),) * rows.n_targets)
     if settings.mixture == "softmax":
         weight = soften(nll, settings.temperature)
-        return Ensemble(members, (Calibration(weight),) * rows.n_targets), None
+        return Ensemble(tuple(members), (Calibration(weight),) * rows.n_targets)
     found = []
     for target in range(rows.n_targets):
         if held is None:
@@ -204,12 +206,9 @@ def weigh(
     used = np.flatnonzero(np.any([part.weight > 0 for part in found], axis=0))
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     calibrated = settings.mixture == "calibrated"
-    mixed = Ensemble(
+    return Ensemble(
         tuple(members[k] for k in used), kept, calibrated, calibrated, held, n_summed or 0
     )
-    if not calibrated:
-        return mixed, None
-    return mixed, mixed.fold_residuals()
 
 
 def _condition(
