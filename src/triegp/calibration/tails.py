@@ -31,6 +31,7 @@ SHAPE_FEWEST, SHAPE_ROWS = 20, 2_500  # rows that a shape is learned from: fewes
 LEAST_GAIN = 3.0  # nats in all, beside those that its parameters cost, for another shape
 MOST_STEPS = 60  # for the weights: most residuals need 20 to 40
 LEAST_WEIGHT = 1e-6  # of a component that counts as a parameter
+BLOCK_ROWS = 1 << 14  # whose densities under all components are computed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +149,10 @@ def _each_density(factor: Floats, offset: Floats, score: Floats) -> Floats:
 def log_densities(tails: Tails, score: Floats) -> Floats:
     """Log density of standardised residuals, (n,)."""
     used = tails.weight > 0
-    each = _each_density(tails.factor[used], tails.offset[used], score)
-    return np.asarray(scipy.special.logsumexp(each + np.log(tails.weight[used])[:, None], axis=0))
+    factor, offset, share = tails.factor[used], tails.offset[used], np.log(tails.weight[used])
+    blocks = np.array_split(score, -(-score.size // BLOCK_ROWS) or 1)
+    each = (_each_density(factor, offset, block) + share[:, None] for block in blocks)
+    return np.concatenate([scipy.special.logsumexp(block, axis=0) for block in each])
 
 
 def spread_out(tails: Tails, mean: Floats, var: Floats) -> PredictiveDistribution:
