@@ -53,8 +53,8 @@ def same_bits(found, expected):
     n = expected.n_rows
     used = np.delete(np.arange(2 * n), n)
     pairs = zip(
-        (found.trie.row_idx, *found.inside, *found.outside),
-        (expected.trie.row_idx, *expected.inside, *expected.outside),
+        (found.trie.row_idx, *found.inside, *found.messages.outside),
+        (expected.trie.row_idx, *expected.inside, *expected.messages.outside),
         strict=True,
     )
     return all(

@@ -217,7 +217,7 @@ def test_messages_of_very_many_rows_are_float32(monkeypatch):
     monkeypatch.setattr("triegp.mixture.train.MANY_ROWS", 1_000)
     short = BinaryTreeGPRegressor(**quick).fit(X, y)
     part = short.ensembles_[0].members[0].posteriors[0]
-    assert part.inside[0].dtype == part.outside[0].dtype == np.float32
+    assert part.inside[0].dtype == part.messages.outside[0].dtype == np.float32
     for one, two in zip(exact.predict(X, True), short.predict(X, True), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
     grown = short.partial_fit(X[:5] + 1e-3, y[:5])

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from triegp.calibration.model import base_of
 from triegp.checks import positive_number, whole_number
+from triegp.devices import device_work
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
@@ -28,6 +29,7 @@ from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
 from triegp.estimators.streaming import Queued, Stream
 from triegp.files.formats import format_of
+from triegp.files.state import ModelState
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
@@ -461,6 +463,13 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             n_rows = rows.n_rows if whole is None else whole.n_rows
             settings = replace(settings, n_members=members_for(n_rows, settings.n_members))
         return train_ensemble(encoders, rows, settings, run, whole)
+
+    @device_work()
+    def _fit_rows(self, *given: Any) -> tuple[ModelState, list[Warning]]:
+        state, told = super()._fit_rows(*given)
+        for part in state.fitted:  # now that nothing of the training is in memory
+            cast(Ensemble, base_of(part)).hold_messages()
+        return state, told
 
     def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
         places = {part.on_host for part in fitted}

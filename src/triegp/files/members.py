@@ -44,7 +44,7 @@ def pack_member(
         "encoder": [e.scaling for e in encoders].index(member.encoder.scaling),
         "nugget": member.order.nugget,
         "noise": posterior.noise,
-        "dtype": posterior.inside[0].dtype.name,
+        "dtype": posterior.dtype.name,
         "nll_per_row": member.trained.nll_per_row,
         "n_iter": member.trained.n_iter,
         "n_evaluations": member.trained.n_evaluations,

@@ -8,7 +8,6 @@ That is larger, but takes less time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from triegp.files.members import MemberParameters, check_member, pack_member
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.members import Ensemble, Member
 from triegp.tree.order import BitOrder
-from triegp.tree.posterior import restore
-from triegp.tree.trie import Trie, Words, build_trie, link_rows, with_engine
+from triegp.tree.posterior import lend_posterior, restore
+from triegp.tree.trie import Trie, Words, build_trie, link_rows
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -115,11 +114,9 @@ def unpack_ensemble(
             trie = link_rows(order.key_bits, row_idx, lcp, its_engine)
         else:
             trie, keys = _sort_codes(own, order, its_engine)
-        whole = with_engine(trie, engine)
         posteriors = (restore(trie, keys, order, part.noise, each, dtype) for each in rows)
-        return Member(
-            part.encoder, part.trained, tuple(replace(each, trie=whole) for each in posteriors)
-        )
+        lent = tuple(lend_posterior(each, engine) for each in posteriors)
+        return Member(part.encoder, part.trained, lent)
 
     if len(parts) == 1 or targets.shape[1] < FEW_ROWS:
         members = [restore_member(engine, k) for k in range(len(parts))]

@@ -226,9 +226,10 @@ def leave_out_rows(posterior: Posterior, codes: Codes, y: Floats, weight: Floats
     cell[located.row_idx] = located.node
     if (located.leaves_at < trie.n_levels).any():
         raise ValueError("rows that are left out must be in the cells")
-    above = levels[posterior.above[cell]] - levels[-1]
-    mean = posterior.outside[0][cell].astype(np.float64)
-    var = posterior.outside[1][cell] + above
+    messages = posterior.messages
+    above = levels[messages.above[cell]] - levels[-1]
+    mean = messages.outside[0][cell].astype(np.float64)
+    var = messages.outside[1][cell] + above
     rows = posterior.rows
     assert rows.weight is not None
     rest = rows.weight[cell] - weight
@@ -274,7 +275,7 @@ def add_rows(posterior: Posterior, codes: Codes, rows: Rows) -> Posterior:
         copies=None if old.copies is None else number,
         scatter=np.maximum(squares - total * np.square(y), 0.0),
     )
-    order, noise, dtype = posterior.order, posterior.noise, posterior.inside[0].dtype
+    order, noise, dtype = posterior.order, posterior.noise, posterior.dtype
     row_idx = np.arange(into.size, dtype=np.int32)
     grown = link_rows(trie.bits, row_idx, lcp[into], trie.engine)
     known = add_noise(together, order, noise, dtype=dtype)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from triegp.engines import Engine
 from triegp.mixture.members import Ensemble, Member
 from triegp.mixture.placing import place_ensemble
-from triegp.tree.posterior import restore
+from triegp.tree.posterior import lend_posterior, restore
 from triegp.tree.rows import Rows
 from triegp.tree.trie import select_rows, with_engine
 
@@ -36,8 +36,8 @@ def reweigh_ensemble(ensemble: Ensemble, rows: Rows, source: Ints, host: Engine)
         for old, own in zip(member.posteriors, targets, strict=True):
             noise = old.rows.total_noise
             own = replace(own, noise=noise if noise.size == 1 else noise[source])
-            found = restore(trie, keys, old.order, old.noise, own, old.inside[0].dtype)
-            posteriors.append(replace(found, trie=with_engine(trie, host)))
+            found = restore(trie, keys, old.order, old.noise, own, old.dtype)
+            posteriors.append(lend_posterior(found, host))
         return replace(member, posteriors=tuple(posteriors))
 
     members = host.each(condition, range(len(here.members)))

@@ -36,13 +36,14 @@ from triegp.tree.posterior import (
     Posterior,
     insert_sorted,
     leave_one_out,
+    lend_posterior,
     log_evidence,
     predict,
     reweigh_posterior,
     run_variance,
 )
 from triegp.tree.rows import Rows, add_noise, check_range, join_rows, move_rows
-from triegp.tree.trie import insert_rows, with_engine
+from triegp.tree.trie import insert_rows
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -147,14 +148,17 @@ class Ensemble:
     @computed_once
     def alone(self) -> tuple[tuple[Posterior, ...], ...]:
         """The members' posteriors on one thread each, by target; they share all arrays."""
+        self.hold_messages()
         single = CpuEngine(n_threads=1)
         return tuple(
-            tuple(
-                replace(posterior, trie=with_engine(posterior.trie, single))
-                for posterior in (member.posteriors[column] for member in self.members)
-            )
+            tuple(lend_posterior(member.posteriors[column], single) for member in self.members)
             for column in range(self.n_targets)
         )
+
+    def hold_messages(self) -> None:
+        """Compute the messages of all members, if they are not known; members in parallel."""
+        posteriors = [part for member in self.members for part in member.posteriors]
+        self.engine.each(lambda _, posterior: posterior.messages, posteriors)
 
     def read(self, X: Array, *, var: bool) -> list[Codes]:
         """Codes of rows on every member's grid, in one pass."""
@@ -474,7 +478,7 @@ class Ensemble:
                 "known_noise is not possible here: the model holds sums of its rows, which have "
                 "one noise; fit with a larger max_cells"
             )
-        dtype = self.members[0].posteriors[0].inside[0].dtype
+        dtype = self.members[0].posteriors[0].dtype
         check_range(rows, dtype)
         for j in range(rows.n_targets):
             for member in self.members:
@@ -571,7 +575,9 @@ def leave_out_members(
     Without `run`, the variances of runs are (1, 1) zeros.
 
     fold: int64 (m,), rows that are left out together instead; the result is about these only. They
-    get weight 0, and the messages of each member without them are dropped as it is done.
+    get weight 0.
+
+    Messages that a member does not hold are computed, and dropped as soon as it is done.
     """
     posteriors = [member.posteriors[target] for member in members]
     rows = posteriors[0].rows
@@ -585,7 +591,7 @@ def leave_out_members(
         weight[some] = 0.0
 
     def leave_out(alone: Engine, k: int) -> None:
-        posterior = replace(posteriors[k], trie=with_engine(posteriors[k].trie, alone))
+        posterior = lend_posterior(posteriors[k], alone)
         if fold is not None:
             posterior = reweigh_posterior(posterior, weight)
         part = leave_one_out(posterior, whole=True)
@@ -609,7 +615,7 @@ def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOu
     def leave_out(alone: Engine, k: int) -> None:
         (codes,) = encode_grids([members[k].encoder], held.features, alone)
         posterior = members[k].posteriors[target]
-        single = replace(posterior, trie=with_engine(posterior.trie, CpuEngine(n_threads=1)))
+        single = lend_posterior(posterior, alone)
         left = leave_out_rows(single, select_codes(codes, used), rows.y[used], weight[used])
         var[k] = posterior.order.prior_variance
         mean[k, used], var[k, used], run[k, used] = left.mean, left.var, left.run

@@ -7,9 +7,9 @@ from typing import Any
 
 from triegp.engines import CpuEngine, Engine
 from triegp.mixture.members import Ensemble, Member
-from triegp.tree.posterior import restore
+from triegp.tree.posterior import lend_posterior, restore
 from triegp.tree.rows import move_rows
-from triegp.tree.trie import link_rows, with_engine
+from triegp.tree.trie import link_rows
 
 
 def _lend(ensemble: Ensemble, engine: Engine) -> Ensemble:
@@ -17,9 +17,7 @@ def _lend(ensemble: Ensemble, engine: Engine) -> Ensemble:
     members = (
         replace(
             member,
-            posteriors=tuple(
-                replace(part, trie=with_engine(part.trie, engine)) for part in member.posteriors
-            ),
+            posteriors=tuple(lend_posterior(part, engine) for part in member.posteriors),
         )
         for member in ensemble.members
     )
@@ -57,9 +55,9 @@ def place_ensemble(ensemble: Ensemble, engine: Engine) -> Ensemble:
             alone.hold(fetch(array)) for array in (old.row_idx, old.links.lcp, first.keys)
         )
         trie = link_rows(old.bits, row_idx, lcp, alone)
-        free = with_engine(trie, CpuEngine()) if alone.on_host else trie
+        free = CpuEngine() if alone.on_host else alone
         posteriors = tuple(
-            replace(restore(trie, keys, p.order, p.noise, own, p.inside[0].dtype), trie=free)
+            lend_posterior(restore(trie, keys, p.order, p.noise, own, p.dtype), free)
             for p, own in zip(member.posteriors, rows[k], strict=True)
         )
         return replace(member, posteriors=posteriors)

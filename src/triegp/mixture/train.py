@@ -207,7 +207,7 @@ def weigh(
     kept = tuple(replace(part, weight=part.weight[used]) for part in found)
     calibrated = settings.mixture == "calibrated"
     return Ensemble(
-        tuple(members[k] for k in used), kept, calibrated, calibrated, held, n_summed or 0
+        tuple(members[k] for k in used.tolist()), kept, calibrated, calibrated, held, n_summed or 0
     )
 
 
@@ -219,7 +219,7 @@ def _condition(
     run: Run,
     engine: Engine,
 ) -> list[Member]:
-    """Members whose leaves are the rows, in the memory of the engine."""
+    """Members whose leaves are the rows, in the memory of the engine, without messages."""
     alone = CpuEngine(n_threads=1) if engine.on_host else engine
     targets = tuple(own_rows(rows.target(j)) for j in range(rows.n_targets))  # all members share
     floor = settings.floor(rows.count)

@@ -1,6 +1,6 @@
-"""The posterior: computed once in O(n), then one search per point to predict.
+"""The posterior: messages computed once in O(n), then one search per point to predict.
 
-The codes of the training rows are not needed after that.
+The codes of the training rows are not needed after the keys are made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from triegp.checks import finite_vector
 from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, inner_rows, select_codes
-from triegp.engines import Located
+from triegp.engines import Engine, Located, computed_once
 from triegp.tree.likelihood import check_order, leaf_messages
 from triegp.tree.order import BitOrder
 from triegp.tree.rows import (
@@ -25,10 +25,10 @@ from triegp.tree.rows import (
     join_rows,
     refuse_zero_weights,
 )
-from triegp.tree.trie import Trie, insert_rows, sorted_keys, trie_keys
+from triegp.tree.trie import Trie, insert_rows, sorted_keys, trie_keys, with_engine
 
 Floats = npt.NDArray[np.float64]
-Messages = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 
 class Prediction(NamedTuple):
@@ -49,11 +49,28 @@ class Prediction(NamedTuple):
         return self.var
 
 
+class Messages(NamedTuple):
+    """What the rows say at every id of a trie, in the memory of its engine.
+
+    Attributes
+    ----------
+    inside, outside : pairs of float (2n,)
+        Inside and outside messages (mean, variance) per id.
+    above : int32 (n,)
+        Depth that the outside message of each leaf refers to.
+    """
+
+    inside: tuple[Array, Array]
+    outside: tuple[Array, Array]
+    above: npt.NDArray[np.int32]
+
+
 @dataclass(frozen=True, eq=False)
 class Posterior:
     """Posterior of f given the data.
 
-    Keys and messages lie in the memory of the trie's engine.
+    Keys and messages lie in the memory of the trie's engine. Messages are computed when they are
+    first needed: they take 68 bytes per row, trie and keys 32 for keys of up to 64 bits.
 
     Attributes
     ----------
@@ -68,10 +85,8 @@ class Posterior:
     rows : Rows
         Targets, noise and weights, in the order of the rows. They lie where the targets were
         passed in: on the host or in the engine's memory.
-    inside, outside : pairs of float (2n,)
-        Inside and outside messages (mean, variance) per id.
-    above : int32 (2n,)
-        Depth that each outside message refers to.
+    dtype : dtype
+        Storage type of the messages, float64 or float32.
     """
 
     trie: Trie
@@ -79,9 +94,21 @@ class Posterior:
     order: BitOrder
     noise: float
     rows: Rows
-    inside: tuple[Messages, Messages]
-    outside: tuple[Messages, Messages]
-    above: npt.NDArray[np.int32]
+    dtype: np.dtype[Any]
+
+    @computed_once
+    def messages(self) -> Messages:
+        """Messages of all ids, by one sweep up and one down. O(n)."""
+        trie, levels = self.trie, self.order.levels
+        m, s = leaf_messages(trie, self.rows, self.dtype)
+        trie.engine.inside(trie.links, levels, m, s)
+        mo, so, above = trie.engine.outside(trie.links, levels, m, s)
+        return Messages((m, s), (mo, so), above[: trie.n_rows].copy())
+
+    @property
+    def inside(self) -> tuple[Array, Array]:
+        """Inside messages (mean, variance), (2n,) each."""
+        return self.messages.inside
 
     @property
     def n_rows(self) -> int:
@@ -149,11 +176,12 @@ def condition_rows(
 ) -> Posterior:
     """Compute `condition` for rows of one target that are already checked.
 
-    The posterior keeps the arrays of the rows, which nobody may change any more (`own_rows`).
+    The posterior keeps the arrays of the rows, which nobody may change any more (`own_rows`). Its
+    messages are not computed yet.
     """
     refuse_zero_weights(rows)
     known = replace(add_noise(rows, order, noise, dtype=dtype), X=None)
-    return restore(trie, trie_keys(trie, codes), order, noise, known, dtype)
+    return Posterior(trie, trie_keys(trie, codes), order, float(noise), known, np.dtype(dtype))
 
 
 def predict(
@@ -217,7 +245,7 @@ def _predict_inner(
     if apart:
         located = _part(posterior, located)
     mean, spread = trie.engine.predict(
-        trie.links, levels, located, posterior.inside, posterior.outside, with_var=var
+        trie.links, levels, located, *posterior.messages[:2], with_var=var
     )
     below = None
     if run:
@@ -249,14 +277,15 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
     """
     trie, rows = posterior.trie, posterior.rows
     weighted = rows.weight is not None and not whole
+    messages = posterior.messages
     stays = trie.engine.hold(rows.remainder if weighted else np.array([np.inf]))
     if weighted:
         stays = trie.sort(stays)
     mean, var = trie.engine.leave_out(
         trie.links,
         posterior.order.levels,
-        (*posterior.outside, posterior.above),
-        posterior.inside[0],
+        (*messages.outside, messages.above),
+        messages.inside[0],
         stays,
     )
     return Prediction(like(trie.unsort(mean), rows.y), like(trie.unsort(var), rows.y))
@@ -269,7 +298,7 @@ def run_variance(posterior: Posterior) -> Floats:
     """
     trie = posterior.trie
     levels = trie.engine.hold(posterior.order.levels)
-    found: Floats = trie.unsort(levels[posterior.above[: trie.n_rows]] - levels[-1])
+    found: Floats = trie.unsort(levels[posterior.messages.above] - levels[-1])
     return like(found, posterior.rows.y)  # type: ignore[no-any-return]
 
 
@@ -326,13 +355,12 @@ def insert(
             if given is not None:
                 finite_vector(name, given, 0, to_host)
         return posterior
-    dtype = posterior.inside[0].dtype
     rows = check_rows(
         y,
         n_rows=codes.n_rows,
         known_noise=known_noise,
         sample_weight=sample_weight,
-        dtype=dtype,
+        dtype=posterior.dtype,
         engine=posterior.trie.engine,
     )
     held = hold_rows(rows, lambda array: like(array, posterior.rows.y))
@@ -344,7 +372,7 @@ def insert_sorted(
     posterior: Posterior, trie: Trie, keys: npt.NDArray[np.uint64], rows: Rows
 ) -> Posterior:
     """Add checked rows of one target, given the trie and keys of all rows. O(n)."""
-    dtype = posterior.inside[0].dtype
+    dtype = posterior.dtype
     added = add_noise(rows, posterior.order, posterior.noise, dtype=dtype)
     together = join_rows([posterior.rows, added])
     return restore(trie, keys, posterior.order, posterior.noise, together, dtype)
@@ -373,18 +401,26 @@ def restore(
     rows: Rows,
     dtype: npt.DTypeLike,
 ) -> Posterior:
-    """Compute the posterior from checked rows and sorted keys, one sweep up and one down. O(n)."""
-    m, s = leaf_messages(trie, rows, dtype)
-    trie.engine.inside(trie.links, order.levels, m, s)
-    mo, so, above = trie.engine.outside(trie.links, order.levels, m, s)
-    return Posterior(trie, keys, order, float(noise), rows, (m, s), (mo, so), above)
+    """Compute the posterior from checked rows and sorted keys, with its messages. O(n)."""
+    found = Posterior(trie, keys, order, float(noise), rows, np.dtype(dtype))
+    _ = found.messages
+    return found
+
+
+def lend_posterior(posterior: Posterior, engine: Engine) -> Posterior:
+    """The same posterior with another engine of the same kind; it shares messages that are known.
+
+    O(1).
+    """
+    lent = replace(posterior, trie=with_engine(posterior.trie, engine))
+    if "messages" in vars(posterior):
+        vars(lent)["messages"] = posterior.messages
+    return lent
 
 
 def reweigh_posterior(posterior: Posterior, weight: Floats) -> Posterior:
-    """The posterior of rows with other weights (n,), of the same messages otherwise. O(n)."""
-    rows = replace(posterior.rows, weight=weight)
-    trie, dtype = posterior.trie, posterior.inside[0].dtype
-    return restore(trie, posterior.keys, posterior.order, posterior.noise, rows, dtype)
+    """The posterior of rows with other weights (n,); its messages are not computed yet."""
+    return replace(posterior, rows=replace(posterior.rows, weight=weight))
 
 
 def own_rows(rows: Rows) -> Rows:
