@@ -129,9 +129,12 @@ def learn_slopes(
 def _deviations(X: Array, weight: Floats | None, low: Floats, width: Floats) -> Floats:
     """Deviation of each feature in box widths, (d,); on a device, one feature at a time."""
     if not on_device(X):
-        unit = (0.5 * np.ascontiguousarray(X, np.float64) - 0.5 * low) / width
-        mean = np.average(unit, axis=0, weights=weight)
-        return np.asarray(np.sqrt(np.average(np.square(unit - mean), axis=0, weights=weight)))
+        unit = 0.5 * np.ascontiguousarray(X, np.float64)
+        unit -= 0.5 * low
+        unit /= width
+        unit -= np.average(unit, axis=0, weights=weight)
+        np.square(unit, out=unit)
+        return np.asarray(np.sqrt(np.average(unit, axis=0, weights=weight)))
     found = []
     for j, (least, wide) in enumerate(zip(low.tolist(), width.tolist(), strict=True)):
         unit = (0.5 * X[:, j].astype(np.float64) - 0.5 * least) / wide

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 LINE_FEWEST, TREES_FEWEST = 100, 400  # rows from which on there is a line, and trees beside it
 MOST_ROWS = 100_000  # rows that the mixture is trained on
 LINE_ROWS = 20_000  # of these, rows that the line is fitted to
-DEVICE_ROWS = 1 << 22  # rows that a mixture on a device predicts at a time
+HOST_ROWS, DEVICE_ROWS = 1 << 17, 1 << 22  # rows that a mixture predicts at a time
 LARGEST_LINE = 10.0  # of the ridge regression: a factor of 20,000 of the variance
 SMALLEST_SQUARE = 1e-3  # of a standardised residual: the logarithm of smaller ones says little
 SETTINGS = replace(
@@ -167,14 +167,14 @@ def predict_local(
 ) -> Floats:
     """Logarithm of the squared standardised residual to expect at new rows, (m,), up to a constant.
 
-    The result lies where `mean` does. A mixture on a device predicts blocks of rows there.
+    The result lies where `mean` does. A mixture predicts blocks of rows, where it lies.
     """
     ensemble = local.ensemble
     if ensemble is None:
         return local.line_at(_table(like(X, mean), mean, var, local.by_var))
-    step = mean.size if ensemble.on_host else DEVICE_ROWS
+    step = HOST_ROWS if ensemble.on_host else DEVICE_ROWS
     found = []
-    for first in range(0, max(mean.size, 1), max(step, 1)):
+    for first in range(0, max(mean.size, 1), step):
         some = slice(first, first + step)
         held = [ensemble.engine.hold(part[some]) for part in (X, mean, var)]
         table = _table(held[0], held[1], held[2], local.by_var)
