@@ -25,6 +25,7 @@ from triegp.engines.cpu.once import computed_once
 from triegp.engines.cpu.packing import pack_positions, place_values
 from triegp.engines.cpu.plain import PlainEngine
 from triegp.engines.cpu.scores import mixture_cdf, mixture_crps
+from triegp.engines.cpu.scratch import return_memory
 from triegp.engines.cpu.threads import available_cores, run_each
 from triegp.engines.records import (
     Adjoints,
@@ -84,6 +85,7 @@ __all__ = [
     "pairs",
     "paths",
     "place_values",
+    "return_memory",
     "run_each",
     "threads_of",
 ]

@@ -15,7 +15,7 @@ from triegp.devices import device_work
 from triegp.encoding.columns import Columns
 from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import CpuEngine, Engine, choose
+from triegp.engines import CpuEngine, Engine, choose, return_memory
 from triegp.estimators.base import count_of
 from triegp.estimators.forgetting import (
     check_forgetting,
@@ -467,6 +467,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     @device_work()
     def _fit_rows(self, *given: Any) -> tuple[ModelState, list[Warning]]:
         state, told = super()._fit_rows(*given)
+        return_memory()
         for part in state.fitted:  # now that nothing of the training is in memory
             cast(Ensemble, base_of(part)).hold_messages()
         return state, told

@@ -5,6 +5,8 @@ Page faults on fresh memory cost more than a sweep that fills it.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from typing import Any
 
@@ -36,3 +38,13 @@ def borrow(name: str, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 def release() -> None:
     """Free this thread's buffers."""
     _buffers.by_name.clear()
+
+
+def return_memory() -> None:
+    """Return freed memory to the operating system, in milliseconds; nothing without glibc.
+
+    Arrays of up to 32 MB lie in heaps of the threads, which glibc keeps: after the training of a
+    mixture on a million rows, 0.2 GB in which no array lies.
+    """
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
