@@ -61,6 +61,14 @@ class Links:
         return self.depth[self.n_rows :]
 
     @property
+    def above_leaves(self) -> Ids:
+        """Depth of the parent of each leaf, int32 (n,); 0 for a single leaf."""
+        lcp = self.lcp
+        above = lcp.copy()
+        above[:-1] = np.maximum(lcp[:-1], lcp[1:])
+        return np.maximum(above, 0)
+
+    @property
     def n_levels(self) -> int:
         """Length of a key, D."""
         return int(self.depth[0])

@@ -227,7 +227,7 @@ def leave_out_rows(posterior: Posterior, codes: Codes, y: Floats, weight: Floats
     if (located.leaves_at < trie.n_levels).any():
         raise ValueError("rows that are left out must be in the cells")
     messages = posterior.messages
-    above = levels[messages.above[cell]] - levels[-1]
+    above = levels[trie.links.above_leaves[cell]] - levels[-1]
     mean = messages.outside[0][cell].astype(np.float64)
     var = messages.outside[1][cell] + above
     rows = posterior.rows

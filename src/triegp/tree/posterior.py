@@ -56,13 +56,10 @@ class Messages(NamedTuple):
     ----------
     inside, outside : pairs of float (2n,)
         Inside and outside messages (mean, variance) per id.
-    above : int32 (n,)
-        Depth that the outside message of each leaf refers to.
     """
 
     inside: tuple[Array, Array]
     outside: tuple[Array, Array]
-    above: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +67,7 @@ class Posterior:
     """Posterior of f given the data.
 
     Keys and messages lie in the memory of the trie's engine. Messages are computed when they are
-    first needed: they take 68 bytes per row, trie and keys 32 for keys of up to 64 bits.
+    first needed: they take 64 bytes per row, trie and keys 32 for keys of up to 64 bits.
 
     Attributes
     ----------
@@ -102,8 +99,8 @@ class Posterior:
         trie, levels = self.trie, self.order.levels
         m, s = leaf_messages(trie, self.rows, self.dtype)
         trie.engine.inside(trie.links, levels, m, s)
-        mo, so, above = trie.engine.outside(trie.links, levels, m, s)
-        return Messages((m, s), (mo, so), above[: trie.n_rows].copy())
+        mo, so, _ = trie.engine.outside(trie.links, levels, m, s)
+        return Messages((m, s), (mo, so))
 
     @property
     def inside(self) -> tuple[Array, Array]:
@@ -245,7 +242,7 @@ def _predict_inner(
     if apart:
         located = _part(posterior, located)
     mean, spread = trie.engine.predict(
-        trie.links, levels, located, *posterior.messages[:2], with_var=var
+        trie.links, levels, located, *posterior.messages, with_var=var
     )
     below = None
     if run:
@@ -284,7 +281,7 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
     mean, var = trie.engine.leave_out(
         trie.links,
         posterior.order.levels,
-        (*messages.outside, messages.above),
+        (*messages.outside, trie.links.above_leaves),
         messages.inside[0],
         stays,
     )
@@ -298,7 +295,7 @@ def run_variance(posterior: Posterior) -> Floats:
     """
     trie = posterior.trie
     levels = trie.engine.hold(posterior.order.levels)
-    found: Floats = trie.unsort(levels[posterior.messages.above] - levels[-1])
+    found: Floats = trie.unsort(levels[trie.links.above_leaves] - levels[-1])
     return like(found, posterior.rows.y)  # type: ignore[no-any-return]
 
 
