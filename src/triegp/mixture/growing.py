@@ -235,7 +235,7 @@ def grow_ensemble(ensemble: Ensemble) -> GrowingEnsemble | None:
     That is the case on a device, with messages of float32, and if the leaves are cells.
     """
     first = ensemble.members[0].posteriors[0]
-    if not ensemble.on_host or ensemble.held is not None or first.inside[0].dtype != np.float64:
+    if not ensemble.on_host or ensemble.held is not None or first.dtype != np.float64:
         return None
     posteriors = [member.posteriors[0] for member in ensemble.members]
     tries = overlay.hold_tries(
