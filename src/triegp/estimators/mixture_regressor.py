@@ -60,7 +60,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     n_members : int, optional
         Number of trees: 24 by default, 20 with the paper's presets. Above 2,000,000 rows the
         default of a calibrated mixture falls in proportion to their number, to 8 from 6,000,000
-        rows on: each takes about 110 bytes of memory per row, and 80 above 2,000,000 rows, where
+        rows on: each takes about 100 bytes of memory per row, and 70 above 2,000,000 rows, where
         messages are float32. At most 10,000.
     n_candidates : int, optional
         Number of random orders to choose from before training, per grid: 30 by default, 480 with

@@ -166,9 +166,9 @@ def _check_noises(arrays: Arrays, prefix: str, n_members: int, n_targets: int) -
 
 
 def _count_bytes(part: MemberParameters, n_targets: int, n_rows: int) -> int:
-    """Memory of a member: trie, keys, and four messages and a depth for twice as many ids."""
+    """Memory of a member: trie, keys, and four messages for twice as many ids."""
     trie_and_keys = 24 + 8 * -(-part.trained.order.n_levels // 64)
-    return n_rows * (trie_and_keys + n_targets * 2 * (4 * part.dtype.itemsize + 4))
+    return n_rows * (trie_and_keys + n_targets * 8 * part.dtype.itemsize)
 
 
 def _sort_codes(codes: Codes, order: BitOrder, engine: Engine) -> tuple[Trie, Words]:

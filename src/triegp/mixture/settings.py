@@ -140,7 +140,7 @@ TUNABLE = (
 def members_for(n_rows: int, usual: int) -> int:
     """Number of members for so many rows: fewer above MANY_ROWS, at least LEAST_MEMBERS.
 
-    A member takes about 110 bytes per row, 80 above MANY_ROWS, so memory stops growing there for a
+    A member takes about 100 bytes per row, 70 above MANY_ROWS, so memory stops growing there for a
     while.
     """
     return min(usual, max(LEAST_MEMBERS, usual * MANY_ROWS // max(n_rows, 1)))
