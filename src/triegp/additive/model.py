@@ -229,7 +229,7 @@ class ForestModel:
 
     @computed_once
     def left_out_solved(self) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Rows whose mean depends most on their variance if left out, and these variances by solves.
+        """Rows whose mean, left out, depends most on their variance, and these variances by solves.
 
         (r,) each, r = 0 if there are few rows or very many. Nearby rows do not tell enough of a row
         that resembles many far ones. Its bound v is then several times too large, and moves its
