@@ -60,9 +60,9 @@ def far_additions(rows: Rows, stream: Stream) -> str:
     i, t = np.argwhere(is_far)[0].tolist()
     column = f" in column {t}" if rows.n_targets > 1 else ""
     return (
-        f"y is {rows.y[i, t]:.6g} at row {i}{column} of the added rows: over 1,000 times as far away "
-        "as all targets of the last fit. If it is a typo, fit again without it: rows that were added "
-        "stay in the model"
+        f"y is {rows.y[i, t]:.6g} at row {i}{column} of the added rows: over 1,000 times as far "
+        "away as all targets of the last fit. If it is a typo, fit again without it: rows that "
+        "were added stay in the model"
     )
 
 
