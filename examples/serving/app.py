@@ -10,7 +10,7 @@ import math
 import os
 import threading
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Annotated
 
 import numpy as np
@@ -100,8 +100,8 @@ def read_rows(rows: list[Row], model: serving.ServedModel) -> np.ndarray:
     kinds = [
         "text"
         if kind in ("category", "ordered") and isinstance(next(iter(listed), ""), str)
-        else kind
-        for kind, listed in zip(columns.kinds, columns.categories, strict=True)
+        else columns.format_of(j) or kind
+        for j, (kind, listed) in enumerate(zip(columns.kinds, columns.categories, strict=True))
     ]
     table = np.empty((len(rows), len(kinds)), dtype=object)
     for i, row in enumerate(rows):
@@ -117,21 +117,22 @@ def read_rows(rows: list[Row], model: serving.ServedModel) -> np.ndarray:
             try:
                 table[i, j] = read_cell(cell, kind)
             except (ValueError, TypeError, OverflowError):
-                expected = EXPECTED.get(kind, EXPECTED["number"])
+                date = f"a date as text, {kind}" if "yyyy" in kind else EXPECTED["number"]
+                expected = EXPECTED.get(kind, date)
                 said = f"column {names[j]!a} of row {i} must be {expected}, got {cell!a:.80}"
                 raise HTTPException(422, said) from None
     return table
 
 
-def read_cell(cell: Cell, kind: str) -> Cell | datetime | timedelta:
+def read_cell(cell: Cell, kind: str) -> Cell | datetime | time | timedelta:
     """A cell as the model takes it; raises ValueError, TypeError or OverflowError for others."""
     if cell is None:
         return None
     if kind == "time":
-        return datetime.fromisoformat(cell)
+        return time.fromisoformat(cell) if ":" in cell[:3] else datetime.fromisoformat(cell)
     if kind == "duration":
         return timedelta(seconds=cell)
-    if kind == "text":
+    if kind == "text" or "yyyy" in kind:  # the model reads dates in the format of training
         if not isinstance(cell, str):
             raise TypeError
     elif not math.isfinite(cell):

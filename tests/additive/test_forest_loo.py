@@ -75,3 +75,30 @@ def test_a_solve_that_did_not_converge_shows_in_leave_one_out(smooth):
     wanted = oracle.leave_one_out(kernel, short.variance, solved)
     for a, b in zip(leave_out(short), wanted, strict=True):
         np.testing.assert_allclose(a, b, **SOLVED)
+
+
+@pytest.mark.parametrize("smooth", [None, "dense"])
+def test_rows_of_which_nearby_rows_say_little_are_left_out_by_solves(smooth, monkeypatch):
+    problem = make_problem(n=60, smooth=smooth)
+    found = problem.condition()
+    mean, var = dense_left_out(found, problem.X)
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.model.SOLVED_ROWS", 20)
+    monkeypatch.setattr("triegp.additive.model.SOLVED_TOLERANCE", 1e-9)
+    short = replace(found, factor=4.0)  # all variances are too large
+    rows, _ = short.left_out_solved
+    assert rows.size == 20
+    for a, b in zip(leave_out(short, solve=True), (mean, var), strict=True):
+        np.testing.assert_allclose(a[rows], b[rows], **SOLVED)
+    two = replace(short, alpha=np.stack([short.alpha, -short.alpha], axis=1))
+    np.testing.assert_array_equal(two.left_out_solved[0], rows)
+    rest = np.setdiff1d(np.arange(60), rows)
+    np.testing.assert_array_equal(leave_out(short, solve=True)[1][rest], left_out(short)[rest])
+
+
+def test_of_few_and_of_very_many_rows_none_is_left_out_by_a_solve(monkeypatch):
+    found = make_problem(n=40).condition()
+    assert found.left_out_solved[0].size == 0
+    monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
+    monkeypatch.setattr("triegp.additive.model.SOLVED_FLOATS", 39)
+    assert make_problem(n=40).condition().left_out_solved[0].size == 0

@@ -248,6 +248,20 @@ def test_a_broken_pipe_is_no_error(folder, tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_closed_streams_are_no_error(folder, tmp_path, closed):
+    """As of a service without a console."""
+    command = [sys.executable, "-m", "triegp", "info", folder / "m.tgp"]
+    found = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command], check=False)
+    assert found.returncode == 0
+    fit = [*command[:3], "fit", folder / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", "-v"]
+    fit += QUICK
+    found = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", *fit], check=False)
+    assert found.returncode == 0
+    triegp.load(tmp_path / "m.tgp")
+
+
+@posix
 @pytest.mark.parametrize("begin", ["x,flag\n", "x,flag\n" + "0.5,true\n" * 300_000])
 @pytest.mark.parametrize(
     ("number", "expected"),

@@ -83,6 +83,17 @@ def test_tab_separated_and_compressed_files(plain, tmp_path):
     assert (tmp_path / "p.tsv").read_text().startswith("mean\tstd\n")
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_only_line_breaks_end_the_header(tmp_path, newline):
+    """A name may hold what Python's text has as line breaks beside them."""
+    x, y = numbers()
+    rows = [f"{a},{b}" for a, b in zip(x, y, strict=True)]
+    write_rows(tmp_path / "d.csv", "a\x85b\u2028c,y", rows, newline)
+    fit(tmp_path / "d.csv", tmp_path / "m.tgp")
+    run_well("evaluate", tmp_path / "m.tgp", tmp_path / "d.csv", "--target", "y")
+    assert triegp.load(tmp_path / "m.tgp").feature_names_in_.tolist() == ["a\x85b\u2028c"]
+
+
 def test_categories_that_look_like_numbers_stay_text(tmp_path):
     rows = [f'{code},"a, ""{code}""",{len(code) + 0.01 * k}' for k in range(20) for code in CODES]
     write_rows(tmp_path / "d.csv", "code,text,y", rows)

@@ -29,6 +29,32 @@ def test_a_typo_is_named_by_its_row(kind, options):
         kind(**options).fit(X, y[:, 1], sample_weight=weight)
 
 
+@pytest.mark.parametrize("transform", ["identity", "log"])
+@pytest.mark.parametrize(("kind", "options"), QUICK, ids=["mixture", "trie"])
+def test_a_typo_among_added_rows_is_named(kind, options, transform):
+    X, y = np.random.default_rng(0).random((2, 80, 2))
+    X, y = 0.1 + 0.8 * X, 1.0 + y
+    X[:2] = [[0.0, 0.0], [1.0, 1.0]]
+    model = kind(**options, target_transform=transform, refit=False).fit(X, y[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(X[5:8], [1.0, 20.0, 3.0])
+        model.partial_fit(X[5:7], [1.0, 1e30], sample_weight=[1.0, 0.0])
+    with pytest.warns(UserWarning, match=r"y is 1e\+30 at row 1 of the added rows: over 1,000"):
+        model.partial_fit(X[5:8], [1.0, 1e30, 2.0])
+    both = kind(**options, refit=False).fit(X, y)
+    with pytest.warns(UserWarning, match=r"y is 1e\+08 at row 2 in column 1 of the added rows"):
+        both.partial_fit(X[5:8], [[1.0, 1.0], [2.0, 1.0], [1.0, 1e8]])
+
+
+def test_a_constant_target_that_begins_to_vary_is_no_typo():
+    X = np.random.default_rng(0).random((60, 2))
+    model = BinaryTreeGPRegressor(**QUICK[0][1], refit=False).fit(X, np.full(60, 3.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(X[:1], [4.0])
+
+
 def test_several_typos_do_not_hide_each_other():
     y = np.random.default_rng(1).standard_normal(500)
     y[[3, 5, 7]] = 1e30, -2e30, 1e25

@@ -92,7 +92,17 @@ def closed():
     return stream
 
 
-@pytest.mark.parametrize("stderr", [lambda: None, closed, Broken])
+class Redirected:
+    """What a logger or a window puts there: it can be written to, and no more."""
+
+    def write(self, text):
+        return len(text)
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("stderr", [lambda: None, closed, Broken, Redirected])
 def test_progress_that_nobody_can_read_is_not_shown(monkeypatch, capsys, stderr):
     """A program without a console has None, one whose reader was ended a broken pipe."""
     monkeypatch.setattr(sys, "stderr", stderr())

@@ -117,6 +117,24 @@ def test_effect_of_categories_and_dates(table):
     np.testing.assert_allclose(display.effect[1], model.predict(changed, latent=True).mean())
 
 
+def test_tables_are_read_as_by_the_model():
+    """Dates of a part of the rows need not show their format, and columns may be others."""
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 80), "D")
+    frame = pd.DataFrame({"when": days.strftime("%d/%m/%Y"), "x": rng.random(80)})
+    with pytest.warns(UserWarning, match="read as dates, dd/mm/yyyy"):
+        model = quick_mixture().fit(frame, days.day_of_year + frame["x"])
+    early = frame[days.day <= 12]
+    wide = early.assign(y=0.0)[["y", "x", "when"]]
+    for feature in ("when", "x"):
+        found, again = (
+            PartialEffectDisplay.from_estimator(model, X, feature, random_state=0)
+            for X in (early, wide)
+        )
+        assert found.kinds == ("time" if feature == "when" else "number",)
+        np.testing.assert_array_equal(found.effect, again.effect)
+
+
 def test_binary_features_are_marks():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 2, 60), rng.random(60)]).astype(float)

@@ -193,7 +193,7 @@ class FittedForest:
         """Prediction of each training target given all other rows; NaN for rows of weight 0."""
         model, present = self.model, self.model.present
         mean, var, noise, runs = np.full((4, present.size), np.nan)
-        every, var[present] = leave_out(model)
+        every, var[present] = leave_out(model, solve=True)
         mean[present] = column_of(every, column)
         noise[present] = model.rows.total_noise
         if observations is not None:

@@ -44,6 +44,10 @@ TOLERANCE, LARGEST_TOLERANCE = 1e-5, 1e-2  # of the relative residual of alpha
 ACCURATE_ROWS = 20_000  # up to so many rows, the smallest tolerance costs little
 NOISE_SHARE = 0.02  # of the deviation of the noise: error of the mean that a solve may leave
 
+# Rows left out by solves, where errors of variances from nearby rows count most, as far as columns
+# of n numbers allow; and the relative residual, of which the variance has an error of second order.
+SOLVED_ROWS, SOLVED_FLOATS, SOLVED_TOLERANCE = 64, 640_000, 0.3
+
 
 @dataclass(frozen=True, eq=False)
 class ForestModel:
@@ -222,6 +226,28 @@ class ForestModel:
     def left_out_bound(self) -> Floats:
         """Variance of f at each training row from nearby rows but itself, (n,), without factor."""
         return left_out_variance(self.nearby, n_threads=self.n_threads)
+
+    @computed_once
+    def left_out_solved(self) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Rows whose mean, left out, depends most on their variance, and these variances by solves.
+
+        (r,) each, r = 0 if there are few rows or very many. Nearby rows do not tell enough of a row
+        that resembles many far ones. Its bound v is then several times too large, and moves its
+        mean, fitted - alpha v, as far. With x ~ A^-1 e_i, x_i^2 / x'Ax is at most (A^-1)_ii.
+        """
+        n = self.forest.n_rows
+        n_solved = 0 if self.exact else min(SOLVED_ROWS, SOLVED_FLOATS // n, n)
+        if not n_solved:
+            return np.zeros(0, np.int64), np.zeros(0)
+        moved = np.abs(self.alpha).reshape(n, -1).max(axis=1) * np.square(self.left_out_bound)
+        rows, column = np.sort(np.argsort(-moved, kind="stable")[:n_solved]), np.arange(n_solved)
+        unit = np.zeros((n, n_solved))
+        unit[rows, column] = 1.0
+        with one_blas_thread():
+            x = solve_rows(self, unit, SOLVED_TOLERANCE)
+            image = multiply(self.forest, x) + self.variance[:, None] * x
+        var = np.einsum("nr,nr->r", x, image) / np.square(x[rows, column]) - self.variance[rows]
+        return rows, np.clip(var, 0.0, self.forest.prior_variance)
 
     @computed_once
     def evidence(self) -> tuple[Evidence, ...]:

@@ -179,14 +179,19 @@ def left_out(model: ForestModel, rows: Ints | None = None) -> Floats:
     return np.clip(found, 0.0, model.forest.prior_variance)
 
 
-def leave_out(model: ForestModel, rows: Ints | None = None) -> tuple[Floats, Floats]:
+def leave_out(
+    model: ForestModel, rows: Ints | None = None, *, solve: bool = False
+) -> tuple[Floats, Floats]:
     """Mean and variance of f at each training row given all other rows, (n,) each, or some rows.
 
     Rows of weight 0 are not included. A row is left out with all of its copies. Several targets
-    have means (n, k).
+    have means (n, k). solve: of all rows, with the variances of `left_out_solved`.
     """
     every = np.arange(model.forest.n_rows) if rows is None else rows
     var = left_out(model, rows)
+    if solve:
+        solved, better = model.left_out_solved
+        var[solved] = better
     mean = model.fitted[every] - (model.alpha[every].T * var).T
     return mean, var
 

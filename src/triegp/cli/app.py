@@ -119,6 +119,9 @@ def run() -> NoReturn:
         sys.exit(TERMINATED)
 
     signal.signal(signal.SIGTERM, end)
+    for name in ("stdout", "stderr"):  # None in a process that has none
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf8"))  # noqa: SIM115
     try:
         app.main()
     except SystemExit as stopped:

@@ -29,7 +29,7 @@ def open_text(source: Source, dialect: Dialect, stream: IO[bytes]) -> tuple[Any,
         more = stream.read(BLOCK)
         head, done = head + more, not more
         text = codecs.getincrementaldecoder(dialect.encoding)().decode(head)
-        lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+        lines = list(io.StringIO(text.removeprefix("\ufeff"), newline=""))
         reader = csv.reader(lines, delimiter=source.delimiter)
         names = next((row for row in reader if row), [])
         if reader.line_num < len(lines):

@@ -29,8 +29,9 @@ def read_array(
     chosen = [False] * n_columns if known else choose_categories(categorical, range(n_columns))
     data = np.empty(cells.shape, order="F")
     kinds, categories, formats = [], [], []
+    names = known.names if known else None
     for j in range(n_columns):
-        column, where = cells[:, j].tolist(), f"column {j}"
+        column, where = cells[:, j].tolist(), f"column {j if names is None else repr(names[j])}"
         form = known.format_of(j) if known is not None else ""
         if known is not None:
             kind = known.kinds[j]
@@ -47,7 +48,6 @@ def read_array(
         kinds.append(kind)
         categories.append(listed)
         formats.append(form)
-    names = known.names if known else None
     return data, Columns(
         tuple(kinds), tuple(categories), names, tuple(formats) if any(formats) else ()
     )

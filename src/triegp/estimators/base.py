@@ -31,7 +31,7 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
 from triegp.engines import CpuEngine, one_blas_thread
-from triegp.estimators.far_targets import far_targets_warning
+from triegp.estimators.far_targets import far_additions, far_targets_warning
 from triegp.estimators.importances import Importances
 from triegp.estimators.inputs import (
     check_targets,
@@ -283,6 +283,8 @@ class TreeGPRegressor(
             self._stream = replace(queued.stream, columns=columns)
             self.__dict__.pop("_summary", None)
             self._tell_stream(queued)
+            if said := far_additions(batch, stream):
+                warnings.warn(said, UserWarning, stacklevel=2)
             if self._stream.plan.fit_at and not (stream.layout.plain and queued.all_seen):
                 self._insert_all()  # a fit may change the layout, by which later rows are judged
         return self

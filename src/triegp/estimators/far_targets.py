@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from triegp.estimators.streaming import Stream
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +35,35 @@ def far_targets_warning(rows: Rows) -> list[Warning]:
                 )
             )
     return told
+
+
+def far_additions(rows: Rows, stream: Stream) -> str:
+    """What to say of added rows with targets far from all of the last fit; "" if none is. O(k).
+
+    A training target is at most sqrt(n) deviations from their mean.
+    """
+    plan = stream.plan
+    if plan.n_fit < FEWEST_ROWS:
+        return ""
+    with np.errstate(over="ignore"):
+        least = FACTOR * np.sqrt(plan.n_fit) * stream.scale
+        is_far = np.abs(rows.y - stream.mean) > np.where(plan.varied_at_fit, least, np.inf)
+    for t, transform in enumerate(stream.transforms):
+        if transform is not None:
+            span = FACTOR * (0.5 * transform.high - 0.5 * transform.low)
+            middle = 0.5 * transform.high + 0.5 * transform.low
+            is_far[:, t] = np.abs(0.5 * rows.y[:, t] - 0.5 * middle) > span
+    if rows.weight is not None:
+        is_far[rows.weight == 0] = False
+    if not is_far.any():
+        return ""
+    i, t = np.argwhere(is_far)[0].tolist()
+    column = f" in column {t}" if rows.n_targets > 1 else ""
+    return (
+        f"y is {rows.y[i, t]:.6g} at row {i}{column} of the added rows: over 1,000 times as far "
+        "away as all targets of the last fit. If it is a typo, fit again without it: rows that "
+        "were added stay in the model"
+    )
 
 
 def find_far(y: Floats) -> npt.NDArray[np.intp]:

@@ -147,4 +147,4 @@ def progress_bars(verbose: int) -> Progress:
 
 def _is_open(stream: TextIO | None) -> bool:
     """Whether something can be written; Python without a console has no stderr at all."""
-    return stream is not None and not stream.closed
+    return stream is not None and not getattr(stream, "closed", False)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import to_host
-from triegp.encoding.tables import read_table
+from triegp.encoding.tables import is_named_frame, read_table
 from triegp.plots.numbers import show_number
 
 if TYPE_CHECKING:
@@ -77,16 +77,24 @@ def say_number(value: float, kind: str) -> str:
 
 
 def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:
-    """One column of a table of any kind that `fit` reads, by name or number."""
+    """One column of a table of any kind that `fit` reads, by name or number.
+
+    It is read as by the model, if that knows it.
+    """
+    known = getattr(model, "columns_", None)
+    if isinstance(feature, str) and known is not None and feature not in (known.names or ()):
+        known = None
     categorical = getattr(model, "categorical_features", "from_dtype")
-    data, columns = read_table(to_host(X), model, categorical=categorical)
+    data, columns = read_table(to_host(X), model, known, categorical=categorical)
     names = columns.names
     if names is None and hasattr(model, "feature_names_in_"):
         names = tuple(map(str, model.feature_names_in_))
     j = find_feature(feature, data.shape[1], names)
     values = np.asarray(data[:, j], np.float64)
     name = feature_names(data.shape[1], names)[j]
-    return Feature(j, name, columns.kinds[j], values, columns.categories[j])
+    by_name = known is not None and known.names is not None and is_named_frame(X)
+    place = list(nw.from_native(X).columns).index(name) if by_name else j
+    return Feature(place, name, columns.kinds[j], values, columns.categories[j])
 
 
 def find_feature(feature: int | str, n_features: int, names: tuple[str, ...] | None) -> int:

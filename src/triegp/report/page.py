@@ -313,7 +313,8 @@ def _reading(facts: Facts) -> Html:
             "row given all others is computed, not estimated."
             if facts.fit.exact
             else "With so many rows, leave-one-out is approximate: it takes variances from nearby "
-            "rows. Where these are too large, means are too far from the targets, too."
+            "rows, and solves where they matter most. Where variances are too large, means are too "
+            "far from the targets, too."
         ) + (
             " The parameters have seen all rows, so for few rows the scores are slightly "
             "optimistic. Noise by region, scale and tails are learned from predictions of "
