@@ -10,6 +10,7 @@ hardly changes; "wall" is what a user waits. An empty cache is an empty NUMBA_CA
 from __future__ import annotations
 
 import argparse
+import doctest
 import os
 import statistics
 import subprocess
@@ -58,6 +59,13 @@ print(f"{own.total():6.2f}  all {len(own)}")
 """
 
 
+def snippet() -> str:
+    """The first example of the README."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    block = text.split("```pycon")[1].split("```")[0]
+    return "".join(part.source for part in doctest.DocTestParser().get_examples(block))
+
+
 def run(code: str, cache: Path) -> tuple[float, float]:
     """Wall and CPU seconds of a process that runs this code."""
     before, start = os.times(), time.perf_counter()
@@ -88,13 +96,17 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.kernels:
-            for estimator in ESTIMATORS:
-                print(estimator)
-                run(KERNELS + FIT.format(estimator) + SHOW, Path(folder) / estimator)
+            codes = {name: FIT.format(name) for name in ESTIMATORS}
+            for name, code in {**codes, "README's first example": snippet()}.items():
+                print(name, flush=True)
+                run(KERNELS + code + SHOW, Path(folder) / name)
             return
         cache = Path(folder) / "cache"
         for name, code in IMPORTS.items():
             show(name, code, cache, options.repeats)
+        for name, where in {"empty cache": None, "cached": cache}.items():
+            run(snippet(), cache)
+            show(f"README's first example, {name}", snippet(), where, min(options.repeats, 2))
         for estimator in ESTIMATORS:
             model = str(Path(folder) / estimator)
             run(WRITE.format(estimator, model) + "\n" + LOAD.format(model), cache)

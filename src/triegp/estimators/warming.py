@@ -31,7 +31,7 @@ def warm_up() -> float:
     Returns
     -------
     float
-        Seconds that it took: about 28 with an empty cache, about 6 if all kernels are cached.
+        Seconds that it took: about 39 with an empty cache, about 20 if all kernels are cached.
 
     Notes
     -----

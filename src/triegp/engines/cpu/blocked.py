@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 from triegp.engines.cpu.matern import correlation
 from triegp.engines.cpu.nearest import squares
 from triegp.engines.cpu.threads import run_each
@@ -28,7 +28,7 @@ LANES = 8  # new rows that are projected at once: the result does not depend on 
 # Sweeps
 
 
-@jit
+@inline
 def _gather(neighbours, b, x, near):
     """Rows of x (n, k) at the neighbours of block b, to near (k, m_v); returns their number."""
     count = 0
@@ -59,14 +59,14 @@ def _dot(line, x, count):
     return total
 
 
-@jit
+@inline
 def _add(line, value, x, count):
     """x += value line, over the first entries."""
     for a in range(count):
         x[a] += value * line[a]
 
 
-@jit
+@inline
 def _hold(lo, hi, x, own):
     """Rows lo to hi of x (n, k), to own (k, width)."""
     for i in range(lo, hi):
@@ -152,8 +152,8 @@ def fill_means(code, scale, inducing, U, members, by_inducing, by_member, cell, 
     """
     d, m_i = inducing.shape
     near = np.empty((d, members.shape[1]))
-    count, last = 0, -1
-    values, query = np.empty(max(m_i, members.shape[1])), np.empty((d, 1))
+    count, last, zero = 0, -1, np.int64(0)
+    values = np.empty(max(m_i, members.shape[1]))
     for i in rows:
         b = cell[i]
         if b != last:
@@ -162,11 +162,11 @@ def fill_means(code, scale, inducing, U, members, by_inducing, by_member, cell, 
                 for j in range(d):
                     near[j, count] = U[members[b, count], j]
                 count += 1
-        query[:, 0] = queries[i]
-        out[i] = 0.0
+        for c in range(out.shape[1]):
+            out[i, c] = 0.0
         for part in range(2):
             size = m_i if part == 0 else count
-            squares(inducing if part == 0 else near, 0, size, query, 0, values)
+            squares(inducing if part == 0 else near, zero, size, queries[i], values)
             for a in range(size):
                 values[a] = correlation(code, values[a])
             for c in range(out.shape[1]):
@@ -205,7 +205,8 @@ def _project(code, scale, inducing, root, U, out):
                     square += (U[lo + c, k] - inducing[a, k]) ** 2
                 x[a, c] = scale * correlation(code, square)
         for a in range(m):
-            line[:] = x[a]
+            for c in range(LANES):
+                line[c] = x[a, c]
             for b in range(a):
                 value = root[a, b]
                 for c in range(LANES):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 from triegp.engines.cpu.threads import run_each, thread_blocks
 from triegp.engines.records import Floats, Ids, Ints
 
@@ -47,18 +47,16 @@ def make_cells(inputs: Floats, n_cells: int, n_threads: int) -> Cells:
 
     k-means takes every s-th row of each cell, about 8 per cell, if there are more.
     """
-    n = inputs.shape[0]
-    rows, starts = np.arange(n, dtype=np.int32), np.zeros(n_cells + 1, np.int64)
-    split_rows(inputs, n_cells, rows, starts)
+    rows, starts = _split_rows(inputs, n_cells)
     # Costs per query: n_cells / size groups and PROBES * size centres.
     size = max(1, round(math.sqrt(n_cells / PROBES)))
     centres: Floats = np.zeros((n_cells, inputs.shape[1]))
-    cell_means(inputs, rows, starts, centres)
+    _move_centres(inputs, rows, starts, centres)
     cells = Cells(centres, size, _group_means(centres, size), rows, starts)
-    some = np.ascontiguousarray(inputs[rows[:: max(1, n // (LLOYD_ROWS * n_cells))]])
+    some = np.ascontiguousarray(inputs[rows[:: max(1, len(inputs) // (LLOYD_ROWS * n_cells))]])
     for _ in range(LLOYD_STEPS):
         own, first = _by_cell(find_cells(cells, some, n_threads), n_cells)
-        cell_means(some, own, first, centres)
+        _move_centres(some, own, first, centres)
         cells = cells._replace(groups=_group_means(centres, size))
     rows, starts = _by_cell(find_cells(cells, inputs, n_threads), n_cells)
     return cells._replace(rows=rows, starts=starts)
@@ -96,72 +94,91 @@ def _group_means(centres: Floats, size: int) -> Floats:
     return means
 
 
-@jit
-def split_rows(inputs, n_cells, rows, starts):
-    """Reorder rows (n,) into n_cells <= n ranges of about equal size, and write their starts.
-
-    A range is cut along the feature of largest variance, between two distinct values near the
-    middle. If too many rows share a value, the feature of next largest variance is tried.
-    """
-    d = inputs.shape[1]
+def _split_rows(inputs: Floats, n_cells: int) -> tuple[Ids, Ints]:
+    """Rows (n,) in n_cells <= n ranges of about equal size, and where each starts."""
+    rows, starts = np.arange(len(inputs), dtype=np.int32), np.zeros(n_cells + 1, np.int64)
     stack = [(0, rows.size, 0, n_cells)]
-    while len(stack) > 0:
+    while stack:
         lo, hi, first, count = stack.pop()
-        size = hi - lo
         if count == 1:
             starts[first + 1] = hi
             continue
-        part = rows[lo:hi].copy()
-        spread = np.zeros(d)
-        for j in range(d):
-            mean = 0.0
-            for row in part:
-                mean += inputs[row, j]
-            mean /= size
-            for row in part:
-                spread[j] -= (inputs[row, j] - mean) ** 2
-        middle = size * (count // 2) // count
-        best, cut = 0, middle
-        order = np.arange(size)
-        for j in np.argsort(spread, kind="mergesort"):
-            values = inputs[:, j][part]
-            own = np.argsort(values, kind="mergesort")
-            here = values[own[middle]]
-            left, right = middle, middle
-            while left > 0 and values[own[left - 1]] == here:
-                left -= 1
-            while right < size and values[own[right]] == here:
-                right += 1
-            at = left if left > 0 and (middle - left <= right - middle or right == size) else right
-            share = min(at, size - at)
-            if share > best:
-                best, cut, order = share, at, own
-            if best >= max(size // SMALLEST_SHARE, 1):
-                break
-        for i in range(size):
-            rows[lo + i] = part[order[i]]
+        part, size = rows[lo:hi], hi - lo
+        order, cut = _cut(inputs[part], size * (count // 2) // count)
+        rows[lo:hi] = part[order]
         share = (count * cut + size // 2) // size
         share = max(1, count - (size - cut), min(share, count - 1, cut))
         stack.append((lo, lo + cut, first, share))
         stack.append((lo + cut, hi, first + share, count - share))
+    return rows, starts
 
 
-@jit
-def cell_means(inputs, rows, starts, centres):
-    """Mean of the rows of every cell; the centre of an empty cell stays."""
-    for b in range(centres.shape[0]):
-        lo, hi = starts[b], starts[b + 1]
-        if hi > lo:
-            for j in range(centres.shape[1]):
-                centres[b, j] = 0.0
-            for i in range(lo, hi):
-                for j in range(centres.shape[1]):
-                    centres[b, j] += inputs[rows[i], j]
-            for j in range(centres.shape[1]):
-                centres[b, j] /= hi - lo
+@np.errstate(over="ignore", invalid="ignore")
+def _cut(values: Floats, middle: int) -> tuple[Ints, int]:
+    """An order of rows (m, d), and where to cut it: between two distinct values near the middle.
+
+    They are ordered by the feature of largest variance. If too many rows share a value of it, the
+    feature of next largest variance is tried.
+    """
+    size = len(values)
+    spread = np.square(values - values.sum(axis=0) / size).sum(axis=0)
+    best, cut, order = 0, middle, np.arange(size)
+    for j in np.argsort(-spread, kind="stable"):
+        own = np.argsort(values[:, j], kind="stable")
+        line = values[own, j]
+        left = int(line.searchsorted(line[middle], "left"))
+        right = int(line.searchsorted(line[middle], "right"))
+        at = left if left > 0 and (middle - left <= right - middle or right == size) else right
+        share = min(at, size - at)
+        if share > best:
+            best, cut, order = share, at, own
+        if best >= max(size // SMALLEST_SHARE, 1):
+            break
+    return order, cut
 
 
-@jit
+def _move_centres(inputs: Floats, rows: Ids, starts: Ints, centres: Floats) -> None:
+    """Centres become the means of the rows of their cells; that of an empty cell stays."""
+    counts = np.diff(starts)
+    cell, filled = np.repeat(np.arange(counts.size), counts), counts > 0
+    for j in range(centres.shape[1]):
+        total = np.bincount(cell, inputs[rows, j], counts.size)
+        centres[filled, j] = total[filled] / counts[filled]
+
+
+def squares_from(point: Floats, lines: Floats) -> Floats:
+    """Squares of the distances of a point (d,) from points with a line per input, (d, m)."""
+    with np.errstate(over="ignore"):
+        square: Floats = np.square(np.subtract(lines, point[:, None], order="C")).sum(axis=0)
+    return square
+
+
+def nearest_members(inputs: Floats, b: int, cells: Cells, wanted: int) -> tuple[Ids, float]:
+    """The rows nearest to the centre of cell b, among those of cells near it, and their radius.
+
+    Row numbers rise, (wanted,). The radius is inf if all rows are members.
+    """
+    starts, centre, size = cells.starts, cells.centres[b], cells.group_size
+    near: list[int] = []
+    found = 0
+    for k, g in enumerate(np.argsort(squares_from(centre, cells.groups.T), kind="stable").tolist()):
+        if k >= PROBES and found >= 2 * CANDIDATES * wanted:
+            break
+        group = range(g * size, min((g + 1) * size, len(cells.centres)))
+        near.extend(group)
+        found += int(starts[group.stop] - starts[group.start])
+    by_cell = np.argsort(squares_from(centre, cells.centres[near].T), kind="stable")
+    ordered = np.array(near)[by_cell]
+    total = np.cumsum(starts[ordered + 1] - starts[ordered])
+    last = int(total.searchsorted(CANDIDATES * wanted)) + 1
+    candidates = np.concatenate([cells.rows[starts[c] : starts[c + 1]] for c in ordered[:last]])
+    square = squares_from(centre, inputs[candidates].T)
+    order = np.argsort(square, kind="stable")[:wanted]
+    radius = math.inf if wanted == cells.rows.size else float(square[order[-1]])
+    return np.sort(candidates[order]), radius
+
+
+@inline
 def _square(a, i, b, j):
     """Square of the distance between a[i] and b[j]."""
     total = 0.0
@@ -180,47 +197,13 @@ def nearest_centres(inputs, lo, hi, centres, size, groups, cell):
             apart[g] = _square(inputs, i, groups, g)
         best, least = 0, np.inf
         for _ in range(min(PROBES, n_groups)):
-            g = int(np.argmin(apart))
+            g = 0
+            for other in range(1, n_groups):
+                if apart[other] < apart[g]:
+                    g = other
             apart[g] = np.inf
             for b in range(g * size, min((g + 1) * size, centres.shape[0])):
                 square = _square(inputs, i, centres, b)
                 if square < least:
                     best, least = b, square
         cell[i] = best
-
-
-@jit
-def nearest_members(inputs, b, centres, size, groups, rows, starts, members):
-    """The rows nearest to centre b, among those of cells near it; returns the radius.
-
-    members: int32 (M,), receives rising row numbers. The radius is inf if all rows are members.
-    """
-    n, n_cells, wanted = rows.size, centres.shape[0], members.size
-    apart = np.empty(groups.shape[0])
-    for g in range(groups.shape[0]):
-        apart[g] = _square(centres, b, groups, g)
-    near = [b for _ in range(0)]
-    found = 0
-    for k, g in enumerate(np.argsort(apart, kind="mergesort")):
-        if k >= PROBES and found >= 2 * CANDIDATES * wanted:
-            break
-        for other in range(g * size, min((g + 1) * size, n_cells)):
-            near.append(other)
-            found += starts[other + 1] - starts[other]
-    by_cell = np.empty(len(near))
-    for k in range(len(near)):
-        by_cell[k] = _square(centres, b, centres, near[k])
-    candidates = np.empty(found, np.int32)
-    found = 0
-    for k in np.argsort(by_cell, kind="mergesort"):
-        if found >= CANDIDATES * wanted:
-            break
-        for row in rows[starts[near[k]] : starts[near[k] + 1]]:
-            candidates[found] = row
-            found += 1
-    square = np.empty(found)
-    for k in range(found):
-        square[k] = _square(centres, b, inputs, candidates[k])
-    order = np.argsort(square, kind="mergesort")[:wanted]
-    members[:] = np.sort(candidates[order])
-    return np.inf if wanted == n else square[order[wanted - 1]]

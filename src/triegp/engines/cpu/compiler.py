@@ -89,7 +89,12 @@ class Kernel:
     def __init__(self, kernel: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, kernel)
         self.py_func = kernel
-        self.targetoptions = {"nogil": True, "error_model": "numpy", **options}
+        self.targetoptions = {
+            "nogil": True,
+            "error_model": "numpy",
+            "no_cfunc_wrapper": True,  # for C code that calls kernels: there is none
+            **options,
+        }
         self._dispatcher: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -117,8 +122,6 @@ class Kernel:
         return self.dispatcher._numba_type_
 
     def _make(self, njit: Any) -> Any:
-        if "inline" in self.targetoptions:  # part of the kernels that call it
-            return njit(**self.targetoptions)(self.py_func)
         try:
             return njit(cache=True, **self.targetoptions)(self.py_func)
         except RuntimeError:  # no folder for the cache

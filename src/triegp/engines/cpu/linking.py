@@ -9,14 +9,12 @@ binary digits of their positions. A million of them are 20 merges deep.
 
 from __future__ import annotations
 
-import numpy as np
-
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 
 FULL = 1 << 30  # more than any position
 
 
-@jit
+@inline
 def _rank(lcp, sep, n_levels):
     """Rank of a separator: larger is deeper. A separator above another has a smaller rank."""
     depth = lcp[sep]
@@ -61,35 +59,3 @@ def link(items, seps, outer, lcp, n_levels, order, left, right, open_items, open
             current = items[i]
     open_seps[0] = seps[0]
     return n_merged, n_open
-
-
-@jit
-def link_shard(
-    lo, hi, outer, lcp, n_levels, depth, left, right, order, open_items, open_seps, open_ranks
-):
-    """`link` over leaves lo..hi; also writes their depths and those of their separators.
-
-    order[lo:hi] receives the merged nodes, followed by zeros.
-    """
-    n = lcp.size
-    leaves = np.empty(hi - lo, np.int32)
-    for i in range(lo, hi):
-        depth[i] = n_levels
-        depth[n + i] = lcp[i]
-        leaves[i - lo] = i
-    merged, n_open = link(
-        leaves,
-        leaves,
-        outer,
-        lcp,
-        n_levels,
-        order[lo:hi],
-        left,
-        right,
-        open_items,
-        open_seps,
-        open_ranks,
-    )
-    for i in range(lo + merged, hi):
-        order[i] = 0
-    return merged, n_open

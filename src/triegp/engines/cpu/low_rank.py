@@ -19,8 +19,7 @@ Floats = npt.NDArray[np.float64]
 Tall = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 ROWS = 2_048  # of a block
-LANES = 16  # partial sums of a scalar product
-FEW_COLUMNS = 4  # from so many columns on, blocks are converted for BLAS
+FEW_COLUMNS = 4  # from so many columns on, G' x is faster by BLAS, which converts the blocks
 
 
 def multiply(
@@ -57,16 +56,11 @@ def reduce(tall: Tall, x: Floats, n_threads: int) -> Floats:
 def expand(tall: Tall, x: Floats, n_threads: int) -> Floats:
     """G x for a tall G (n, q), float32 or float64, and x (q,) or (q, k). O(n q k)."""
     by_column = x[:, None] if x.ndim == 1 else x
-    convert = by_column.shape[1] >= FEW_COLUMNS
-    lines = np.ascontiguousarray(by_column.T)
     out = np.empty((tall.shape[0], by_column.shape[1]))
 
     def fill(first: int) -> None:
         rows = slice(first, first + ROWS)
-        if convert or tall.dtype == np.float64:
-            out[rows] = tall[rows].astype(np.float64, copy=False) @ by_column
-        else:
-            fill_products(tall[rows], lines, out[rows])
+        out[rows] = tall[rows].astype(np.float64, copy=False) @ by_column
 
     with one_blas_thread():
         run_each(fill, range(0, tall.shape[0], ROWS), n_threads)
@@ -98,24 +92,3 @@ def add_transposed(tall, x, out):
             value, own = x[i, c], out[c]
             for j in range(q):
                 own[j] += value * np.float64(tall[i, j])
-
-
-@jit
-def fill_products(tall, columns, out):
-    """out[i, c] = G[i] . columns[c], for G (n, q), columns (k, q) and out (n, k)."""
-    n, q = tall.shape
-    sums = np.empty(LANES)
-    whole = q // LANES * LANES
-    for i in range(n):
-        for c in range(columns.shape[0]):
-            own = columns[c]
-            sums[:] = 0.0
-            for first in range(0, whole, LANES):
-                for j in range(LANES):
-                    sums[j] += np.float64(tall[i, first + j]) * own[first + j]
-            total = 0.0
-            for j in range(LANES):
-                total += sums[j]
-            for j in range(whole, q):
-                total += np.float64(tall[i, j]) * own[j]
-            out[i, c] = total

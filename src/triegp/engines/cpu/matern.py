@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 from triegp.engines.cpu.threads import run_each
 
 Floats = npt.NDArray[np.float64]
@@ -35,10 +35,10 @@ def kernel_pairs(code: int, scale: float, U: Floats, n_threads: int) -> tuple[Fl
 def kernel_cross(code: int, scale: float, U: Floats, V: Floats, n_threads: int) -> Floats:
     """K between scaled inputs U (n, d) and V (m, d), (n, m). O(n m d)."""
     out = np.empty((U.shape[0], V.shape[0]))
-    U, V = np.ascontiguousarray(U), np.ascontiguousarray(V)
+    U, lines = np.ascontiguousarray(U), np.ascontiguousarray(V.T)
 
     def fill(first: int) -> None:
-        fill_cross(code, scale, U, V, first, min(first + ROWS_PER_BLOCK, len(U)), out)
+        fill_cross(code, scale, U, lines, first, min(first + ROWS_PER_BLOCK, len(U)), len(V), out)
 
     run_each(fill, range(0, len(U), ROWS_PER_BLOCK), n_threads)
     return out
@@ -46,8 +46,9 @@ def kernel_cross(code: int, scale: float, U: Floats, V: Floats, n_threads: int) 
 
 def kernel_triangle(code: int, scale: float, U: Floats) -> Floats:
     """K of scaled inputs U (n, d): the lower triangle, 0 above it. O(n^2 d)."""
-    out = np.zeros((U.shape[0], U.shape[0]))
-    fill_triangle(code, scale, np.ascontiguousarray(U.T), out)
+    n = U.shape[0]
+    out, U = np.zeros((n, n)), np.ascontiguousarray(U)
+    fill_cross(code, scale, U, np.ascontiguousarray(U.T), 0, n, 1, out)
     return out
 
 
@@ -58,17 +59,22 @@ def kernel_means(
 
     A row of the result depends on its own row of U alone, to the last bit.
     """
-    out = np.zeros((U.shape[0], weights.shape[1]))
-    U, V, weights = (np.ascontiguousarray(part) for part in (U, V, weights))
+    out = np.empty((U.shape[0], weights.shape[1]))
+    U, lines = np.ascontiguousarray(U), np.ascontiguousarray(V.T)
+    columns = np.ascontiguousarray(weights.T)
 
     def fill(first: int) -> None:
-        add_means(code, scale, U, V, weights, first, min(first + ROWS_PER_BLOCK, len(U)), out)
+        rows = U[first : first + ROWS_PER_BLOCK]
+        values = np.empty((len(rows), len(V)))
+        fill_cross(code, scale, rows, lines, 0, len(rows), len(V), values)
+        for c, column in enumerate(columns):
+            out[first : first + len(rows), c] = (values * column).sum(axis=1)
 
     run_each(fill, range(0, len(U), ROWS_PER_BLOCK), n_threads)
     return out
 
 
-@jit
+@inline
 def value_and_slope(code, square):
     """rho(r) and -rho'(r) / r for r^2; code: 0 Matern-3/2, 1 Matern-5/2, 2 Matern-1/2, 3 RBF.
 
@@ -90,7 +96,7 @@ def value_and_slope(code, square):
     return (1.0 + r + r * r / 3.0) * falling, 5.0 / 3.0 * (1.0 + r) * falling
 
 
-@jit
+@inline
 def correlation(code, square):
     """rho(r) for r^2."""
     return value_and_slope(code, square)[0]
@@ -119,37 +125,18 @@ def fill_pairs(code, scale, columns, first, last, values, slopes):
 
 
 @jit
-def fill_triangle(code, scale, lines, out):
-    """K_ij for j <= i of n rows, given by a line per input, (d, n); out: (n, n), 0 before."""
-    for i in range(out.shape[0]):
-        row = out[i, : i + 1]
+def fill_cross(code, scale, U, lines, first, last, reach, out):
+    """Rows first to last of K between U and V; row i of U with rows j < i + reach of V.
+
+    lines: float64 (d, m), V with a line per input, so that distances to many rows are one loop.
+    """
+    for i in range(first, last):
+        row = out[i, : min(i + reach, lines.shape[1])]
+        for j in range(row.size):
+            row[j] = 0.0
         for k in range(lines.shape[0]):
-            line, here = lines[k], lines[k, i]
+            line, here = lines[k], U[i, k]
             for j in range(row.size):
                 row[j] += (line[j] - here) * (line[j] - here)
         for j in range(row.size):
             row[j] = scale * correlation(code, row[j])
-
-
-@jit
-def fill_cross(code, scale, U, V, first, last, out):
-    """Rows first to last of K between U and V."""
-    for i in range(first, last):
-        for j in range(V.shape[0]):
-            square = 0.0
-            for k in range(U.shape[1]):
-                square += (U[i, k] - V[j, k]) * (U[i, k] - V[j, k])
-            out[i, j] = scale * correlation(code, square)
-
-
-@jit
-def add_means(code, scale, U, V, weights, first, last, out):
-    """out[i] += sum_j K_ij weights[j] for rows first to last of U."""
-    for i in range(first, last):
-        for j in range(V.shape[0]):
-            square = 0.0
-            for k in range(U.shape[1]):
-                square += (U[i, k] - V[j, k]) * (U[i, k] - V[j, k])
-            value = scale * correlation(code, square)
-            for c in range(weights.shape[1]):
-                out[i, c] += value * weights[j, c]

@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 from triegp.engines.cpu import lapack, scratch
 from triegp.engines.cpu.blas import one_blas_thread
 from triegp.engines.cpu.cells import Cells, nearest_members
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 from triegp.engines.cpu.matern import correlation
 from triegp.engines.cpu.threads import run_each
 from triegp.engines.records import Array, Floats, Ids, Ints, Words
@@ -112,21 +112,10 @@ leading_zeros: Any = _leading_zeros
 
 
 @jit
-def gather_members(process, members, words, places):
-    """First words (T, M) and inputs (d, M) of the members, so that loops over members are tight."""
-    for i in range(members.size):
-        row = members[i]
-        for t in range(words.shape[0]):
-            words[t, i] = process.keys[row, 0, t]
-        for k in range(places.shape[0]):
-            places[k, i] = process.inputs[row, k]
-
-
-@jit
 def covariances(process, members, words, places, keys, inputs, row, fade, count, out):
     """Covariance of f at keys[row], inputs[row] with the first `count` members, to out.
 
-    words, places: from `gather_members`.
+    words, places: from `_gather`.
     """
     n_words = keys.shape[1]
     for i in range(count):
@@ -151,7 +140,9 @@ def covariances(process, members, words, places, keys, inputs, row, fade, count,
         for i in range(count):
             out[i] *= fade
     if process.code >= 0:
-        square = np.zeros(count)
+        square = np.empty(count)
+        for i in range(count):
+            square[i] = 0.0
         for k in range(places.shape[0]):
             here, own = inputs[row, k], places[k]
             for i in range(count):
@@ -165,8 +156,7 @@ def covariances(process, members, words, places, keys, inputs, row, fade, count,
 
 def make_block(process: Process, cells: Cells, b: int, size: int, dtype: type) -> Block:
     """The block of cell b with `size` members, at most n. O(size^2 T + size^3)."""
-    members = np.empty(min(size, cells.rows.size), np.int32)
-    radius = nearest_members(process.inputs, b, *cells, members)
+    members, radius = nearest_members(process.inputs, b, cells, min(size, cells.rows.size))
     m = members.size
     words, places = _gather(process, members)
     dense = scratch.borrow("nearby_dense", m * m, np.float64).reshape(m, m)
@@ -183,10 +173,11 @@ def _upper(m: int) -> tuple[Ints, Ints]:
 
 
 def _gather(process: Process, members: Ids) -> tuple[Words, Floats]:
+    """First words (T, M) and inputs (d, M) of the members, so that loops over members are tight."""
     m, n_trees, d = members.size, process.tables.shape[0], process.inputs.shape[1]
     words = scratch.borrow("nearby_words", m * n_trees, np.uint64).reshape(n_trees, m)
     places = scratch.borrow("nearby_places", m * d, np.float64).reshape(d, m)
-    gather_members(process, members, words, places)
+    words[:], places[:] = process.keys[members, 0].T, process.inputs[members].T
     return words, places
 
 
@@ -194,11 +185,9 @@ def _gather(process: Process, members: Ids) -> tuple[Words, Floats]:
 def fill_covariance(process, members, words, places, out):
     """Lower triangle of K + noise of the members, out (M, M)."""
     keys, inputs = process.keys, process.inputs
-    k = np.empty(members.size)
     for i in range(members.size):
-        row = members[i]
-        covariances(process, members, words, places, keys, inputs, row, 1.0, i, k)
-        out[i, :i] = k[:i]
+        row = np.int64(members[i])
+        covariances(process, members, words, places, keys, inputs, row, 1.0, i, out[i])
         out[i, i] = process.prior + max(process.noise[row], LEAST_NOISE * process.prior)
 
 
@@ -240,15 +229,28 @@ def left_out_variances(
     n_threads: int,
 ) -> Floats:
     """Variance of f at training rows given the other members of their cells' blocks, (m,)."""
-    out = np.empty(cell.size)
+    n = process.noise.size
+    queries, out = Queries(process.keys, process.inputs, np.ones(n)), np.empty(n)
 
     def answer(b: int, some: Ids) -> None:
-        block = _block(process, cells, blocks, b, size, dtype)
-        words, places = _gather(process, block.members)
-        fill_left_out(process, block, words, places, rows, some, out)
+        block, own = _block(process, cells, blocks, b, size, dtype), rows[some]
+        at = np.minimum(block.members.searchsorted(own), block.members.size - 1)
+        member = block.members[at] == own
+        out[own[member]] = _member_variances(process, block)[at[member]]
+        words_and_places = _gather(process, block.members)
+        fill_variances(process, block, *words_and_places, queries, own[~member], out)
 
     _by_block(answer, cell, n_threads)
-    return out
+    return out[rows]
+
+
+def _member_variances(process: Process, block: Block) -> Floats:
+    """Variance of f at each member given the others, (M,)."""
+    m = block.members.size
+    lines = np.append(0, np.cumsum(np.arange(m, 1, -1)))  # where those of the factor begin
+    inverse = np.add.reduceat(np.square(block.factor, dtype=np.float64), lines)
+    noise = np.maximum(process.noise[block.members], LEAST_NOISE * process.prior)
+    return np.clip(1.0 / inverse - noise, 0.0, process.prior)
 
 
 def _block(process, cells, blocks, b, size, dtype):
@@ -274,36 +276,15 @@ def _by_block(answer, cell, n_threads):
 def fill_variances(process, block, words, places, queries, rows, out):
     """Variances of the queries `rows`, all of one block, written to out[rows]."""
     k, z = np.empty(block.members.size), np.empty(block.members.size)
-    for row in rows:
+    for i in range(rows.size):
+        row = np.int64(rows[i])  # of one type for all that call `covariances`
         fade = queries.fade[row]
         out[row] = _variance(
             process, block, words, places, queries.keys, queries.inputs, row, fade, k, z
         )
 
 
-@jit
-def fill_left_out(process, block, words, places, rows, some, out):
-    """Variances of training rows[some] given the members other than themselves, to out[some]."""
-    members, factor = block.members, block.factor
-    m = members.size
-    k, z = np.empty(m), np.empty(m)
-    for at in some:
-        row = rows[at]
-        i = np.searchsorted(members, row)
-        if i < m and members[i] == row:
-            first = i * m - i * (i - 1) // 2
-            inverse = 0.0
-            for j in range(first, first + m - i):
-                inverse += np.float64(factor[j]) ** 2
-            noise = max(process.noise[row], LEAST_NOISE * process.prior)
-            out[at] = min(max(1.0 / inverse - noise, 0.0), process.prior)
-        else:
-            out[at] = _variance(
-                process, block, words, places, process.keys, process.inputs, row, 1.0, k, z
-            )
-
-
-@jit
+@inline
 def _variance(process, block, words, places, keys, inputs, row, fade, k, z):
     """prior - |X'k|^2; k, z: float64 (M,), scratch."""
     members, x = block.members, block.factor

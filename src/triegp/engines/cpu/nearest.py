@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from triegp.engines.cpu.cells import make_cells
+from triegp.engines.cpu.cells import make_cells, squares_from
 from triegp.engines.cpu.compiler import jit
 from triegp.engines.cpu.threads import run_each, thread_blocks
 
@@ -21,7 +21,6 @@ Ids = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 CANDIDATES = 4  # rows compared with a centre, per neighbour
-BLOCKS_AT_ONCE = 64  # of a thread
 GROUP_SIZE = 32  # centres of a group on average
 ROUNDING = 1e-9  # of a distance, far more than its rounding error
 
@@ -92,13 +91,29 @@ def nearest_places(
     """
     out = np.full((blocks.size, k), -1, np.int32)
 
-    def fill(first: int) -> None:
-        part = slice(first, first + BLOCKS_AT_ONCE)
-        _nearest_places(U, starts, centres, blocks[part], limits[part], out[part])
+    def fill(row: int) -> None:
+        limit = int(limits[row])
+        if k and limit:
+            before = (starts[: limit + 1], centres[:, :limit])
+            places = _nearest(U, *before, centres[:, blocks[row]], k)
+            out[row, : places.size] = places
 
-    if k:
-        run_each(fill, range(0, blocks.size, BLOCKS_AT_ONCE), n_threads)
+    run_each(fill, range(blocks.size), n_threads)
     return out
+
+
+def _nearest(U: Floats, starts: Ints, centres: Floats, centre: Floats, k: int) -> Ids:
+    """The k places of blocks with these centres that are nearest to one centre (d,)."""
+    to_centre, sizes = squares_from(centre, centres), np.diff(starts)
+    wanted = CANDIDATES * k
+    count = min(sizes.size, max(8, wanted * sizes.size // int(starts[-1]) + 1))
+    while True:
+        near = np.flatnonzero(to_centre <= np.partition(to_centre, count - 1)[count - 1])
+        if sizes[near].sum() >= min(wanted, starts[-1]):
+            break
+        count = min(2 * count, sizes.size)
+    places = np.concatenate([np.arange(starts[c], starts[c + 1], dtype=np.int32) for c in near])
+    return places[np.argsort(squares_from(centre, U[places].T), kind="stable")[:k]]
 
 
 def used_places(neighbours: Any) -> Any:
@@ -107,13 +122,13 @@ def used_places(neighbours: Any) -> Any:
 
 
 @jit
-def squares(points, lo, hi, centre, j, out):
-    """out[c - lo] = |points[:, c] - centre[:, j]|^2 for points lo to hi of (d, m)."""
+def squares(points, lo, hi, point, out):
+    """out[c - lo] = |points[:, c] - point|^2 for points lo to hi of (d, m)."""
     size = hi - lo
     for c in range(size):
         out[c] = 0.0
     for k in range(points.shape[0]):
-        value, line = centre[k, j], points[k, lo:hi]
+        value, line = point[k], points[k, lo:hi]
         for c in range(size):
             out[c] += (line[c] - value) * (line[c] - value)
 
@@ -123,58 +138,26 @@ def _nearest_centres(centres, blocks, starts, means, radii, last, U, lo, hi, out
     """The nearest centre of rows lo to hi: a group is skipped if its ball lies too far away."""
     n_groups, n_last = radii.size, last.shape[1]
     to_mean, to_centre = np.empty(n_groups), np.empty(blocks.size + n_last)
-    query = np.empty((U.shape[1], 1))
+    zero = np.int64(0)  # as a literal it would compile `squares` again
     for i in range(lo, hi):
-        query[:, 0] = U[i]
-        squares(means, 0, n_groups, query, 0, to_mean)
-        first = np.argmin(to_mean)
+        squares(means, zero, n_groups, U[i], to_mean)
+        first = 0
+        for g in range(1, n_groups):
+            if to_mean[g] < to_mean[first]:
+                first = g
         least, nearest = np.inf, 0
         for turn in range(n_groups):
             g = first if turn == 0 else turn - 1 if turn <= first else turn
             reach = (math.sqrt(least) + radii[g]) * (1.0 + ROUNDING)
             if to_mean[g] > reach * reach:
                 continue
-            squares(centres, starts[g], starts[g + 1], query, 0, to_centre)
+            squares(centres, starts[g], starts[g + 1], U[i], to_centre)
             for c in range(starts[g + 1] - starts[g]):
                 b = blocks[starts[g] + c]
                 if to_centre[c] < least or (to_centre[c] == least and b < nearest):
                     least, nearest = to_centre[c], b
-        squares(last, 0, n_last, query, 0, to_centre)
+        squares(last, zero, n_last, U[i], to_centre)
         for c in range(n_last):
             if to_centre[c] < least:
                 least, nearest = to_centre[c], blocks.size + c
         out[i] = nearest
-
-
-@jit
-def _nearest_places(U, starts, centres, blocks, limits, out):
-    """See `nearest_places`."""
-    k, d = out.shape[1], centres.shape[0]
-    to_centre = np.empty(centres.shape[1])
-    for row in range(blocks.size):
-        b, limit = blocks[row], limits[row]
-        if limit == 0:
-            continue
-        squares(centres, 0, limit, centres, b, to_centre)
-        count = min(limit, max(8, (CANDIDATES * k * limit) // starts[limit] + 1))
-        while True:
-            least = np.partition(to_centre[:limit], count - 1)[count - 1]
-            n_rows = 0
-            for c in range(limit):
-                if to_centre[c] <= least:
-                    n_rows += starts[c + 1] - starts[c]
-            if n_rows >= min(CANDIDATES * k, starts[limit]):
-                break
-            count = min(2 * count, limit)
-        places, to_row = np.empty(n_rows, np.int32), np.zeros(n_rows)
-        a = 0
-        for c in range(limit):
-            if to_centre[c] <= least:
-                for place in range(starts[c], starts[c + 1]):
-                    for j in range(d):
-                        to_row[a] += (U[place, j] - centres[j, b]) ** 2
-                    places[a] = place
-                    a += 1
-        order = np.argsort(to_row, kind="mergesort")
-        for a in range(min(k, n_rows)):
-            out[row, a] = places[order[a]]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
 
 INF = math.inf
 OUTSIDE = -1.0  # position of a value outside the box: its code is 0
@@ -14,7 +14,7 @@ STEPS = 10  # of a piecewise linear map
 EMIT = 32  # bits that are written at a time
 
 
-@jit
+@inline
 def _fraction(x, low, high):
     """(x - low) / (high - low), or 0 if low == high, without overflow; assumes low <= x <= high."""
     width = high - low

@@ -159,6 +159,6 @@ def add_means(places, keys, out):
                 query[0, k] = keys[i, k, t]
             upper_bounds(own, query, first, last, position)
             tail = (first, last, node, above, leaves_at)
-            locate(own, query, position, depth, left, right, np.int32(root), size - 1, *tail)
+            locate(own, query, position, depth, left, right, root, size - 1, *tail)
             here = node[0]
             out[i] += path[here] - (levels[leaves_at[0]] - levels[depth[here]]) * below[here]

@@ -12,7 +12,7 @@ from triegp.engines.cpu.sorting import clz
 merge = inline(messages.merge)
 
 
-@jit
+@inline
 def _above(keys, i, query, j):
     """Whether keys[i] > query[j], lexicographically."""
     for w in range(keys.shape[1]):
@@ -21,7 +21,7 @@ def _above(keys, i, query, j):
     return False
 
 
-@jit
+@inline
 def key_lcp(keys, i, query, j, limit):
     """Number of leading bits that two keys share, at most `limit`."""
     for w in range(keys.shape[1]):

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import inline, jit
+from triegp.engines.records import Bytes, Ids, Ints
 
 INSERTION = 16  # ranges up to this length are insertion-sorted
 DIGIT = 10  # maximum bits of a radix digit inside a range
@@ -54,7 +55,7 @@ def chunk_tables(bits, start, stop, columns, tables):
     return count
 
 
-@jit
+@inline
 def _word(packed, row, columns, tables, count):
     """The chunk of one row, in the high bits of a 64-bit word."""
     word = np.uint64(0)
@@ -63,7 +64,7 @@ def _word(packed, row, columns, tables, count):
     return word
 
 
-@jit
+@inline
 def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
     """Write the chunk above the row numbers in a[lo:hi]; tmp[lo:hi] is overwritten.
 
@@ -90,7 +91,7 @@ def _load_chunk(packed, columns, tables, count, a, tmp, lo, hi, rows):
         a[i] = tmp[i] | (a[i] & rows)
 
 
-@jit
+@inline
 def fill_chunk(packed, columns, tables, count, words, lo, hi):
     """Write the chunks of rows lo..hi to words[lo:hi]; four byte columns are read at a time."""
     first, last = np.uint64(lo), np.uint64(hi)
@@ -129,14 +130,14 @@ def fill_words(packed, columns, tables, count, words, lo, hi):
     return spread
 
 
-@jit
+@inline
 def digit_counts(words, shift, mask, counts, lo, hi):
     """Add the histogram of one digit over words[lo:hi] to counts."""
     for i in range(np.uint64(lo), np.uint64(hi)):
         counts[np.int64((words[i] >> np.uint64(shift)) & np.uint64(mask))] += 1
 
 
-@jit
+@inline
 def scatter(words, out, shift, mask, offsets, lo, hi):
     """Move words[lo:hi] to their buckets in out, keeping their order; offsets are advanced."""
     for i in range(np.uint64(lo), np.uint64(hi)):
@@ -145,7 +146,7 @@ def scatter(words, out, shift, mask, offsets, lo, hi):
         offsets[digit] += 1
 
 
-@jit
+@inline
 def _insertion_sort(a, lo, hi):
     """Sort a[lo:hi] in place."""
     for i in range(lo + 1, hi):
@@ -157,7 +158,7 @@ def _insertion_sort(a, lo, hi):
         a[j] = x
 
 
-@jit
+@inline
 def clz(x):
     """Number of leading zeros of a non-zero 64-bit word, from the exponent of its float64 value."""
     lone = x & ~(x >> np.uint64(1))  # clears the bit below the top bit: rounding cannot carry
@@ -222,7 +223,7 @@ def sort_buckets(a, tmp, offsets, first, last):
         _sort_range(a, tmp, offsets[k], offsets[k + 1], counts, stack)
 
 
-@jit
+@inline
 def neighbour_lcp(a, lcp, lo, hi, base, row_bits, limit):
     """Write lcp[i] of a[i - 1] and a[i] for lo < i < hi; return the number of ties.
 
@@ -273,7 +274,7 @@ def refine(packed, columns, tables, count, a, tmp, lcp, lo, hi, threshold, base,
     return ties
 
 
-@jit
+@inline
 def row_numbers(a, row_bits, row_idx, lo, hi):
     """Write the row numbers in words a[lo:hi] to row_idx[lo:hi]."""
     rows = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
@@ -281,25 +282,23 @@ def row_numbers(a, row_bits, row_idx, lo, hi):
         row_idx[i] = a[i] & rows
 
 
-@jit
-def sort_few_rows(packed, bits, row_bits, row_idx, lcp):
+def sort_few_rows(packed: Bytes, bits: Ints, row_bits: int, row_idx: Ids, lcp: Ids) -> None:
     """Write the rows in key order and the lcp of neighbours, both int32 (n,); lcp[0] = -1.
 
     At first all rows tie. Each chunk of the key sorts those that still do.
     """
     n, n_levels = row_idx.size, bits.size
-    width, start, ties = 64 - row_bits, np.int64(0), n
-    words, tmp = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    width, start, ties = 64 - row_bits, 0, n
+    words, tmp = np.arange(n, dtype=np.uint64), np.empty(n, np.uint64)
     columns, tables = np.empty(width, np.uint64), np.empty((width, 256), np.uint64)
-    for i in range(n):
-        words[i], lcp[i] = i, 0
+    lcp[:] = 0
     while ties > 0 and start < n_levels:
         count = chunk_tables(bits, start, min(start + width, n_levels), columns, tables)
-        given = (packed, columns, tables, count, words, tmp, lcp, np.int64(0), n)
-        ties = refine(*given, start, start, row_bits, n_levels)
+        given = (packed, columns, tables, count, words, tmp, lcp)
+        ties = refine(*given, 0, n, start, start, row_bits, n_levels)
         start += width
     lcp[0] = -1
-    row_numbers(words, row_bits, row_idx, np.int64(0), n)
+    row_idx[:] = words & np.uint64((1 << row_bits) - 1)
 
 
 @jit

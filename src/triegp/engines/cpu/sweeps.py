@@ -68,13 +68,6 @@ def inside(order, left, right, depth, levels, m, s):
 
 
 @jit
-def inside_rows(lo, hi, row_idx, y, variance, order, left, right, depth, levels, m, s):
-    """`gather` leaves lo..hi, then `inside`, in one call."""
-    gather(row_idx, y, variance, m, s, lo, hi)
-    return inside(order, left, right, depth, levels, m, s)
-
-
-@jit
 def adjoint(order, left, right, depth, levels, m, s, by_level):
     """Adjoints of all messages, top down, in place; d nll / d W(l) is added to by_level.
 

@@ -34,10 +34,13 @@ class Trees(Spread):
 
         def link_shard(k: int) -> tuple[int, Ids, Ids]:
             lo, hi = int(cuts[k]), ends[k]
-            room = _open_ends(hi - lo, n_levels)
-            merged, n_open = linking.link_shard(
-                lo, hi, last, lcp, n_levels, depth, left, right, order, *room
+            room, leaves = _open_ends(hi - lo, n_levels), np.arange(lo, hi, dtype=np.int32)
+            depth[lo:hi], depth[n + lo : n + hi] = n_levels, lcp[lo:hi]
+            nodes, children = order[lo:hi], (left, right)
+            merged, n_open = linking.link(
+                leaves, leaves, last, lcp, n_levels, nodes, *children, *room
             )
+            nodes[merged:] = 0
             return lo + merged, room[0][:n_open], room[1][:n_open]
 
         stops, items, seps = zip(*self._run(link_shard, range(cuts.size)), strict=True)
@@ -69,10 +72,11 @@ class Trees(Spread):
         ends = [*links.starts[1:].tolist(), n, n]
         starts = [*links.starts.tolist(), n]  # the spine has no leaves of its own
 
-        leaves = (row_idx, y, variance)
-        parts = self._up(
-            links, lambda nodes, k: sweeps.inside_rows(starts[k], ends[k], *leaves, nodes, *tree)
-        )
+        def up(nodes: Ids, k: int) -> tuple[float, float, int]:
+            sweeps.gather(row_idx, y, variance, m, s, starts[k], ends[k])
+            return sweeps.inside(nodes, *tree)  # type: ignore[no-any-return]
+
+        parts = self._up(links, up)
         sums = _with_root(links, levels, m, s, parts)
         if not gradient or math.isinf(sums.square):
             return sums, None
