@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.engines.cpu.compiler import inline, jit
+from triegp.engines.cpu.low_rank import dot
 from triegp.engines.cpu.matern import correlation
 from triegp.engines.cpu.nearest import squares
 from triegp.engines.cpu.threads import run_each
@@ -37,26 +38,6 @@ def _gather(neighbours, b, x, near):
             near[c, count] = x[neighbours[b, count], c]
         count += 1
     return count
-
-
-@jit
-def _dot(line, x, count):
-    """line . x over the first entries, in eight partial sums."""
-    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    whole = count // 8 * 8
-    for a in range(0, whole, 8):
-        s0 += line[a] * x[a]
-        s1 += line[a + 1] * x[a + 1]
-        s2 += line[a + 2] * x[a + 2]
-        s3 += line[a + 3] * x[a + 3]
-        s4 += line[a + 4] * x[a + 4]
-        s5 += line[a + 5] * x[a + 5]
-        s6 += line[a + 6] * x[a + 6]
-        s7 += line[a + 7] * x[a + 7]
-    total = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
-    for a in range(whole, count):
-        total += line[a] * x[a]
-    return total
 
 
 @inline
@@ -84,7 +65,7 @@ def colour(starts, neighbours, weights, roots, x):
         _hold(lo, hi, x, own)
         for i in range(lo, hi):
             for c in range(x.shape[1]):
-                x[i, c] = _dot(weights[i], near[c], count) + _dot(roots[i], own[c], i - lo + 1)
+                x[i, c] = dot(weights[i], near[c], count) + dot(roots[i], own[c], i - lo + 1)
 
 
 @jit
@@ -116,7 +97,7 @@ def whiten(starts, neighbours, weights, roots, x):
         for i in range(lo, hi):
             at = i - lo
             for c in range(x.shape[1]):
-                rest = x[i, c] - _dot(weights[i], near[c], count) - _dot(roots[i], own[c], at)
+                rest = x[i, c] - dot(weights[i], near[c], count) - dot(roots[i], own[c], at)
                 own[c, at] = x[i, c] = rest / roots[i, at]
 
 
@@ -171,7 +152,7 @@ def fill_means(code, scale, inducing, U, members, by_inducing, by_member, cell, 
                 values[a] = correlation(code, values[a])
             for c in range(out.shape[1]):
                 line = by_inducing[b, c] if part == 0 else by_member[b, c]
-                out[i, c] += scale * _dot(line, values, size)
+                out[i, c] += scale * dot(line, values, size)
 
 
 def project(

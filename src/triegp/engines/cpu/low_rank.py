@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.engines.cpu.blas import one_blas_thread
-from triegp.engines.cpu.compiler import jit
+from triegp.engines.cpu.compiler import dot_product, jit
 from triegp.engines.cpu.threads import run_each
 
 Floats = npt.NDArray[np.float64]
 Tall = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 ROWS = 2_048  # of a block
-FEW_COLUMNS = 4  # from so many columns on, G' x is faster by BLAS, which converts the blocks
+FEW_COLUMNS = 4  # from so many columns on, products are faster by BLAS, which converts the blocks
 
 
 def multiply(
@@ -57,10 +57,14 @@ def expand(tall: Tall, x: Floats, n_threads: int) -> Floats:
     """G x for a tall G (n, q), float32 or float64, and x (q,) or (q, k). O(n q k)."""
     by_column = x[:, None] if x.ndim == 1 else x
     out = np.empty((tall.shape[0], by_column.shape[1]))
+    convert, lines = by_column.shape[1] >= FEW_COLUMNS, np.ascontiguousarray(by_column.T)
 
     def fill(first: int) -> None:
         rows = slice(first, first + ROWS)
-        out[rows] = tall[rows].astype(np.float64, copy=False) @ by_column
+        if convert or tall.dtype == np.float64:
+            out[rows] = tall[rows].astype(np.float64, copy=False) @ by_column
+        else:
+            fill_products(tall[rows], lines, out[rows])
 
     with one_blas_thread():
         run_each(fill, range(0, tall.shape[0], ROWS), n_threads)
@@ -81,6 +85,23 @@ def gram(tall: Tall, n_threads: int) -> Floats:
             for part in run_each(reach, starts[lo : lo + 8], n_threads):
                 total += part
     return total
+
+
+@dot_product
+def dot(line, x, count):
+    """line . x over the first entries."""
+    total = 0.0
+    for a in range(count):
+        total += line[a] * x[a]
+    return total
+
+
+@jit
+def fill_products(tall, lines, out):
+    """out = G x for G (n, q), the columns of x as lines (k, q), and out (n, k)."""
+    for i in range(tall.shape[0]):
+        for c in range(lines.shape[0]):
+            out[i, c] = dot(tall[i], lines[c], lines.shape[1])
 
 
 @jit
