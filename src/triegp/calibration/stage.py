@@ -121,7 +121,7 @@ class Stage:
         Tails where the local logarithm is large; None if they are the same everywhere.
     optimism : float
         By how much the mean log density of left-out training rows exceeds that of new rows, because
-        the parameters have seen them.
+        parameters, scale and tails were learned from them.
     ceiling : float
         Predicted variance that few of the rows exceeded that the calibration was learned from.
     """
@@ -272,25 +272,51 @@ def learn_stage(
     at, base = logs[rows], np.ones(rows.size, bool) if fresh.all() else ~fresh
     spread = score * np.exp(-0.5 * slope * at)
     count = np.ones(rows.size) if weight is None else weight
-    own = None if weight is None else weight[base]
-    scale = _scale(spread[base], own)
-    spread = spread / np.sqrt(scale)
-    stage = Stage(scale, _tails(spread[base], own), found, slope, logs)
-    stage = replace(stage, ceiling=_quantile(var, weight, CEILING))
-    if found is not None:
-        stage = _learn_loud(stage, spread[base], at[base], own)
+    own = (spread[base], at[base], None if weight is None else weight[base])
+    plain = Stage(1.0, GAUSSIAN, found, slope, logs, ceiling=_quantile(var, weight, CEILING))
+    stage = _learn_shapes(plain, *own)
+    scale, spread = stage.scale, spread / np.sqrt(stage.scale)
+    tuned = _tuning(stage, *own, halve_folds(X.shape[0])[rows[base]])
+    gain = np.where(base, tuned, 0.0)
     if seen is not None:
         better = (seen.y - seen.mean) / np.sqrt(seen.var * scale * np.exp(slope * at))
-        gain = _densities(stage, better, at) - _densities(stage, spread, at)
-        optimism = float(np.average(gain - 0.5 * np.log(seen.var / var), weights=count))
-        return replace(stage, optimism=max(optimism, 0.0))
-    if fresh.all():
-        return stage
-    growth = _learn_growth(stage, spread[fresh], at[fresh], count[fresh])
-    smaller = _densities(stage, spread * np.exp(-0.5 * growth), at)
-    gain = np.where(fresh, 0.0, smaller - _densities(stage, spread, at))
-    optimism = float(np.average(gain, weights=count))
-    return replace(stage, scale=scale * float(np.exp(growth)), optimism=max(optimism, 0.0))
+        gain += _densities(stage, better, at) - _densities(stage, spread, at)
+        gain -= 0.5 * np.log(seen.var / var)
+    elif not fresh.all():
+        growth = _learn_growth(stage, spread[fresh], at[fresh], count[fresh])
+        smaller = _densities(stage, spread * np.exp(-0.5 * growth), at)
+        gain += np.where(fresh, 0.0, smaller - _densities(stage, spread, at))
+        stage = replace(stage, scale=scale * float(np.exp(growth)))
+    return replace(stage, optimism=max(float(np.average(gain, weights=count)), 0.0))
+
+
+def _learn_shapes(stage: Stage, spread: Floats, logs: Floats, weight: Floats | None) -> Stage:
+    """The stage with the scale and the tails of residuals that local noise has made alike."""
+    scale = _scale(spread, weight)
+    spread = spread / np.sqrt(scale)
+    found = replace(stage, scale=scale, tails=_tails(spread, weight), loud=None)
+    return found if stage.local is None else _learn_loud(found, spread, logs, weight)
+
+
+def _tuning(
+    stage: Stage, spread: Floats, logs: Floats, weight: Floats | None, half: npt.NDArray[np.bool_]
+) -> float:
+    """What the mean log density gains as scale and tails were learned from the same rows.
+
+    By how much it exceeds that of each half under scale and tails of the other half.
+    """
+    if half.all() or not half.any():
+        return 0.0
+
+    def density(judge: Stage, some: npt.NDArray[np.bool_]) -> Floats:
+        scaled = _densities(judge, spread[some] / np.sqrt(judge.scale), logs[some])
+        return scaled - 0.5 * np.log(judge.scale)
+
+    gain = density(stage, half | True)
+    for side in (half, ~half):
+        own = None if weight is None else weight[side]
+        gain[~side] -= density(_learn_shapes(stage, spread[side], logs[side], own), ~side)
+    return float(np.average(gain, weights=weight))
 
 
 def _choose_local(
@@ -392,12 +418,9 @@ def learn_again(stage: Stage, residuals: Residuals) -> Stage:
     weight = None if residuals.weight is None else residuals.weight[use]
     logs = stage.logs[rows[use]]
     spread = score * np.exp(-0.5 * stage.slope * logs)
-    scale = _scale(spread, weight)
     if stage.loud is not None and use.sum() < LOUD_AGAIN:  # too few for both kinds
-        return replace(stage, scale=scale)
-    spread = spread / np.sqrt(scale)
-    plain = replace(stage, scale=scale, tails=_tails(spread, weight), loud=None)
-    return plain if stage.loud is None else _learn_loud(plain, spread, logs, weight)
+        return replace(stage, scale=_scale(spread, weight))
+    return _learn_shapes(stage, spread, logs, weight)
 
 
 def _tails(score: Floats, weight: Floats | None) -> Tails:
