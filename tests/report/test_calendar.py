@@ -46,6 +46,14 @@ def test_other_parts_stay(part):
             assert np.all((np.abs(other - values) > np.abs(moved - values) - 1e-6)[inside])
 
 
+@pytest.mark.parametrize("day", [0.0, 91.0, 182.0, 273.0, 360.0])
+def test_the_season_does_not_move_rows_along_the_trend(day):
+    times = START + np.random.default_rng(2).uniform(0.0, 6 * 365.0, 4_000)
+    years = Calendar(PARTS, times.min(), times.max(), float(np.median(times)))
+    moved = move_part(times, "season", np.full(times.size, day), years)
+    assert abs(np.mean(moved - times)) < 30.0  # of 182 if rows stayed in their years
+
+
 def test_missing_times_are_the_median():
     moved = move_part(np.array([np.nan]), "hour", np.array([5.0]), TWO_YEARS)
     np.testing.assert_allclose(moved, START + 365.0 + 5.0 / 24.0)

@@ -73,7 +73,8 @@ def read_part(times: Floats, part: str) -> Floats:
 def move_part(times: Floats, part: str, values: Floats, calendar: Calendar) -> Floats:
     """Times (n,) with a part set to values (n,), the others as they are, within the calendar.
 
-    The season moves by whole weeks, or days, to the nearest such time.
+    The season moves to the nearest such day, at most half a year away, so that the trend cancels
+    out over the rows, but for those near the ends; by whole weeks if there are days of the week.
     """
     times = np.where(np.isnan(times), calendar.median, times)
     days = np.floor(times)
@@ -83,8 +84,9 @@ def move_part(times: Floats, part: str, values: Floats, calendar: Calendar) -> F
     elif part == "hour":
         moved = _bring_inside(days + values / 24.0, week, calendar)
     elif part == "season":
-        target = _bring_inside(_new_year(times) + values, YEAR, calendar)
-        moved = _move_by(times, target, week, calendar)
+        target = _new_year(times) + values
+        target = target + YEAR * np.round((times - target) / YEAR)
+        moved = _move_by(times, _bring_inside(target, YEAR, calendar), week, calendar)
     else:
         step = WEEKS_OF_YEAR if "season" in calendar.parts else week
         moved = _move_by(times, values, step, calendar)
