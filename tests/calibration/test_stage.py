@@ -39,6 +39,11 @@ def residuals(n=80, factor=1.0, seed=0, weight=None, fresh=None):
     return X, Residuals(np.arange(n), mean, var, y, weight, fresh)
 
 
+def mean_density(scale, tails, left):
+    score = (left.y - left.mean) / np.sqrt(scale * left.var)
+    return np.mean(log_densities(tails, score) - 0.5 * np.log(scale * left.var))
+
+
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
 def test_the_scale_is_that_of_the_residuals(factor):
     X, left = residuals(factor=factor)
@@ -89,9 +94,28 @@ def test_few_rows_do_not_outweigh_what_is_usual():
 def test_what_parameters_gained_is_told_by_a_model_that_has_seen_the_rows():
     X, left = residuals(300)
     better = replace(left, mean=0.5 * (left.mean + left.y), var=0.25 * left.var)
+    tuned = learn_stage(X, left, run(), local=False, by_var=True).optimism
     stage = learn_stage(X, left, run(), local=False, by_var=True, seen=better)
-    assert stage.optimism == pytest.approx(np.log(2.0), abs=1e-6)
+    assert stage.optimism - tuned == pytest.approx(np.log(2.0), abs=1e-6)
     assert learn_stage(X, better, run(), local=False, by_var=True, seen=left).optimism == 0.0
+
+
+@pytest.mark.parametrize("n", [300, 1_000, 4_000])
+def test_what_scale_and_tails_gained_is_told_by_rows_that_were_not_there(n):
+    """The mean log density, less the optimism, is at most that of new rows, and hardly below."""
+    excess = []
+    for seed in range(8):
+        X, left = residuals(n, seed=seed, fresh=np.ones(n, bool))
+        new = residuals(20_000, seed=seed + 100)[1]
+        stage = learn_stage(X, left, run(), local=False, by_var=True)
+        assert stage.optimism >= 0.0
+        # Compared with the truth, so that luck of the rows cancels.
+        own, fresh = (
+            mean_density(stage.scale, stage.tails, part) - mean_density(1.0, GAUSSIAN, part)
+            for part in (left, new)
+        )
+        excess.append(own - stage.optimism - fresh)
+    assert -10.0 / n < np.mean(excess) < 2.0 * np.std(excess) / np.sqrt(len(excess))
 
 
 def test_variances_beyond_those_seen_are_not_reduced():

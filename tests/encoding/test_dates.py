@@ -73,6 +73,15 @@ def test_day_and_month_are_never_guessed():
     assert read_table(zones, None)[1].kinds[0] == "category"
 
 
+@pytest.mark.parametrize("make", MAKERS, ids=["pandas", "polars", "pyarrow", "objects"])
+@pytest.mark.parametrize("cell", ["", "unknown", "2024-02-30"])
+def test_a_cell_that_keeps_a_column_from_being_dates_is_named(cell, make):
+    cells = [*times(40).dt.strftime("%Y-%m-%d"), cell]
+    with pytest.warns(UserWarning, match=f"values are dates, yyyy-mm-dd: '{cell}' is none"):
+        columns = read_table(make({"when": cells}), None)[1]
+    assert columns.kinds == ("category",)
+
+
 def test_strings_that_all_differ_are_told_about():
     frame = pd.DataFrame({"id": [f"u{k}" for k in range(30)]})
     with pytest.warns(

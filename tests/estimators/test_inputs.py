@@ -45,6 +45,18 @@ def test_weights_are_copies_in_any_order(model, differ):
     np.testing.assert_allclose(loo, expected[:, mixed], **FITS)
 
 
+def test_rows_that_share_features_may_come_in_any_order():
+    """What is learned of local noise turns rounding of the targets' mean into some per mille."""
+    rng = np.random.default_rng(9)
+    X = np.round(4 * rng.random((600, 3))) / 4
+    y = np.exp(2 * X[:, 0] + 0.5 * rng.standard_normal(600))
+    new, mixed = rng.random((200, 3)), rng.permutation(600)
+    model = BinaryTreeGPRegressor(random_state=0)
+    expected = model.fit(X, y).predict(new, return_std=True)
+    found = model.fit(X[mixed], y[mixed]).predict(new, return_std=True)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_models_of_weighted_rows_keep_rows_and_files_as_they_came(model, tmp_path):
     model = clone(model)

@@ -61,8 +61,8 @@ def train_calibrated(
     divided : bool
         Whether weights divide the noise variance of an observation.
     """
-    if observations is not None and observations.plain:
-        observations = None  # they are the rows of the model, in another order
+    if observations is not None:  # None if they are the rows of the model, in another order
+        observations = None if observations.plain else observations.sorted()
     repeats = observations is not None and not observations.copies and observations.repeat
     crossed = CrossFit(0, None)
     if variants and rows.n_rows < FEW_ROWS:

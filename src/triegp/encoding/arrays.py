@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.encoding.cells import is_missing, kind_of_cells, read_cells
 from triegp.encoding.columns import Columns, check_width, choose_categories, plain_columns
-from triegp.encoding.dates import find_format, tell_dates, tell_distinct
+from triegp.encoding.dates import find_format, tell_categories, tell_dates
 from triegp.encoding.reading import place, real_array
 
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ def read_array(
         listed = known.categories[j] if known else ()
         data[:, j], listed = read_cells(column, kind, listed, where, form)
         if strings and kind == "category":
-            tell_distinct(int((~np.isnan(data[:, j])).sum()), len(listed), where)
+            tell_categories(listed, int((~np.isnan(data[:, j])).sum()), where)
         kinds.append(kind)
         categories.append(listed)
         formats.append(form)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ ISO = "yyyy-mm-dd"
 DAY_FIRST, MONTH_FIRST = "dd/mm/yyyy", "mm/dd/yyyy"
 FORMATS = (ISO, DAY_FIRST, MONTH_FIRST)
 FEWEST_ROWS = 20  # from which on a column of distinct strings is worth a warning
+MOST_MISFITS = 0.1  # of the distinct strings, for a warning that the others are dates
 
 # A zone is not read: local time is what repeats, as for columns of times with a zone.
 TIME = r"(?:(?:[ T]+)(\d{1,2}):(\d\d)(?::(\d\d)(?:\.(\d{1,6})\d*)?)?\s*(?:Z|[+-]\d\d:?\d\d)?)?\s*"
@@ -76,9 +77,20 @@ def tell_dates(form: str, where: str) -> None:
     _tell(f"{where} holds strings that are read as dates, {form}; categorical_features undoes this")
 
 
-def tell_distinct(n_values: int, n_categories: int, where: str) -> None:
-    """Warn of strings, read as categories, that all differ."""
-    if n_values == n_categories >= FEWEST_ROWS:
+def tell_categories(categories: Sequence[Any], n_values: int, where: str) -> None:
+    """Warn of strings, read as categories, of which nearly all are dates, or that all differ."""
+    texts = [text for text in categories if isinstance(text, str)]
+    for form in FORMATS if len(texts) > 1 else ():
+        misfits = [text for text in texts[:FEWEST_ROWS] if read_date(text, form) is None]
+        if len(misfits) <= MOST_MISFITS * len(texts[:FEWEST_ROWS]):
+            misfits = [text for text in texts if read_date(text, form) is None]
+            if 0 < len(misfits) <= MOST_MISFITS * len(texts):
+                _tell(
+                    f"{where} is read as categories, and nearly all of its values are dates, "
+                    f"{form}: {misfits[0]!r:.40} is none; correct such cells or leave them empty"
+                )
+                return
+    if n_values == len(categories) >= FEWEST_ROWS:
         _tell(
             f"{where} is read as categories, and its {n_values:,} values all differ: new rows will "
             "have others; leave it out, or convert it if it holds numbers, dates or durations"

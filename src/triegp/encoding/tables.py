@@ -34,7 +34,7 @@ from triegp.encoding.columns import (
     plain_columns,
     recode,
 )
-from triegp.encoding.dates import FORMATS, find_format, read_date, tell_dates, tell_distinct
+from triegp.encoding.dates import FORMATS, find_format, read_date, tell_categories, tell_dates
 from triegp.encoding.reading import real_array
 
 Floats = npt.NDArray[np.float64]
@@ -141,7 +141,7 @@ def read_table(
         listed = known.categories[j] if known else ()
         data[:, j], listed = _read_column(column, kind, listed, where, form)
         if strings and kind == "category":
-            tell_distinct(int((~np.isnan(data[:, j])).sum()), len(listed), where)
+            tell_categories(listed, int((~np.isnan(data[:, j])).sum()), where)
         kinds.append(kind)
         categories.append(listed)
         formats.append(form)

@@ -105,7 +105,11 @@ def location_and_scale(targets: Floats, weight: Floats | None) -> tuple[Floats, 
     deviation of a constant target is this share over sqrt(n + 2), at least a millionth of the size.
     Raises ValueError if the difference of a target and the mean exceeds float64.
     """
-    count = np.ones(targets.shape[0]) if weight is None else weight
+    if weight is None:  # sorted, so that sums do not depend on the order of the rows
+        targets, count = np.sort(targets, axis=0), np.ones(targets.shape[0])
+    else:
+        order = np.lexsort([weight, *targets.T])
+        targets, count = targets[order], weight[order]
     total = count.sum()
     size = np.abs(targets[count > 0]).max(axis=0)
     size = np.where(size > 0, size, 1.0)  # squares of huge targets must not overflow

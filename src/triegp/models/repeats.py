@@ -6,7 +6,7 @@ observations, and its weight is the sum of theirs. The likelihood is that of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class Observations:
     def n_rows(self) -> int:
         """Number of observations, n."""
         return int(self.index.size)
+
+    def sorted(self) -> Observations:
+        """Those of a weight other than 0, by row and target: sums do not depend on their order."""
+        weight = np.ones(self.index.size) if self.weight is None else self.weight
+        order = np.lexsort([weight, *self.y.T, self.index])
+        order = order[self.index[order] >= 0]
+        kept = None if self.weight is None else weight[order]
+        return replace(self, index=self.index[order], y=self.y[order], weight=kept)
 
 
 def hash_inputs(X: npt.NDArray[Any]) -> Hashes:
