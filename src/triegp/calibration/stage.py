@@ -293,10 +293,17 @@ def learn_stage(
     return replace(stage, optimism=max(float(np.average(gain, weights=count)), 0.0))
 
 
-def _learn_shapes(stage: Stage, spread: Floats, logs: Floats, weight: Floats | None) -> Stage:
-    """The stage with the scale and the tails of residuals that local noise has made alike."""
+def _learn_shapes(
+    stage: Stage, spread: Floats, logs: Floats, weight: Floats | None, *, plain: bool = False
+) -> Stage:
+    """The stage with the scale and the tails of residuals that local noise has made alike.
+
+    plain: whether tails must be symmetric, and the same everywhere.
+    """
     scale = _scale(spread, weight)
     spread = spread / np.sqrt(scale)
+    if plain:
+        return replace(stage, scale=scale, tails=learn_tails(spread, weight), loud=None)
     found = replace(stage, scale=scale, tails=_tails(spread, weight), loud=None)
     return found if stage.local is None else _learn_loud(found, spread, logs, weight)
 
@@ -314,13 +321,15 @@ def _tuning(
 
     def density(judge: Stage, some: npt.NDArray[np.bool_]) -> Floats:
         scaled = _densities(judge, spread[some] / np.sqrt(judge.scale), logs[some])
-        return scaled - 0.5 * np.log(judge.scale)
+        return np.asarray(scaled - 0.5 * np.log(judge.scale))
 
+    plain = stage.loud is None and not stage.tails.offset.any()
     gain = density(stage, np.ones(part.size, bool))
     for number in np.unique(part):
         rest = part != number
         others = None if weight is None else weight[rest]
-        gain[~rest] -= density(_learn_shapes(stage, spread[rest], logs[rest], others), ~rest)
+        own = _learn_shapes(stage, spread[rest], logs[rest], others, plain=plain)
+        gain[~rest] -= density(own, ~rest)
     return float(np.average(gain, weights=weight))
 
 
