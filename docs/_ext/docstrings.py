@@ -37,12 +37,12 @@ def trim_sessions(app, name, source):
 
 def kernels(module):
     """Names of what is public in a module of kernels, which numba wraps."""
-    found = [(name, getattr(value, "py_func", value)) for name, value in vars(module).items()]
     home = module.__name__
+    public = {name: value for name, value in vars(module).items() if name[0] != "_"}
     return [
         name
-        for name, value in found
-        if name[0] != "_" and callable(value) and getattr(value, "__module__", "") == home
+        for name, value in public.items()
+        if callable(value) and getattr(value, "py_func", value).__module__ == home
     ]
 
 
