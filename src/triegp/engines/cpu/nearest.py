@@ -123,7 +123,7 @@ def used_places(neighbours: Any) -> Any:
 
 @jit
 def squares(points, lo, hi, point, out):
-    """out[c - lo] = |points[:, c] - point|^2 for points lo to hi of (d, m)."""
+    """Squared distances between points lo to hi of (d, m) and a point (d,), to out."""
     size = hi - lo
     for c in range(size):
         out[c] = 0.0
