@@ -87,7 +87,7 @@ def tell_categories(categories: Sequence[Any], n_values: int, where: str) -> Non
             if 0 < len(misfits) <= MOST_MISFITS * len(texts):
                 _tell(
                     f"{where} is read as categories, and nearly all of its values are dates, "
-                    f"{form}: {misfits[0]!r:.40} is none; correct such cells or leave them empty"
+                    f"{form}: {misfits[0]!r:.40} is none; correct such cells or make them None"
                 )
                 return
     if n_values == len(categories) >= FEWEST_ROWS:
