@@ -1,6 +1,6 @@
 """Model files and pickles of a mixture, on synthetic rows: `python -m bench.files 100000 1000000`.
 
-A pickle holds the sorted keys of every member, as model files did before format version 7. Training
+A pickle holds the sorted keys of every member. Training
 is cut short: it does not change what a row takes. Times are CPU seconds, of all threads together.
 """
 

@@ -87,5 +87,5 @@ def start(*args, **extra):
 def contents(path):
     """What a model file holds, but for the time of the fit."""
     header, arrays = read_file(path)
-    header = {name: fact for name, fact in header.items() if name not in ("sha256", "fit_seconds")}
+    del header["sha256"], header["model"]["fit_seconds"]
     return header, {name: array.tobytes() for name, array in arrays.items()}

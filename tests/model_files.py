@@ -1,5 +1,7 @@
 """Fitted models of all kinds, and what is written to and read from their files."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import triegp
 from triegp import BinaryTreeGPRegressor
 from triegp.files.container import ModelFileError, write_file
+from triegp.files.state import pack_model
 
 rng = np.random.default_rng(0)
 X = rng.random((200, 3))
@@ -134,6 +137,63 @@ def refused(path, match=None):
     with pytest.raises(ModelFileError, match=match) as caught:
         triegp.load(path)
     assert str(path) in str(caught.value)
+
+
+def parts_of(model, training_data=False):
+    """Header and arrays of a file of the model, to be edited."""
+    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
+    facts, arrays = pack_model(model._state(), training_data)
+    return named | {"model": facts}, arrays
+
+
+def places_in(facts, path=""):
+    """Places of all facts of a model, such as `fitted.0.apart`, and the facts."""
+    items = facts.items() if isinstance(facts, dict) else enumerate(facts)
+    for key, fact in items:
+        place = f"{path}.{key}" if path else str(key)
+        yield place, fact
+        if isinstance(fact, (dict, list)):
+            yield from places_in(fact, place)
+
+
+def array_at(parts, place):
+    """The array of a place, or None if its fact is not one of an array."""
+    fact = dict(places_in(parts[0]["model"]))[place]
+    name = place if fact is True else fact
+    return parts[1].get(name) if isinstance(name, str) else None
+
+
+def edited(parts, place, change):
+    """Header and arrays with another fact or array at a place; a callable makes it of the old."""
+    header, arrays = copy.deepcopy(parts[0]), dict(parts[1])
+    *path, last = place.split(".")
+    holder = header["model"]
+    for key in path:
+        holder = holder[int(key) if isinstance(holder, list) else key]
+    last = int(last) if isinstance(holder, list) else last
+    array = array_at(parts, place)
+    value = change
+    if callable(change):
+        value = change(holder[last] if array is None else array.copy())
+    if isinstance(value, np.ndarray):
+        arrays[place], value = value, True
+    holder[last] = value
+    return header, arrays
+
+
+def at(place, value):
+    """An edit of some entries of an array."""
+
+    def edit(array):
+        array[place] = value
+        return array
+
+    return edit
+
+
+def swap(i, j):
+    """An edit that swaps two entries of an array."""
+    return lambda array: at([i, j], array[[j, i]])(array)
 
 
 def write_parts(path, header, arrays):

@@ -4,14 +4,11 @@ import pickle
 import subprocess
 import sys
 import threading
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import triegp
 from tolerances import VALUE
 from triegp import BinaryTreeGPRegressor, ModelFileError, TrieGPRegressor, serving
 
@@ -217,17 +214,3 @@ def test_a_service_starts_without_scikit_learn_and_numba(tmp_path):
     mean, std = model.predict([[0.5] * 3], return_std=True)
     expected = [mean[0], std[0], *model.predict_interval([[0.5] * 3])[0]]
     np.testing.assert_allclose([float.fromhex(one) for one in numbers.split()], expected, **VALUE)
-
-
-@pytest.mark.parametrize("version", ["version_1", "version_2", "version_6"])
-def test_files_of_older_versions(version):
-    """They lack parameters that came later."""
-    folder = Path(__file__).parent / "files" / version
-    new = np.load(folder / "predictions.npz")["X"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*outside the training box")
-        pairs = [
-            load(folder / "mixture").predict(new, return_std=True)
-            for load in (triegp.load, serving.load)
-        ]
-    np.testing.assert_allclose(*pairs, **VALUE)

@@ -158,7 +158,7 @@ def write_kinds(folder: Path, names: Iterable[str] = KINDS) -> dict[str, Path]:
 
 
 def kept_files() -> dict[str, Path]:
-    """The kept files of this format version and of older ones, by name."""
+    """The kept files of all format versions, by name."""
     paths = sorted(KEPT.glob("version_*/*"))
     return {f"{path.parent.name}/{path.name}": path for path in paths if path.suffix != ".npz"}
 

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from triegp.files.container import FORMAT, _digest
-from triegp.files.contents import _neighbours
+from triegp.files.trees import neighbours
 
 Draw = np.random.Generator
 Arrays = dict[str, Any]
@@ -32,7 +32,8 @@ THINGS = (None, True, False, "", "x", "1", "nan", "\x00", "\u00e9", [], {}, [[]]
 WORDS = ("BinaryTreeGPRegressor", "TrieGPRegressor", "minmax", "ecdf", "row", "bit", "float32")
 WORDS += ("float64", "clip", "unrelated", "error", "widen", "number", "category", "ordered", "time")
 WORDS += ("duration", "value", "missing", "mean", "rank", "hour", "weekday", "log", "quantile")
-WORDS += ("yeo-johnson", "rbf", "matern12", "matern32", "matern52", "exact", "nearby", "cuda")
+WORDS += ("Log", "YeoJohnson", "Quantile", "Ensemble", "FittedForest", "CalibratedModel")
+WORDS += ("Dense", "Linear", "rbf", "matern12", "matern32", "matern52", "exact", "nearby", "cuda")
 DTYPES = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")
 STORED = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 STORED += ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F4", "C64", "X", "", "f64")
@@ -256,8 +257,9 @@ def edit_parameter(parts: Parts, other: Parts, draw: Draw) -> Parts:
 def edit_rows(parts: Parts, other: Parts, draw: Draw) -> Parts:
     """What a refit reads: rows, the plan, seeds, and how columns are read."""
     header, names = copy.deepcopy(parts.header), [*parts.arrays]
-    names = [name for name in names if name.startswith(("rows.", "plan.", "table."))]
-    places = [p for p in _places(header) if p[0] in ("plan", "seeds", "table", "has_rows")]
+    read = ("plan", "seeds", "columns", "layout", "kept", "observations")
+    names = [name for name in names if name.split(".")[0] in read]
+    places = [p for p in _places(header) if p[0] == "model" and p[1:2] and p[1] in read]
     if names and (not places or draw.random() < 0.6):
         name = str(draw.choice(sorted(names)))
         found = edit_values(Parts(header, {name: parts.arrays[name]}), other, draw)
@@ -389,8 +391,8 @@ def swap_tensors(parts: Parts, other: Parts, draw: Draw) -> Parts:
 # What kernels read by index
 
 INDEX_LIKE = ("row_idx", "lcp", "keys", "bits", "index", "order", "inducing", "features", "ranked")
-INDEX_LIKE += ("n_intervals", "intervals", "codes", "numbers", "source", "known", "precision")
-INDEX_LIKE += ("present", "inputs", "points", "copies", "grid", "shift")
+INDEX_LIKE += ("n_intervals", "intervals", "codes", "numbers", "source", "n_known", "precision_")
+INDEX_LIKE += ("present", "inputs", "starts", "copies", "grid", "shift_")
 
 
 def edit_index(parts: Parts, other: Parts, draw: Draw) -> Parts:
@@ -413,7 +415,7 @@ def edit_index(parts: Parts, other: Parts, draw: Draw) -> Parts:
         i = int(draw.integers(0, max(array.size - 1, 1)))
         array[i : i + 2] = array[i : i + 2][::-1].copy()
         arrays[name] = array
-    elif last in ("precision", "n_intervals") and draw.random() < 0.6:
+    elif last in ("precision_", "n_intervals") and draw.random() < 0.6:
         array.reshape(-1)[draw.integers(0, array.size)] += int(draw.choice([-1, 1, 2, 8]))
         arrays[name] = array
     else:
@@ -445,7 +447,8 @@ def _other_keys(arrays: Arrays, stem: str, draw: Draw) -> Arrays:
     keys = np.array(arrays[f"{stem}keys"])
     if keys.ndim != 2 or not keys.size or keys.dtype != np.uint64:
         return {}
-    bits = arrays.get(f"{stem}bits")
+    of_order = stem.replace(".leaves.", ".trained.order.").replace(".trees.", ".orders.")
+    bits = arrays.get(f"{of_order}bits")
     n_levels = 64 * keys.shape[1] if bits is None else max(bits.size - int(draw.integers(0, 2)), 1)
     what = int(draw.integers(0, 4))
     if what == 0:
@@ -459,7 +462,7 @@ def _other_keys(arrays: Arrays, stem: str, draw: Draw) -> Arrays:
     keys = keys[np.lexsort(keys.T[::-1])]
     found = {f"{stem}keys": keys}
     if f"{stem}lcp" in arrays:
-        shared, _ = _neighbours(keys, n_levels)
+        shared, _ = neighbours(keys, n_levels)
         found[f"{stem}lcp"] = np.append(-1, shared).astype(np.int32)
         if draw.random() < 0.3:
             found[f"{stem}lcp"][draw.integers(0, len(keys))] += int(draw.choice([-1, 1, 1000]))

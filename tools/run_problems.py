@@ -308,9 +308,7 @@ def digest_file(model: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         header, arrays = read_file(Path(folder) / "model")
-    header = {
-        name: value for name, value in header.items() if name not in ("fit_seconds", "sha256")
-    }
+    del header["sha256"], header["model"]["fit_seconds"]
     header["parameters"] = header["parameters"] | {"n_jobs": None}
     text = json.dumps(header, sort_keys=True)
     parts = [np.frombuffer(text.encode(), np.uint8), *(arrays[name] for name in sorted(arrays))]

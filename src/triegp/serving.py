@@ -12,14 +12,14 @@ from triegp.calibration.model import base_of, place_model, with_base
 from triegp.checks import one_of
 from triegp.engines import CpuEngine, Engine, PlainEngine
 from triegp.estimators import units
-from triegp.estimators.loading import complete, read_model
+from triegp.estimators.loading import KINDS, complete, read_model
 from triegp.estimators.new_rows import NewRows
 from triegp.estimators.outside import CHOICES
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.repeats import MEANINGS
 from triegp.estimators.streaming import stream_of
-from triegp.files.formats import format_of
-from triegp.files.state import Arrays, ModelState, unpack_model
+from triegp.files.codec import Arrays
+from triegp.files.state import ModelState, unpack_model
 from triegp.imports import import_once
 
 __all__ = ["ServedModel", "load"]
@@ -50,9 +50,8 @@ class ServedModel(Predictor):
 
     def __init__(self, estimator: str, parameters: dict[str, Any], state: ModelState) -> None:
         self.estimator_ = estimator
-        # Older files lack some of these: they have the defaults.
-        self.outside = one_of("outside", parameters.get("outside", "widen"), CHOICES)
-        one_of("weights", parameters.get("weights", "frequency"), MEANINGS)
+        self.outside = one_of("outside", parameters["outside"], CHOICES)
+        one_of("weights", parameters["weights"], MEANINGS)
         self.one_dimensional_ = state.one_dimensional
         self.n_features_in_ = state.layout.n_columns
         if state.columns.names is not None:
@@ -154,16 +153,18 @@ def load(path: str | Path) -> ServedModel:
     name, header, arrays = read_model(path)
     with complete(path):
         parameters = header["parameters"]
-        state = unpack_model(header, arrays, format_of(name, _starting_engine(name, arrays)))
+        engine = _starting_engine(name, arrays)
+        state = unpack_model(header["model"], arrays, KINDS[name], engine)
         if name == "TrieGPRegressor":
-            state = _with_variance(state, parameters.get("variance", "nearby"))
+            state = _with_variance(state, parameters["variance"])
         return ServedModel(name, parameters, state)
 
 
 def _starting_engine(name: str, arrays: Arrays) -> Engine:
     """The engine that restores a model: without kernels if that takes less than to compile them."""
-    targets = arrays.get("ensemble.0.targets")  # not there with cells
-    small = targets is not None and targets.shape[-1] <= MOST_ROWS
+    sizes = [array.shape[0] for place, array in arrays.items() if place.endswith(".rows.0.y")]
+    cells = any(place.endswith(".held.y") for place in arrays)
+    small = not cells and max(sizes, default=0) <= MOST_ROWS
     return PlainEngine() if name == "BinaryTreeGPRegressor" and small else CpuEngine()
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import triegp
-from model_files import refused, write_parts
+from model_files import parts_of, refused, write_parts
 from tolerances import CHAINED, DENSE, VALUE
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 from triegp.calibration.trend import (
@@ -226,9 +226,9 @@ def test_a_trend_that_cannot_be_is_refused(model, edit, tmp_path):
     (fitted,) = state.fitted
     stage = stage_of(model)
     wrong = replace(fitted, stages=(replace(stage, trend=replace(stage.trend, **edit)),))
-    header, arrays = pack_model(replace(state, fitted=(wrong,)), model._format, False)
-    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
-    refused(write_parts(tmp_path / "m", named | header, arrays), "does not hold a complete model")
+    facts, arrays = pack_model(replace(state, fitted=(wrong,)), False)
+    header = parts_of(model)[0] | {"model": facts}
+    refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
 
 
 @pytest.mark.parametrize("power", [-300, 40, 300])

@@ -2,9 +2,9 @@
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats
 from sklearn.base import clone
@@ -15,12 +15,13 @@ from tolerances import CHAINED, ROUNDING
 from triegp.estimators import base
 from triegp.estimators.base import TreeGPRegressor
 from triegp.estimators.parameters import fit_encoders
+from triegp.files.codec import RULES, VARIANTS, Rule
 from triegp.files.container import ModelFileError
-from triegp.files.contents import check_array
-from triegp.files.state import PartFormat
 from triegp.mixture.members import Ensemble
 from triegp.models.distribution import PredictiveDistribution
-from triegp.models.interface import Trained
+from triegp.models.interface import Fitted, Trained
+
+Floats = npt.NDArray[np.float64]
 
 NOISE = 0.25
 
@@ -29,8 +30,8 @@ NOISE = 0.25
 class Constant:
     """y = c + noise, c of the prior N(0, 1). y: (n, k), weight: (n,) or None."""
 
-    y: Any
-    weight: Any
+    y: Floats
+    weight: Floats | None
 
     on_host = True
 
@@ -105,23 +106,14 @@ class Constant:
         return replace(self, y=np.concatenate([self.y, rows.y]), weight=weight)
 
 
-def pack(fitted, prefix, encoders):
-    arrays = {f"{prefix}.y": fitted.y}
-    if fitted.weight is not None:
-        arrays[f"{prefix}.weight"] = fitted.weight
-    return {"noise": NOISE, "n_encoders": len(encoders)}, arrays
-
-
-def unpack(facts, arrays, prefix, encoders):
-    assert facts == {"noise": NOISE, "n_encoders": len(encoders)}
-    y = check_array(arrays, f"{prefix}.y", np.float64, (None, None))
-    return Constant(y, arrays.get(f"{prefix}.weight"))
+RULES[Constant] = Rule("y:n,k weight:n")
+VARIANTS[Fitted]["Constant"] = __name__
 
 
 class ConstantRegressor(TreeGPRegressor):
     _by_var = False
     _by_folds = False
-    _format = PartFormat("constant", pack, unpack)
+    _kind = "Constant"
 
     def __init__(
         self,

@@ -1,15 +1,12 @@
 """Weights of rows that `partial_fit` adds mean what they did in `fit`, against dense algebra."""
 
-import json
-
 import numpy as np
 import pytest
 
 import oracle
 from regressor_problems import dense_kernel
 from tolerances import SUMMED
-from triegp import BinaryTreeGPRegressor, TrieGPRegressor, load
-from triegp.files.container import read_file, write_file
+from triegp import BinaryTreeGPRegressor, TrieGPRegressor
 
 QUICK = {"n_members": 3, "n_candidates": 2, "max_iter": 3, "random_state": 0}
 PLAIN = {**QUICK, "mixture": "stacking", "refit": False}
@@ -99,33 +96,6 @@ def test_weights_of_repeated_measurements_stay_numbers_of_observations():
     two.partial_fit(np.tile(X[80:], (2, 1)), np.tile(y[80:], 2))
     expected = two.log_marginal_likelihood_
     assert one.log_marginal_likelihood_ == pytest.approx(expected, rel=SUMMED)
-
-
-def test_files_without_the_meaning_of_weights_have_that_of_the_parameter(tmp_path):
-    """As they were written before it was stored."""
-    X, y = draw(120)
-    model = BinaryTreeGPRegressor(**PLAIN, weights="precision").fit(X[:80], y[:80])
-    model.save(tmp_path / "new", training_data=True)
-    header, arrays = read_file(tmp_path / "new")
-    assert header.pop("divided") is True
-    header.pop("version")
-    write_file(tmp_path / "old", header, arrays)
-    given = np.linspace(0.5, 4.0, 40)
-    expected = model.partial_fit(X[80:], y[80:], given).log_marginal_likelihood_
-    for name in ("new", "old"):
-        loaded = load(tmp_path / name).partial_fit(X[80:], y[80:], given)
-        assert loaded.log_marginal_likelihood_ == expected
-
-
-@pytest.mark.parametrize("said", [1, None, "precision"])
-def test_a_file_that_says_nonsense_about_weights_is_refused(tmp_path, said):
-    X, y = draw(60)
-    BinaryTreeGPRegressor(**PLAIN).fit(X, y).save(tmp_path / "model")
-    header, arrays = read_file(tmp_path / "model")
-    header.pop("version")
-    write_file(tmp_path / "model", json.loads(json.dumps(header)) | {"divided": said}, arrays)
-    with pytest.raises(ValueError, match="divided must be True or False"):
-        load(tmp_path / "model")
 
 
 def test_weights_mean_what_they_did_in_fit_also_if_the_parameter_is_changed():

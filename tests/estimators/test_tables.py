@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import triegp
+from model_files import at, edited, parts_of, refused, write_parts
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
-from triegp.files.container import read_file, write_file
 
 QUICK = [
     (BinaryTreeGPRegressor, {"n_members": 4, "n_candidates": 4, "max_iter": 20, "random_state": 0}),
@@ -237,40 +237,28 @@ def test_weights_of_tables_are_repeats(kind, options):
 @quickly
 def test_files_with_edited_tables_are_refused(kind, options, tmp_path):
     frame, y = make_table(300)
-    kind(**options).fit(frame, y).save(tmp_path / "m", training_data=True)
-    header, arrays = read_file(tmp_path / "m")
-    header = {k: v for k, v in header.items() if k not in ("version", "sha256")}
-    table = header["table"]
-
-    def at(name, place, value):
-        edited = arrays[name].copy()
-        edited[place] = value
-        return {name: edited}
-
-    k = table["roles"].index("rank")
+    parts = parts_of(kind(**options).fit(frame, y), training_data=True)
+    k = parts[0]["model"]["layout"]["roles"].index("rank")
     edits = [
-        ({}, at("rows.X", (0, 0), 3e8)),
-        ({}, at("rows.X", (0, 0), 1.5)),
-        ({}, at("rows.X", (0, 0), -1.0)),
-        ({}, at("table.grid", (0, 0), 99.0)),
-        ({}, at("table.grid", (0, 0), 0.5)),
-        ({}, at("table.known", 0, 5)),
-        ({}, at("table.source", 0, 7)),
-        ({}, at(f"table.{k}", 0, 9.0)),
-        ({}, {f"table.{k}": arrays[f"table.{k}"][:2]}),
-        ({"kinds": ["number", *table["kinds"][1:]]}, {}),
-        ({"kinds": ["colour", *table["kinds"][1:]]}, {}),
-        ({"roles": table["roles"][:-1]}, {}),
-        ({"roles": ["weekday", *table["roles"][1:]]}, {}),
-        ({"categories": [["a", "b", "c", "c"], *table["categories"][1:]]}, {}),
-        ({"categories": [["a", "b", "c", 4.0], *table["categories"][1:]]}, {}),
+        ("kept.X", at((0, 0), 3e8)),
+        ("kept.X", at((0, 0), 1.5)),
+        ("kept.X", at((0, 0), -1.0)),
+        ("layout.grid", at((0, 0), 99.0)),
+        ("layout.grid", at((0, 0), 0.5)),
+        ("layout.n_known", at(0, 5)),
+        ("layout.source", at(0, 7)),
+        (f"layout.tables.{k}", at(0, 9.0)),
+        (f"layout.tables.{k}", lambda table: table[:2]),
+        ("columns.kinds.0", "number"),
+        ("columns.kinds.0", "colour"),
+        ("layout.roles", lambda roles: roles[:-1]),
+        ("layout.roles.0", "weekday"),
+        ("columns.categories.0", ["a", "b", "c", "c"]),
+        ("columns.categories.0", ["a", "b", "c", 4.0]),
     ]
-    for facts, changed in edits:
-        write_file(tmp_path / "e", header | {"table": table | facts}, arrays | changed)
-        with pytest.raises(triegp.ModelFileError):
-            triegp.load(tmp_path / "e")
-    write_file(tmp_path / "e", header, arrays)
-    triegp.load(tmp_path / "e")
+    for place, change in edits:
+        refused(write_parts(tmp_path / "e", *edited(parts, place, change)))
+    triegp.load(write_parts(tmp_path / "e", *parts))
 
 
 @quickly

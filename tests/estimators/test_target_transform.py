@@ -572,22 +572,21 @@ def test_files_and_pickles_keep_all_bits(tmp_path, fitted, kind, name):
 
 def test_a_file_with_wrong_transforms_is_refused(fitted):
     model = fitted["mixture", "quantile"]
-    header, arrays = pack_model(model._state(), model._format, False)
-    flat = arrays | {"transform.0.z": np.zeros_like(arrays["transform.0.z"])}
+    facts, arrays = pack_model(model._state(), False)
+    flat = arrays | {"transforms.0.z": np.zeros_like(arrays["transforms.0.z"])}
     with pytest.raises(ValueError, match="increase strictly"):
-        unpack_model(header, flat, model._format)
-    wrong = {"name": "yeo-johnson", "centre": 0.0, "scale": 1.0, "power": 3.0}
-    for facts, message in (
-        ([], "transforms must be 1"),
-        ([{"name": "pickle"}], "name that this triegp knows"),
-        ([wrong], "power"),
-        ([wrong | {"scale": float("nan")}], "finite"),
-        ([{"name": "log", "centre": float("inf")}], "finite"),
+        unpack_model(facts, flat, "Ensemble")
+    ends = {"low": "-inf", "high": "inf"}
+    wrong = {"record": "YeoJohnson", "centre": 0.0, "scale": 1.0, "power": 3.0, **ends}
+    for transforms, message in (
+        ([None, None], "transforms must be 1"),
+        ([{"record": "pickle"}], "must be one of 'Log', 'YeoJohnson', 'Quantile'"),
+        ([wrong], "power must lie between 0 and 2"),
+        ([wrong | {"scale": float("nan")}], "scale must be finite"),
+        ([{"record": "Log", "centre": "inf", **ends}], "centre must be a number"),
     ):
         with pytest.raises(ValueError, match=message):
-            unpack_model(header | {"transforms": facts}, arrays, model._format)
-    without = {key: part for key, part in header.items() if key != "transforms"}
-    assert unpack_model(without, arrays, model._format).transforms == ()
+            unpack_model(facts | {"transforms": transforms}, arrays, "Ensemble")
 
 
 def test_files_do_not_hold_transformers(tmp_path):

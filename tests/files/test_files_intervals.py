@@ -10,14 +10,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import triegp
-from model_files import MODELS, MORE, NEW, Y, assert_same, refused, small, through_file, write_parts
+from model_files import (
+    MODELS,
+    MORE,
+    NEW,
+    Y,
+    array_at,
+    assert_same,
+    edited,
+    parts_of,
+    refused,
+    small,
+    through_file,
+    write_parts,
+)
 from profiles import examples
 from triegp.encoding.codes import pack_codes
 from triegp.engines import CpuEngine
 from triegp.files import mixture
 from triegp.files.container import read_file
 from triegp.files.intervals import pack_rows, recover_codes, unpack_rows
-from triegp.files.state import pack_model
 from triegp.tree import BitOrder, build_trie, condition
 from triegp.tree.trie import trie_keys
 
@@ -77,8 +89,8 @@ def make_problem(n, d, k, most, monotone, nuggets, seed, alike=False):
 @settings(max_examples=examples(100))
 def test_keys_and_order_of_the_rows_come_back(n, d, k, most, monotone, nuggets, seed):
     codes, precision, posteriors = make_problem(n, d, k, most, monotone, nuggets, seed)
-    arrays = pack_rows(posteriors, list(precision), "p", CpuEngine())
-    restored = unpack_rows(arrays, "p", list(precision), n, CpuEngine())
+    stored = pack_rows(posteriors, list(precision), CpuEngine())
+    restored = unpack_rows(stored, list(precision), n, CpuEngine())
     for posterior, own in zip(posteriors, restored, strict=True):
         trie = build_trie(own, posterior.order)
         np.testing.assert_array_equal(trie.row_idx, posterior.trie.row_idx)
@@ -88,7 +100,7 @@ def test_keys_and_order_of_the_rows_come_back(n, d, k, most, monotone, nuggets, 
     read = [without_unread(*pair) for pair in zip(codes, precision, posteriors, strict=True)]
     for j in range(d):
         distinct = set(zip(*(own[:, j].tolist() for own in read), strict=True))
-        assert arrays["p.n_intervals"][j] == len(distinct)
+        assert stored.n_intervals[j] == len(distinct)
 
 
 def without_unread(codes, widths, posterior):
@@ -116,19 +128,18 @@ def test_numbers_take_as_few_bits_as_there_are_intervals():
     codes = [np.column_stack([np.arange(n) % k for k in (1, 2, 3, 4, 5, 300)]) for n in (1000,)]
     precision = np.full((1, 6), 9)
     posteriors = condition_members(codes, precision, ["bit"], np.random.default_rng(0))
-    arrays = pack_rows(posteriors, list(precision), "p", CpuEngine())
-    assert arrays["p.n_intervals"].tolist() == [1, 2, 3, 4, 5, 300]
-    assert arrays["p.intervals"].shape == (0 + 1 + 2 + 2 + 3 + 9, 125)
+    stored = pack_rows(posteriors, list(precision), CpuEngine())
+    assert stored.n_intervals.tolist() == [1, 2, 3, 4, 5, 300]
+    assert stored.intervals.shape == (0 + 1 + 2 + 2 + 3 + 9, 125)
 
 
 def test_the_number_of_threads_changes_nothing():
     problem = make_problem(40_000, 3, 4, 9, True, ["row"] * 4, 0)
     _, precision, posteriors = problem
-    one, many = (pack_rows(posteriors, list(precision), "p", CpuEngine(k)) for k in (1, 4))
-    assert one.keys() == many.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, many[name], strict=True)
-    read = [unpack_rows(one, "p", list(precision), 40_000, CpuEngine(k)) for k in (1, 4)]
+    one, many = (pack_rows(posteriors, list(precision), CpuEngine(k)) for k in (1, 4))
+    for name in ("n_intervals", "intervals", "codes"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(many, name), strict=True)
+    read = [unpack_rows(one, list(precision), 40_000, CpuEngine(k)) for k in (1, 4)]
     for a, b in zip(*read, strict=True):
         np.testing.assert_array_equal(a.packed, b.packed, strict=True)
 
@@ -189,7 +200,7 @@ def is_rows(name):
 def test_few_rows_are_stored_as_keys(tmp_path):
     model = MODELS["plain"]()
     model.save(tmp_path / "m")
-    assert "ensemble.0.0.keys" in read_file(tmp_path / "m")[1]
+    assert any(place.endswith(".keys") for place in read_file(tmp_path / "m")[1])
 
 
 # Files that do not hold together
@@ -197,16 +208,11 @@ def test_few_rows_are_stored_as_keys(tmp_path):
 
 @pytest.fixture(scope="module")
 def parts():
-    model = small().fit(*many_rows())
-    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
-    header, arrays = pack_model(model._state(), model._format, False)
-    return named | header, arrays
+    return parts_of(small().fit(*many_rows()))
 
 
 def test_the_parts_unchanged_are_a_model(parts, tmp_path):
-    _, arrays = parts
-    assert {f"ensemble.0.{name}" for name, _ in EDITS.values()} <= arrays.keys()
-    count = arrays["ensemble.0.n_intervals"]
+    count = array_at(parts, f"{INTERVALS}.n_intervals")
     assert (count & (count - 1)).any()  # of which all ones is no number
     assert triegp.load(write_parts(tmp_path / "m", *parts)).predict(NEW[:5]).shape == (5,)
 
@@ -230,22 +236,19 @@ def raise_first(data):
     return data
 
 
+INTERVALS = "fitted.0.base.intervals"
 EDITS = {
     "no intervals": ("n_intervals", np.zeros_like),
     "intervals below 0": ("n_intervals", lambda a: -a),
     "more intervals than rows": ("n_intervals", lambda a: a * 0 + 3001),
-    "very many intervals": ("n_intervals", lambda a: a * 0 + 2**62),
+    "very many intervals": ("n_intervals", lambda a: a.astype(np.int64) * 0 + 2**62),
     "other numbers of intervals": ("n_intervals", lambda a: a + 1),
     "intervals of fewer features": ("n_intervals", lambda a: a[:-1]),
-    "numbers of another type": ("n_intervals", lambda a: a.astype(np.int32)),
     "too few planes": ("intervals", lambda a: a[:-1]),
     "too many planes": ("intervals", lambda a: np.vstack([a, a[:1]])),
     "planes of fewer rows": ("intervals", lambda a: a[:, :-1]),
-    "planes of another type": ("intervals", lambda a: a.view(np.int8)),
-    "planes in one line": ("intervals", lambda a: a.ravel()),
     "intervals that are not there": ("intervals", lambda a: np.full_like(a, 255)),
     "no codes": ("codes", lambda a: a[:0]),
-    "codes of another type": ("codes", lambda a: a.view(np.int8)),
     "codes that are cut off": ("codes", lambda a: a[:-5]),
     "codes and more": ("codes", lambda a: np.append(a, a[:3])),
     "codes that are not compressed": ("codes", lambda a: np.zeros(500, np.uint8)),
@@ -258,17 +261,8 @@ EDITS = {
 
 @pytest.mark.parametrize(("name", "edit"), EDITS.values(), ids=EDITS)
 def test_arrays_that_do_not_fit(parts, tmp_path, name, edit):
-    header, arrays = parts
-    name = f"ensemble.0.{name}"
-    path = write_parts(tmp_path / "m", header, arrays | {name: edit(arrays[name].copy())})
-    refused(path, "does not hold a complete model")
-
-
-@pytest.mark.parametrize("name", ["n_intervals", "intervals", "codes"])
-def test_an_array_that_is_missing(parts, tmp_path, name):
-    header, arrays = parts
-    rest = {key: array for key, array in arrays.items() if key != f"ensemble.0.{name}"}
-    refused(write_parts(tmp_path / "m", header, rest), "does not hold a complete model")
+    wrong = edited(parts, f"{INTERVALS}.{name}", edit)
+    refused(write_parts(tmp_path / "m", *wrong), "does not hold a complete model")
 
 
 def test_a_model_larger_than_the_memory_of_the_machine(parts, tmp_path, monkeypatch):
@@ -282,16 +276,16 @@ def test_a_model_larger_than_the_memory_of_the_machine(parts, tmp_path, monkeypa
 def test_codes_larger_than_the_memory_of_the_machine(monkeypatch):
     """They are not read, whatever their compressed size."""
     _, precision, posteriors = make_problem(500, 2, 2, 9, True, ["row"] * 2, 0)
-    arrays = pack_rows(posteriors, list(precision), "p", CpuEngine())
+    stored = pack_rows(posteriors, list(precision), CpuEngine())
     monkeypatch.setattr(os, "sysconf", lambda name: 1)
     monkeypatch.setattr(zlib, "decompressobj", None)
     with pytest.raises(MemoryError, match="this machine has"):
-        unpack_rows(arrays, "p", list(precision), 500, CpuEngine())
+        unpack_rows(stored, list(precision), 500, CpuEngine())
 
 
 def test_predictions_do_not_depend_on_the_layout(parts, tmp_path, monkeypatch):
     whole = triegp.load(write_parts(tmp_path / "m", *parts))
     monkeypatch.setattr(mixture, "FEW_ROWS", 10_000)
     whole.save(tmp_path / "k")
-    assert "ensemble.0.0.keys" in read_file(tmp_path / "k")[1]
+    assert any(place.endswith(".keys") for place in read_file(tmp_path / "k")[1])
     assert_same(triegp.load(tmp_path / "k"), whole)

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from model_files import refused, small, through_file
 from profiles import examples
 from triegp.files import numbered
-from triegp.files.container import VERSION, ModelFileError, read_file, write_file
-from triegp.files.numbered import number_values, restore_values
-from triegp.files.planes import bits_for, pack_planes, unpack_planes
+from triegp.files.container import ModelFileError, read_file, write_file
+from triegp.files.numbered import (
+    bits_for,
+    number_values,
+    pack_planes,
+    restore_values,
+    unpack_planes,
+)
 
 
 @given(
@@ -93,8 +98,8 @@ def test_a_model_with_weights_and_rounded_targets(tmp_path):
     with open(tmp_path / "m", "rb") as file:
         text = file.read(int.from_bytes(file.read(8), "little"))
     shapes = json.loads(json.loads(text)["__metadata__"]["triegp"])["numbered"]
-    assert shapes["ensemble.0.targets"] == [1, 4500]
-    assert shapes["ensemble.0.row_weight"] == [4500]
+    assert shapes["fitted.0.base.members.0.rows.0.y"] == [4500]
+    assert shapes["fitted.0.base.members.0.rows.0.weight"] == [4500]
     new = 0.1 + 0.8 * draw.random((100, 2))
     np.testing.assert_array_equal(
         loaded.predict(new, return_std=True), model.predict(new, return_std=True)
@@ -155,10 +160,3 @@ def test_shapes_that_are_no_dictionary(tmp_path, monkeypatch, shapes):
     with pytest.raises(ModelFileError, match="has arrays that cannot be read"):
         read_file(tmp_path / "m")
     refused(tmp_path / "m")
-
-
-def test_an_older_file_has_no_numbers(tmp_path):
-    write_file(tmp_path / "m", {"version": VERSION - 1}, {"x": np.zeros(3)})
-    header, arrays = read_file(tmp_path / "m")
-    assert "numbered" not in header
-    assert arrays.keys() == {"x"}

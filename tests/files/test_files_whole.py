@@ -221,7 +221,7 @@ def test_permissions_of_a_file_are_kept(plain, whole, tmp_path, monkeypatch, mod
 # Sizes
 
 
-SIGNED = json.dumps({"sha256": "0" * 64, "version": 7, "estimator": "TrieGPRegressor"})
+SIGNED = json.dumps({"sha256": "0" * 64, "version": 1, "estimator": "TrieGPRegressor"})
 
 
 def claim(path, shape, text=SIGNED, begin=b""):
@@ -260,8 +260,8 @@ def test_a_file_with_holes_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"version": 7, "estimator": "TrieGPRegressor"}', "it has no digest"),
-        (json.dumps({"sha256": "0" * 64, "version": 7}), "holds None, expected one of"),
+        ('{"version": 1, "estimator": "TrieGPRegressor"}', "it has no digest"),
+        (json.dumps({"sha256": "0" * 64, "version": 1}), "holds None, expected one of"),
     ],
 )
 def test_a_file_that_is_no_model_by_its_header_is_not_read(tmp_path, monkeypatch, text, said):
@@ -307,7 +307,7 @@ def test_memory_that_is_limited_ends_in_a_memory_error(tmp_path, spare):
     ],
 )
 def test_arrays_that_do_not_fill_the_file(tmp_path, entry):
-    text = json.dumps({"sha256": "0" * 64, "version": 7})
+    text = json.dumps({"sha256": "0" * 64, "version": 1})
     stored = entry and {"dtype": "F64", **entry}
     header = json.dumps({"__metadata__": {FORMAT: text}, "a": stored}).encode()
     (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))

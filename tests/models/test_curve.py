@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import triegp
-from model_files import refused, write_parts
+from model_files import edited, parts_of, refused, write_parts
 from triegp import BinaryTreeGPRegressor, TrieGPRegressor
-from triegp.files.state import pack_model
 from triegp.mixture.parts import LEAST_ROWS
 from triegp.models.curve import MOST_POINTS, join_curves, join_lines, make_curve, make_line
 
@@ -114,41 +113,21 @@ def test_files_and_pickles_hold_the_curve(model, tmp_path):
     same(pickle.loads(pickle.dumps(model)).training_curve_, model.training_curve_)
 
 
-def test_older_files_have_none(tmp_path):
-    model = mixture().fit(X, Y)
-    header, arrays = pack_model(model._state(), model._format, False)
-    named = {"estimator": type(model).__name__, "parameters": model.get_params()}
-    header["training_curve"] = None
-    loaded = triegp.load(write_parts(tmp_path / "m", named | header, arrays))
-    assert loaded.training_curve_ is None
-    loaded.save(tmp_path / "again")
-    assert triegp.load(tmp_path / "again").training_curve_ is None
-
-
 def test_edited_curves_are_refused(tmp_path):
-    model = forest().fit(X, Y)
-    header, arrays = pack_model(model._state(), model._format, False)
-    named = {"estimator": type(model).__name__, "parameters": model.get_params()} | header
+    parts = parts_of(forest().fit(X, Y))
     falls, late = np.array([0, 2, 1, 3, 4, 5]), np.array([0, 1, 2, 3, 4, 1 << 60])
     extreme = np.array([0, 2**63 - 1, -(2**63), 3, 4, 5])
     edits = {
-        "curve.trained.points": [np.array([7]), np.array([-1]), np.array([3, 3]), np.array([6.0])],
-        "curve.trained.step": [-np.ones(6, np.int64), falls, late, extreme, np.arange(6.0)],
-        "curve.trained.nll": [
-            np.full(6, np.nan),
-            np.full(6, np.inf),
-            np.zeros(5),
-            np.zeros(6, int),
-        ],
-        "curve.held_out.points": [np.array([300]), np.zeros(0, np.int64)],
-        "curve.held_out.nll": [np.zeros((7, 1))],
+        "curve.step.0": [-np.ones(6, np.int64), falls, late, extreme, np.arange(6.0)],
+        "curve.nll.0": [np.full(6, np.nan), np.full(6, np.inf), np.zeros(5), np.zeros(6, int)],
+        "curve.held_out.0.0": [np.zeros(300, np.int64), np.zeros(0, np.int64)],
+        "curve.held_out.0.1": [np.zeros((7, 1))],
+        "curve.held_out": [[], [[True]]],
+        "curve.names": [[], ["a", "b"]],
     }
-    for name, values in edits.items():
+    for place, values in edits.items():
         for value in values:
-            path = write_parts(tmp_path / "m", named, arrays | {name: value})
-            refused(path, "curve.")
-        rest = {key: value for key, value in arrays.items() if key != name}
-        refused(write_parts(tmp_path / "m", named, rest), "curve.")
+            refused(write_parts(tmp_path / "m", *edited(parts, place, value)), "curve")
 
 
 def test_adding_rows_keeps_the_curve_and_a_fit_replaces_it():

@@ -34,31 +34,23 @@ def command(console: Console, model: str) -> None:
 def describe_model(path: str, header: dict[str, Any]) -> dict[str, Any]:
     """Facts about a model file, by its header."""
     from triegp.cli.models import columns_of
-    from triegp.files.state import upgrade_header
 
-    header = upgrade_header(header)
-    columns = columns_of(header)
-    features = None
-    if columns is not None:
-        features = [
-            {"name": name, "kind": kind, **({"categories": len(listed)} if listed else {})}
-            for name, kind, listed in zip(
-                columns.names or map(str, range(len(columns.kinds))),
-                columns.kinds,
-                columns.categories,
-                strict=True,
-            )
-        ]
+    columns, model = columns_of(header), header["model"]
+    names = columns.names or map(str, range(len(columns.kinds)))
+    features = [
+        {"name": name, "kind": kind, **({"categories": len(listed)} if listed else {})}
+        for name, kind, listed in zip(names, columns.kinds, columns.categories, strict=True)
+    ]
     return {
         "file": path,
         "bytes": os.path.getsize(path),
         "format_version": header["version"],
         "estimator": header["estimator"],
-        "rows": header.get("plan", {}).get("n_rows"),
-        "has_training_rows": bool(header["has_rows"]),
-        "fit_seconds": header.get("fit_seconds"),
-        "stopped_early": bool(header["stopped_early"]),
-        "named_features": header["feature_names"] is not None,
+        "rows": model["plan"]["n_rows"],
+        "has_training_rows": model["kept"] is not None,
+        "fit_seconds": model["fit_seconds"],
+        "stopped_early": bool(model["stopped_early"]),
+        "named_features": columns.names is not None,
         "features": features,
         "parameters": header["parameters"],
     }
@@ -82,10 +74,8 @@ def show_model(facts: dict[str, Any]) -> list[str]:
     return said
 
 
-def show_features(features: list[dict[str, Any]] | None, *, named: bool = True) -> list[str]:
+def show_features(features: list[dict[str, Any]], *, named: bool = True) -> list[str]:
     """Lines about the columns: what each was read as."""
-    if features is None:
-        return ["  columns     numbers, known by place"]
     width = max(len(one["name"]) for one in features)
     lines = [f"  columns     {len(features)}" + ("" if named else ", known by place")]
     for one in features:

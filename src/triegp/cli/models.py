@@ -15,8 +15,9 @@ from triegp.cli.cells import read_features, read_numbers
 from triegp.cli.failures import CommandError
 from triegp.cli.options import BATCH_ROWS
 from triegp.cli.sources import Dialect, Source
-from triegp.encoding.columns import Columns, plain_columns
+from triegp.encoding.columns import Columns
 from triegp.estimators.loading import load
+from triegp.files.codec import Reading, unpack
 from triegp.files.container import read_header
 
 
@@ -51,18 +52,12 @@ def open_model(path: str) -> Model:
         raise CommandError(
             f"{path}: the model has {n_targets} targets, and commands handle one: use triegp.load"
         )
-    columns = columns_of(header) or plain_columns(estimator.n_features_in_)
-    return Model(path, estimator, columns, bool(header["has_rows"]))
+    return Model(path, estimator, columns_of(header), header["model"]["kept"] is not None)
 
 
-def columns_of(header: dict[str, Any]) -> Columns | None:
-    """Columns by the header of a model file; None if it is of an old version and has no names."""
-    names, facts = header["feature_names"], header.get("table")
-    if facts is None:
-        return None if names is None else plain_columns(len(names), names)
-    listed = tuple(map(tuple, facts["categories"]))
-    names = None if names is None else tuple(names)
-    return Columns(tuple(facts["kinds"]), listed, names, tuple(facts.get("formats", ())))
+def columns_of(header: dict[str, Any]) -> Columns:
+    """Columns by the header of a model file."""
+    return unpack(Columns, header["model"]["columns"], Reading({}))
 
 
 def choose_columns(model: Model, others: Sequence[str]) -> Choice:

@@ -73,7 +73,6 @@ from triegp.estimators.units import Target
 from triegp.files.container import write_file
 from triegp.files.state import (
     ModelState,
-    PartFormat,
     Plan,
     Seed,
     pack_model,
@@ -104,7 +103,7 @@ class TreeGPRegressor(
     """Base class of the estimators: fitting, adding rows, saving and loading.
 
     A subclass defines an `__init__` with its parameters, which include those of `check_common`;
-    `_format`, its part of the file format; and three methods, which `fit` calls in this order:
+    `_kind`, the class of its models; and three methods, which `fit` calls in this order:
 
     * `_settings()` returns its other parameters, checked, as one record;
     * `_encoders(rows, settings, layout)` returns fitted encoders, without shift;
@@ -116,17 +115,17 @@ class TreeGPRegressor(
         Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient.
-    fit_seconds_ : float or None
-        Wall-clock seconds of the last fit; None if the model is from an older file.
+    fit_seconds_ : float
+        Wall-clock seconds of the last fit.
     training_curve_ : TrainingCurve or None
-        Nll per row at the steps of the last fit; None if the model is from an older file.
+        Nll per row at the steps of the last fit.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
     stopped_early_: bool
     n_evaluations_: int
-    fit_seconds_: float | None
+    fit_seconds_: float
     training_curve_: TrainingCurve | None
     weights: str
     refit: Any
@@ -135,7 +134,7 @@ class TreeGPRegressor(
     time_budget: float | None
     n_jobs: int | None
     keep_rows: bool
-    _format: ClassVar[PartFormat]
+    _kind: ClassVar[str]
     _by_var: ClassVar[bool]  # whether local noise may depend on the predicted variance
     _by_folds: ClassVar[bool]  # whether variances of few rows come from the models of the folds
 
@@ -374,10 +373,10 @@ class TreeGPRegressor(
         ValueError if a parameter is one that `fit` would refuse.
         """
         self._check_savable()
-        header, arrays = pack_model(self._state(), self._format, training_data)
+        facts, arrays = pack_model(self._state(), training_data)
         parameters = plain_parameters(self.get_params(deep=False))
         named = {"estimator": type(self).__name__, "parameters": parameters}
-        write_file(path, named | header, arrays)
+        write_file(path, named | {"model": facts}, arrays)
 
     def _check_savable(self) -> None:
         """Raise an error if `save` cannot write the model."""
@@ -453,7 +452,7 @@ class TreeGPRegressor(
         if any(isinstance(one, Transformer) for one in model.transforms):
             state["_transforms"] = model.transforms
             model = replace(model, transforms=())
-        packed = pack_model(model, self._format, model.kept is not None, quickly=True)
+        packed = pack_model(model, model.kept is not None, quickly=True)
         for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}
@@ -463,9 +462,8 @@ class TreeGPRegressor(
         packed, transforms = state.pop("_packed", None), state.pop("_transforms", None)
         super().__setstate__(state)
         if packed is not None:
-            header, arrays = packed
-            header = {"parameters": {"weights": self.weights}} | header  # older pickles need it
-            model = unpack_model(header, arrays, self._format)
+            facts, arrays = packed
+            model = unpack_model(facts, arrays, self._kind)
             self._restore(model if transforms is None else replace(model, transforms=transforms))
 
     def _describe(self, stream: Stream, contents: str, noise: list[float]) -> str:

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from triegp.files.codec import Arrays
 from triegp.files.container import ModelFileError, read_file, read_header
-from triegp.files.state import Arrays, unpack_model, upgrade_header
+from triegp.files.state import unpack_model
 from triegp.imports import import_once
 
 ESTIMATORS = {  # the classes that `load` can create, and their modules
     "BinaryTreeGPRegressor": "triegp.estimators.mixture_regressor",
     "TrieGPRegressor": "triegp.estimators.trie_regressor",
 }
-GONE = {"ForestGPRegressor": "TrieGPRegressor"}  # estimators of old files, and what replaces them
+KINDS = {"BinaryTreeGPRegressor": "Ensemble", "TrieGPRegressor": "FittedForest"}  # their models
 
 
 def find_estimator(name: str) -> type[Any]:
@@ -50,26 +51,19 @@ def load(path: str | Path) -> Any:
     with complete(path):
         model = find_estimator(name)(**header["parameters"])
         model._check_parameters(here=False)
-        model._restore(unpack_model(header, arrays, model._format))
+        model._restore(unpack_model(header["model"], arrays, model._kind))
     return model
 
 
 def read_model(path: str | Path) -> tuple[str, dict[str, Any], Arrays]:
-    """Name of the estimator, header in the current format, and arrays of a model file."""
+    """Name of the estimator, header and arrays of a model file."""
     name = read_header(path).get("estimator")  # before all of a file is read that is no model
-    if isinstance(name, str) and name in GONE:
-        raise ModelFileError(
-            f"{path} holds a {name}, which this triegp does not read: fit a {GONE[name]} to the "
-            "training rows and save it again"
-        )
     if not isinstance(name, str) or name not in ESTIMATORS:
         expected = ", ".join(sorted(ESTIMATORS))
         raise ModelFileError(f"{path} holds {name!r:.80}, expected one of {expected}")
     header, arrays = read_file(path)
     if header.get("estimator") != name:
         raise ModelFileError(f"{path} was replaced while it was read: load it again")
-    with complete(path):
-        header = upgrade_header(header)
     return name, header, arrays
 
 

@@ -28,7 +28,6 @@ from triegp.estimators.memory import Memory, memory_of
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
 from triegp.estimators.streaming import Queued, Stream
-from triegp.files.formats import format_of
 from triegp.files.state import ModelState
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
@@ -215,10 +214,10 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         Whether the time budget or Ctrl-C ended training, or something was left out.
     n_evaluations_ : int
         Evaluations of the likelihood with gradient, over all members.
-    fit_seconds_ : float or None
-        Wall-clock seconds of the last fit; None if the model is from an older file.
+    fit_seconds_ : float
+        Wall-clock seconds of the last fit.
     training_curve_ : TrainingCurve or None
-        Nll per row at the steps of the last fit; None if the model is from an older file.
+        Nll per row at the steps of the last fit.
     n_iter_ : int
         Optimiser steps of the member that took most.
     n_features_in_, feature_names_in_
@@ -249,7 +248,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
 
     _by_var = True
     _by_folds = True
-    _format = format_of("BinaryTreeGPRegressor")
+    _kind = "Ensemble"
 
     def __init__(
         self,
@@ -380,10 +379,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         check_is_fitted(self)
         ensembles = [cast(Ensemble, base_of(part)) for part in self._stream.fitted]
         steps = [member.trained.n_iter for part in ensembles for member in part.members]
-        known = [n for n in steps if n is not None]
-        if len(known) < len(steps):
-            raise AttributeError("n_iter_ is not stored in model files of format version 1")
-        return max(1, *known)
+        return max(1, *steps)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = str(super().__repr__(N_CHAR_MAX))

@@ -22,7 +22,6 @@ from triegp.estimators.base import TreeGPRegressor, count_of
 from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
 from triegp.estimators.inputs import common_scale
 from triegp.estimators.parameters import fit_encoders
-from triegp.files.formats import format_of
 from triegp.mixture.whole import Whole
 from triegp.models.folds import FEW_FOLDS
 from triegp.models.interface import Fitted, Trained
@@ -197,10 +196,10 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         ConvergenceWarning and keeps the best parameters found before.
     n_evaluations_ : int
         Evaluations of the likelihood's gradient, over all targets.
-    fit_seconds_ : float or None
-        Wall-clock seconds of the last fit; None if the model is from an older file.
+    fit_seconds_ : float
+        Wall-clock seconds of the last fit.
     training_curve_ : TrainingCurve or None
-        Nll per row at the steps of the last fit; None if the model is from an older file.
+        Nll per row at the steps of the last fit.
     n_iter_ : int
         Optimiser steps of the target that took most.
     n_features_in_, feature_names_in_
@@ -268,7 +267,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
 
     _by_var = False
     _by_folds = False  # the models of the folds are smaller, and their variances larger
-    _format = format_of("TrieGPRegressor")
+    _kind = "FittedForest"
 
     def __init__(
         self,

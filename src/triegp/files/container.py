@@ -20,15 +20,13 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from triegp.files.contents import check_memory
+from triegp.files.memory import check_memory
 from triegp.files.numbered import number_values, restore_values
 from triegp.files.tensors import StoredArray, lay_out, read_arrays, read_top, refuse_holes
 from triegp.files.whole import write_whole
 
 FORMAT = "triegp"
-# 6: before intervals, with the keys of every member; 5: before tables; 4: before skewed tails;
-# 3: before the smooth part; 2: before calibration as a stage; 1: before `tol`, `init`, `n_iter`
-VERSION = 8
+VERSION = 1
 
 Arrays = dict[str, npt.NDArray[Any]]
 

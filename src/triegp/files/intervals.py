@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +24,10 @@ import numpy.typing as npt
 from triegp.encoding.codes import Codes, pack_codes
 from triegp.encoding.scaling import n_cells
 from triegp.engines import Engine, PlainEngine, pack_positions
-from triegp.files.contents import check_array, check_memory
-from triegp.files.planes import bits_for, pack_planes, unpack_planes
+from triegp.files.memory import check_memory
+from triegp.files.numbered import bits_for, pack_planes, unpack_planes
 from triegp.tree.posterior import Posterior
 
-Arrays = dict[str, npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
@@ -35,10 +35,32 @@ Numbers = npt.NDArray[np.uint32]
 ENTRIES = 2**16  # values per block of rows; one thread decodes one block at a time
 
 
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """The rows that all members of a mixture are conditioned on.
+
+    Attributes
+    ----------
+    n_intervals : int64 (d,)
+        Number of intervals of each feature, N_j.
+    intervals : uint8 (sum of w_j, ceil(n / 8))
+        Number of the interval of every row, feature after feature, in w_j = ceil(log2 N_j) bit
+        planes each (`pack_planes`).
+    codes : uint8
+        Codes of all intervals, (K, sum of N_j), feature after feature, as steps from one to the
+        next modulo 2^8, 2^16 or 2^32, whatever holds all codes; the low bytes of all steps come
+        first; compressed by zlib.
+    """
+
+    n_intervals: Ints
+    intervals: Bytes
+    codes: Bytes
+
+
 def pack_rows(
-    posteriors: Sequence[Posterior], precision: Sequence[Ints], prefix: str, engine: Engine
-) -> Arrays:
-    """Arrays of the rows that all members are conditioned on.
+    posteriors: Sequence[Posterior], precision: Sequence[Ints], engine: Engine
+) -> Intervals:
+    """The intervals of the rows that all members are conditioned on.
 
     Parameters
     ----------
@@ -46,20 +68,8 @@ def pack_rows(
         One per member, on the host, all of the same n rows.
     precision : sequence of int64 (d,)
         Bits per feature of each member.
-    prefix : str
-        Names of arrays begin with it.
     engine : Engine
         Runs members and features in parallel.
-
-    Returns
-    -------
-    dict of arrays
-        `prefix.n_intervals`, int64 (d,): number of intervals of each feature, N_j.
-        `prefix.intervals`, uint8 (sum of w_j, ceil(n / 8)): number of the interval of every row,
-        feature after feature, in w_j = ceil(log2 N_j) bit planes each (`planes.py`).
-        `prefix.codes`, uint8: codes of all intervals, (K, sum of N_j), feature after feature, as
-        steps from one to the next modulo 2^8, 2^16 or 2^32, whatever holds all codes; the low bytes
-        of all steps come first; compressed by zlib.
 
     Notes
     -----
@@ -76,42 +86,40 @@ def pack_rows(
     found = engine.each(number, range(widths.shape[1]))
     count = np.array([part.codes.shape[1] for part in found])
     codes = np.concatenate([part.codes for part in found], axis=1)
-    return {
-        f"{prefix}.n_intervals": count,
-        f"{prefix}.intervals": np.concatenate([part.planes for part in found]),
-        f"{prefix}.codes": _compress(codes),
-    }
+    return Intervals(count, np.concatenate([part.planes for part in found]), _compress(codes))
 
 
 def unpack_rows(
-    arrays: Arrays, prefix: str, precision: Sequence[Ints], n_rows: int, engine: Engine
+    stored: Intervals, precision: Sequence[Ints], n_rows: int, engine: Engine
 ) -> list[Codes]:
     """Codes of all rows, one per member; raises ValueError if `pack_rows` cannot have made them.
 
     precision: bits per feature of each member. O(n d) per member. Memory: the packed codes, and 12
     bytes per interval and member. Sizes are checked before anything is allocated.
     """
-    count = check_array(arrays, f"{prefix}.n_intervals", np.int64, precision[0].shape)
+    count, planes = stored.n_intervals, stored.intervals
+    if {own.shape for own in precision} != {count.shape}:
+        raise ValueError(f"n_intervals must be one per feature, got {count.size}")
     if count.min() < 1 or count.max() > n_rows:
-        raise ValueError(f"{prefix}.n_intervals must lie between 1 and {n_rows}")
+        raise ValueError(f"n_intervals must lie between 1 and {n_rows}")
     widths = np.array([bits_for(n) for n in count.tolist()])
     shape = (int(widths.sum()), -(-n_rows // 8))
-    planes = check_array(arrays, f"{prefix}.intervals", np.uint8, shape, least=0)
+    if planes.shape != shape:
+        raise ValueError(f"intervals must have shape {shape}, got {planes.shape}")
     cells = np.stack([n_cells(own)[:, 0] for own in precision])
     heads = np.cumsum(count) - count  # first interval of each feature
-    stored = check_array(arrays, f"{prefix}.codes", np.uint8, (None,))
     shape = (len(cells), int(count.sum()))
     check_memory(12 * math.prod(shape))
-    codes = _decompress(stored, shape)
+    codes = _decompress(stored.codes, shape)
     if (np.maximum.reduceat(codes, heads, axis=1) >= cells).any():
-        raise ValueError(f"{prefix}.codes must be less than the number of cells")
+        raise ValueError("codes must be less than the number of cells")
     packed = [np.empty((n_rows, -(-int(own.sum()) // 8)), np.uint8) for own in precision]
     unshifted = np.zeros(count.size)
 
     def read_block(_: Engine, rows: slice) -> None:
         numbers = unpack_planes(planes, widths, rows)
         if (numbers.max(axis=1) >= count).any():
-            raise ValueError(f"{prefix}.intervals must be less than n_intervals")
+            raise ValueError("intervals must be less than n_intervals")
         places = np.ascontiguousarray(np.add(numbers, heads[:, None], dtype=np.intp).T)
         code, at = np.empty(places.shape, codes.dtype), np.empty(places.shape)
         for table, own, bits, out in zip(codes, cells, precision, packed, strict=True):

@@ -59,8 +59,8 @@ class TrainedOrder:
     nll_per_row : float
         Nll of the training rows, divided by their number; of the last part of the rows, if there
         were parts.
-    n_iter : int or None
-        Steps of the optimiser. None if a model file of format version 1 did not store it.
+    n_iter : int
+        Steps of the optimiser.
     n_evaluations : int
         Evaluations of the likelihood with gradient.
     converged : bool
@@ -73,7 +73,7 @@ class TrainedOrder:
 
     order: BitOrder
     nll_per_row: float
-    n_iter: int | None
+    n_iter: int
     n_evaluations: int
     converged: bool
     gain: float = 0.0

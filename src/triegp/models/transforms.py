@@ -1,7 +1,7 @@
 """Strictly increasing maps z = T(y) of a target: models work on z, users see y.
 
 Every record has a name, the smallest and the largest training target `low` and `high` (infinite if
-they are not known, as in older model files), and three functions, of float64 arrays of any shape:
+they are not known), and three functions, of float64 arrays of any shape:
 
 * `forward(y)`: T(y); -inf or +inf for y below or above the domain of T;
 * `inverse(z)`: the y of finite z; infinite if it exceeds float64;

@@ -87,7 +87,7 @@ class TrainingCurveDisplay:
         own, _ = unwrap(model)
         curve = own.training_curve_
         if curve is None:
-            raise ValueError("model must hold a training curve: it is from an older file")
+            raise ValueError("model must hold a training curve, but none was recorded")
         display = cls(curve.names, curve.step, curve.nll, curve.held_out)
         return display.plot(ax, line_kw=line_kw, held_out_kw=held_out_kw)
 
