@@ -14,7 +14,7 @@ from triegp.calibration.stage import Repeats, Stage
 from triegp.calibration.tails import Tails
 from triegp.calibration.trend import Trend
 from triegp.encoding.quantiser import Quantiser
-from triegp.files.codec import LEAST, RULES, Rule
+from triegp.files.codec import LEAST, RULES, Rule, never_falling
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Others
 
@@ -60,8 +60,6 @@ def _check_calibrated(model: CalibratedModel) -> None:
             raise ValueError("inputs need repeats of every target, of as many inputs")
     if border is not None and len(border.slope) != len(stages):
         raise ValueError(f"border must have slopes of {len(stages)} targets")
-    if inputs is not None and (inputs[1:] < inputs[:-1]).any():
-        raise ValueError("inputs must be sorted")
 
 
 def _check_tails(tails: Tails) -> None:
@@ -86,7 +84,9 @@ def _check_trend(trend: Trend) -> None:
         raise ValueError(f"values of a trend must be below {LARGEST_LINE:g}")
 
 
-RULES[CalibratedModel] = Rule("inputs:n", without=("late",), check=_check_calibrated)
+RULES[CalibratedModel] = Rule(
+    "inputs:n", {"inputs": never_falling}, without=("late",), check=_check_calibrated
+)
 RULES[Border] = Rule("low:features high:features slope:k,features", {"slope": (0, STEEPEST)})
 RULES[Stage] = Rule(
     "logs:rows",

@@ -44,6 +44,7 @@ Facts = dict[str, Any]
 Record = TypeVar("Record")
 
 LEAST, LARGEST = 5e-324, sys.float_info.max  # positive numbers
+UNCHECKED = 1 << 26  # bytes of arrays in records up to which memory is not looked at
 SHOWN = 80  # letters of a value in an error
 LARGE = 1 << 9  # bytes of an array that is compared with others of its shape
 COMPARED = 256  # first bytes of two arrays, which nearly always differ if the arrays do
@@ -60,8 +61,9 @@ class Rule:
         fields of a record, a word for the same size in all records of a model. Sizes may be 0 if
         they are in capitals; "_" is any size. Every array needs a shape, those within tuples too;
         alternatives are separated by "|".
-    values : mapping of str to tuple
-        Smallest and largest value of numbers and arrays, or texts that are allowed, by field.
+    values : mapping of str to tuple or callable (array) -> bool
+        Smallest and largest value of numbers and arrays, or texts that are allowed, by field; or a
+        condition, such as `a_permutation`.
     odd : tuple of str
         Floats that need not be finite, and arrays in which NaN is allowed.
     without : tuple of str
@@ -76,7 +78,7 @@ class Rule:
     """
 
     shapes: str = ""
-    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     odd: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     extra: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)
@@ -143,7 +145,7 @@ class Reading:
     known: dict[Any, npt.NDArray[Any]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     n_bytes: int = 0
-    bound: int = 1 << 26
+    bound: int = 0
 
     def take(self, path: str, fact: Any, kind: Any, missing: bool) -> npt.NDArray[Any]:
         """The array of a fact; raises ValueError unless it has the dtype and is finite."""
@@ -156,7 +158,7 @@ class Reading:
                 raise ValueError(f"{path:.{SHOWN}} needs the array {name:.{SHOWN}}")
             self.known[key] = _check_array(path, self.arrays[name], kind, missing)
         self.n_bytes += self.known[key].nbytes
-        if self.n_bytes > self.bound:  # a header may name an array any number of times
+        if self.n_bytes > max(self.bound, UNCHECKED):  # a header may name an array any number of times
             check_memory(self.n_bytes)
             self.bound = 2 * self.n_bytes
         return self.known[key]
@@ -337,9 +339,29 @@ def _check_array(path: str, array: npt.NDArray[Any], kind: Any, missing: bool) -
     return array
 
 
-def _within(limits: tuple[float, ...] | None, value: Any, path: str) -> Any:
-    """The number or array; raises ValueError unless it lies within the limits."""
-    if limits is not None and np.size(value):
+def a_permutation(numbers: npt.NDArray[Any]) -> bool:
+    """Whether integers (n,) are 0..n-1 in any order."""
+    if numbers.min() < 0 or numbers.max() >= numbers.size:
+        return False
+    return bool((np.bincount(numbers, minlength=numbers.size) == 1).all())
+
+
+def rising(values: npt.NDArray[Any]) -> bool:
+    """Whether each value is larger than the one before, along the last axis."""
+    return bool((values[..., 1:] > values[..., :-1]).all())
+
+
+def never_falling(values: npt.NDArray[Any]) -> bool:
+    """Whether no value is smaller than the one before, along the last axis."""
+    return bool((values[..., 1:] >= values[..., :-1]).all())
+
+
+def _within(limits: Any, value: Any, path: str) -> Any:
+    """The number or array; raises ValueError unless it lies within limits, or fulfils them."""
+    if callable(limits):
+        if not limits(value):
+            raise ValueError(f"{path} must be {limits.__name__.replace('_', ' ')}")
+    elif limits is not None and np.size(value):
         least, most = np.min(value), np.max(value)
         if not (limits[0] <= least and most <= limits[1]):
             raise ValueError(

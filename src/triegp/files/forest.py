@@ -19,9 +19,19 @@ from triegp.additive.nearby import FACTORS
 from triegp.additive.settings import VARIANCES
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, available_cores
-from triegp.files.codec import LARGEST, LEAST, RULES, VARIANTS, Packing, Rule
+from triegp.files.codec import (
+    LARGEST,
+    LEAST,
+    RULES,
+    VARIANTS,
+    Packing,
+    Rule,
+    a_permutation,
+    never_falling,
+    rising,
+)
 from triegp.files.memory import check_memory
-from triegp.files.trees import check_leaves, is_permutation
+from triegp.files.trees import check_leaves
 from triegp.smooth.coordinates import N_KNOTS, Coordinates
 from triegp.smooth.dense import Dense
 from triegp.smooth.division import MOST_ROWS
@@ -106,17 +116,8 @@ def _check_box(coordinates: Coordinates, encoder: Quantiser) -> None:
     box = np.stack([encoder.low_, encoder.high_])[:, coordinates.features]
     with np.errstate(over="ignore"):
         reach = np.abs(box - coordinates.center) / coordinates.spread
-    if not (reach < HUGE).all():
+    if not (reach < HUGE).all() or np.abs(coordinates.ranks).max(initial=0.0) > HUGE:
         raise ValueError(f"coordinates of the box must be below {HUGE:g} in size")
-
-
-def _check_coordinates(coordinates: Coordinates) -> None:
-    for name in ("features", "ranked"):
-        if (np.diff(getattr(coordinates, name)) <= 0).any():
-            raise ValueError(f"{name} must rise")
-    for name in ("knots", "ranks"):
-        if (np.diff(getattr(coordinates, name), axis=1) < 0).any():
-            raise ValueError(f"{name} must not decrease")
 
 
 def _check_reach_of(scaled: Any) -> None:
@@ -137,8 +138,6 @@ def _check_induced(induced: Induced) -> None:
     if induced.kernel.lengthscale.size != p:
         raise ValueError("kernel must have one lengthscale per input")
     _check_reach_of(induced.X / induced.kernel.lengthscale)
-    if not is_permutation(induced.order):
-        raise ValueError(f"order must be a permutation of {n} rows")
     if inducing.size and not (inducing.min() >= 0 and inducing.max() < n):
         raise ValueError(f"inducing must be rows below {n}")
     if np.unique(inducing).size != inducing.size:
@@ -148,9 +147,8 @@ def _check_induced(induced: Induced) -> None:
             f"a smooth part must have at most {MOST_NEIGHBOURS} neighbours and {MOST_INDUCING} "
             f"inducing rows, got {induced.n_neighbours} and {inducing.size}"
         )
-    sizes = np.diff(starts)
     ends = starts.size > 1 and starts[0] == 0 and starts[-1] == n
-    if not (ends and sizes.min() > 0 and sizes.max() <= MOST_ROWS):
+    if not ends or np.diff(starts).max() > MOST_ROWS:
         raise ValueError(f"starts must cut {n} rows into blocks of at most {MOST_ROWS}")
     check_memory(8 * n * (inducing.size + induced.n_neighbours))
 
@@ -199,15 +197,20 @@ RULES[ForestModel] = Rule(
 )
 RULES[Coordinates] = Rule(
     f"features:A center:A spread:A ranked:B knots:B,{N_KNOTS} ranks:B,{N_KNOTS}",
-    {"spread": ORDINARY, "ranks": (-HUGE, HUGE)},
-    check=_check_coordinates,
+    {
+        "features": rising,
+        "spread": ORDINARY,
+        "ranked": rising,
+        "knots": never_falling,
+        "ranks": never_falling,
+    },
 )
 VARIANTS[HostSmooth] = dict.fromkeys(("Dense", "Linear"), __name__)
 RULES[Dense] = Rule("scaled:n,P", without=("matrix",), check=_check_dense)
 RULES[Linear] = Rule("", {"gain": ORDINARY})
 RULES[Induced] = Rule(
     "X:n,P order:n starts:b inducing:M",
-    {"X": (-HUGE, HUGE)},
+    {"X": (-HUGE, HUGE), "order": a_permutation, "starts": rising},
     without=("n_threads",),
     make=lambda _, **fields: Induced(**fields, n_threads=available_cores()),
     check=_check_induced,

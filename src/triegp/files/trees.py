@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.files.codec import RULES, Rule
+from triegp.files.codec import RULES, Rule, a_permutation
 from triegp.tree.order import NUGGETS, BitOrder
 from triegp.tree.rows import RANGES, Rows, check_weight_range, refuse_zero_weights
 from triegp.tree.trie import SortedKeys
@@ -17,10 +17,8 @@ Words = npt.NDArray[np.uint64]
 
 
 def check_order(order: BitOrder) -> None:
-    """Bits must be a permutation, the remaining variance must decrease to 0."""
+    """Raise ValueError unless the remaining variance decreases to 0."""
     bits, remaining = order.bits, order.remaining
-    if not is_permutation(bits):
-        raise ValueError(f"bits must be a permutation of 0..{bits.size - 1}")
     if remaining.size != bits.size + 1:
         raise ValueError(f"remaining must have {bits.size + 1} entries, got {remaining.size}")
     if not (remaining[0] > 0 and remaining[-1] == 0 and (np.diff(remaining) <= 0).all()):
@@ -39,8 +37,6 @@ def check_leaves(leaves: SortedKeys, n_rows: int, n_levels: int) -> None:
     shared, rises = neighbours(keys, n_levels)
     if not rises.all():
         raise ValueError("keys must be sorted")
-    if not is_permutation(row_idx):
-        raise ValueError(f"row_idx must be a permutation of 0..{n_rows - 1}")
     if lcp[0] != -1 or not np.array_equal(lcp[1:], shared):
         raise ValueError("lcp must be the common prefix lengths of neighbouring keys")
     if (np.diff(row_idx)[shared == n_levels] < 0).any():
@@ -58,13 +54,6 @@ def check_noisy_rows(rows: Rows, dtype: np.dtype[Any]) -> None:
     refuse_zero_weights(rows)
     if rows.weight is not None:
         check_weight_range(noise, rows.weight, smallest, largest)
-
-
-def is_permutation(numbers: npt.NDArray[Any]) -> bool:
-    """Whether integers (n,) are 0..n-1 in any order."""
-    if numbers.min() < 0 or numbers.max() >= numbers.size:
-        return False
-    return bool((np.bincount(numbers, minlength=numbers.size) == 1).all())
 
 
 def neighbours(keys: Words, n_levels: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
@@ -86,5 +75,7 @@ def neighbours(keys: Words, n_levels: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
     return shared, rises
 
 
-RULES[BitOrder] = Rule("bits:q remaining:r", {"nugget": NUGGETS}, check=check_order)
-RULES[SortedKeys] = Rule("row_idx:n lcp:n keys:n,w")
+RULES[BitOrder] = Rule(
+    "bits:q remaining:r", {"bits": a_permutation, "nugget": NUGGETS}, check=check_order
+)
+RULES[SortedKeys] = Rule("row_idx:n lcp:n keys:n,w", {"row_idx": a_permutation})
