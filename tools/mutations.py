@@ -258,8 +258,8 @@ def edit_rows(parts: Parts, other: Parts, draw: Draw) -> Parts:
     """What a refit reads: rows, the plan, seeds, and how columns are read."""
     header, names = copy.deepcopy(parts.header), [*parts.arrays]
     read = ("plan", "seeds", "columns", "layout", "kept", "observations")
-    names = [name for name in names if name.split(".")[0] in read]
-    places = [p for p in _places(header) if p[0] == "model" and p[1:2] and p[1] in read]
+    names = [name for name in names if name.split(".")[1] in read]
+    places = [p for p in _places(header) if p[:2] == ("model", "stream") and p[2:] and p[2] in read]
     if names and (not places or draw.random() < 0.6):
         name = str(draw.choice(sorted(names)))
         found = edit_values(Parts(header, {name: parts.arrays[name]}), other, draw)

@@ -17,10 +17,10 @@ from triegp.estimators.new_rows import NewRows
 from triegp.estimators.outside import CHOICES
 from triegp.estimators.predictions import Predictor
 from triegp.estimators.repeats import MEANINGS
-from triegp.estimators.streaming import stream_of
 from triegp.files.codec import Arrays
-from triegp.files.state import ModelState, unpack_model
+from triegp.files.state import unpack_model
 from triegp.imports import import_once
+from triegp.models.state import ModelState
 
 __all__ = ["ServedModel", "load"]
 
@@ -53,11 +53,11 @@ class ServedModel(Predictor):
         self.outside = one_of("outside", parameters["outside"], CHOICES)
         one_of("weights", parameters["weights"], MEANINGS)
         self.one_dimensional_ = state.one_dimensional
-        self.n_features_in_ = state.layout.n_columns
-        if state.columns.names is not None:
-            self.feature_names_in_ = np.array(state.columns.names, dtype=object)
+        self.n_features_in_ = state.stream.layout.n_columns
+        if state.stream.columns.names is not None:
+            self.feature_names_in_ = np.array(state.stream.columns.names, dtype=object)
         self._told = set()
-        self._stream = stream_of(state)
+        self._stream = state.stream
         self._make_lock()
 
     def __repr__(self) -> str:
@@ -172,6 +172,7 @@ def _with_variance(state: ModelState, variance: str) -> ModelState:
     """The models with the parameter of that name."""
     known = import_once("triegp.additive.settings").VARIANCES  # needs compiled kernels, as they do
     one_of("variance", variance, known)
-    bases = [replace(cast(Any, base_of(part)), variance=variance) for part in state.fitted]
-    pairs = zip(state.fitted, bases, strict=True)
-    return replace(state, fitted=tuple(with_base(part, base) for part, base in pairs))
+    bases = [replace(cast(Any, base_of(part)), variance=variance) for part in state.stream.fitted]
+    pairs = zip(state.stream.fitted, bases, strict=True)
+    fitted = tuple(with_base(part, base) for part, base in pairs)
+    return replace(state, stream=replace(state.stream, fitted=fitted))

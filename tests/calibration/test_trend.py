@@ -223,10 +223,10 @@ EDITS = [
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_a_trend_that_cannot_be_is_refused(model, edit, tmp_path):
     state = model._state()
-    (fitted,) = state.fitted
+    (fitted,) = state.stream.fitted
     stage = stage_of(model)
     wrong = replace(fitted, stages=(replace(stage, trend=replace(stage.trend, **edit)),))
-    facts, arrays = pack_model(replace(state, fitted=(wrong,)), False)
+    facts, arrays = pack_model(replace(state, stream=replace(state.stream, fitted=(wrong,))), False)
     header = parts_of(model)[0] | {"model": facts}
     refused(write_parts(tmp_path / "m", header, arrays), "does not hold a complete model")
 

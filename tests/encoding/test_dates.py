@@ -114,5 +114,5 @@ def test_dates_are_learned_once_and_kept_in_files(tmp_path):
     np.testing.assert_array_equal(plain.predict(iso), expected)
     header, arrays = read_file(tmp_path / "m")
     for formats in (["mm/yyyy"], ["dd/mm/yyyy"] * 2):
-        header["model"]["columns"]["formats"] = formats
+        header["model"]["stream"]["columns"]["formats"] = formats
         refused(write_parts(tmp_path / "bad", header, arrays), "formats")

@@ -87,7 +87,7 @@ def test_a_state_has_the_facts_of_its_own_fit(model, monkeypatch):
 
     monkeypatch.setattr(base, "CpuEngine", interrupted)
     state = model._state()
-    assert len(state.fitted[0].base.members) == 2
+    assert len(state.stream.fitted[0].base.members) == 2
     assert state.n_evaluations == evaluations
     assert model.n_evaluations_ == other.n_evaluations_
 

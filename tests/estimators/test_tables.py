@@ -238,23 +238,23 @@ def test_weights_of_tables_are_repeats(kind, options):
 def test_files_with_edited_tables_are_refused(kind, options, tmp_path):
     frame, y = make_table(300)
     parts = parts_of(kind(**options).fit(frame, y), training_data=True)
-    k = parts[0]["model"]["layout"]["roles"].index("rank")
+    k = parts[0]["model"]["stream"]["layout"]["roles"].index("rank")
     edits = [
-        ("kept.X", at((0, 0), 3e8)),
-        ("kept.X", at((0, 0), 1.5)),
-        ("kept.X", at((0, 0), -1.0)),
-        ("layout.grid", at((0, 0), 99.0)),
-        ("layout.grid", at((0, 0), 0.5)),
-        ("layout.n_known", at(0, 5)),
-        ("layout.source", at(0, 7)),
-        (f"layout.tables.{k}", at(0, 9.0)),
-        (f"layout.tables.{k}", lambda table: table[:2]),
-        ("columns.kinds.0", "number"),
-        ("columns.kinds.0", "colour"),
-        ("layout.roles", lambda roles: roles[:-1]),
-        ("layout.roles.0", "weekday"),
-        ("columns.categories.0", ["a", "b", "c", "c"]),
-        ("columns.categories.0", ["a", "b", "c", 4.0]),
+        ("stream.kept.X", at((0, 0), 3e8)),
+        ("stream.kept.X", at((0, 0), 1.5)),
+        ("stream.kept.X", at((0, 0), -1.0)),
+        ("stream.layout.grid", at((0, 0), 99.0)),
+        ("stream.layout.grid", at((0, 0), 0.5)),
+        ("stream.layout.n_known", at(0, 5)),
+        ("stream.layout.source", at(0, 7)),
+        (f"stream.layout.tables.{k}", at(0, 9.0)),
+        (f"stream.layout.tables.{k}", lambda table: table[:2]),
+        ("stream.columns.kinds.0", "number"),
+        ("stream.columns.kinds.0", "colour"),
+        ("stream.layout.roles", lambda roles: roles[:-1]),
+        ("stream.layout.roles.0", "weekday"),
+        ("stream.columns.categories.0", ["a", "b", "c", "c"]),
+        ("stream.columns.categories.0", ["a", "b", "c", 4.0]),
     ]
     for place, change in edits:
         refused(write_parts(tmp_path / "e", *edited(parts, place, change)))

@@ -573,7 +573,7 @@ def test_files_and_pickles_keep_all_bits(tmp_path, fitted, kind, name):
 def test_a_file_with_wrong_transforms_is_refused(fitted):
     model = fitted["mixture", "quantile"]
     facts, arrays = pack_model(model._state(), False)
-    flat = arrays | {"transforms.0.z": np.zeros_like(arrays["transforms.0.z"])}
+    flat = arrays | {"stream.transforms.0.z": np.zeros_like(arrays["stream.transforms.0.z"])}
     with pytest.raises(ValueError, match="must be rising"):
         unpack_model(facts, flat, "Ensemble")
     ends = {"low": "-inf", "high": "inf"}
@@ -585,8 +585,9 @@ def test_a_file_with_wrong_transforms_is_refused(fitted):
         ([wrong | {"scale": float("nan")}], "scale must be finite"),
         ([{"record": "Log", "centre": "inf", **ends}], "centre must be a number"),
     ):
+        stream = facts["stream"] | {"transforms": transforms}
         with pytest.raises(ValueError, match=message):
-            unpack_model(facts | {"transforms": transforms}, arrays, "Ensemble")
+            unpack_model(facts | {"stream": stream}, arrays, "Ensemble")
 
 
 def test_files_do_not_hold_transformers(tmp_path):

@@ -134,7 +134,7 @@ def refuse(parts, tmp_path, place, change, match=INCOMPLETE):
 def test_the_parts_unchanged_are_a_model(parts_by_name, tmp_path, name):
     header, arrays = parts_by_name[name]
     loaded = triegp.load(write_parts(tmp_path / "m", header, arrays))
-    again = parts_of(loaded, header["model"]["kept"] is not None)
+    again = parts_of(loaded, header["model"]["stream"]["kept"] is not None)
     assert again[0]["model"] == header["model"]
     assert again[1].keys() == arrays.keys()
 
@@ -217,33 +217,33 @@ def test_every_array_has_a_type_and_a_size_and_is_finite(parts_by_name, name):
 # Values that fit by type and size
 
 
-MEMBER, BASE = "fitted.0.members.0", "fitted.0.base"
-STAGE, MODEL = "fitted.0.stages.0", "fitted.0.base.model"
+MEMBER, BASE = "stream.fitted.0.members.0", "stream.fitted.0.base"
+STAGE, MODEL = "stream.fitted.0.stages.0", "stream.fitted.0.base.model"
 INDUCED = f"{MODEL}.smooth.induced"
 EDITS = [
     # the mixture
     ("mixture", "one_dimensional", True),
-    ("mixture", "columns.names", ["a"]),
-    ("mixture", "columns.names", ["a", "b", "b"]),
-    ("mixture", "encoders", []),
-    ("mixture", "encoders.0.scaling", "rank"),
-    ("mixture", "encoders.0.scaling", "ecdf"),
-    ("mixture", "encoders.0.margin", -1.0),
-    ("mixture", "encoders.0.outside", "nowhere"),
-    ("mixture", "encoders.0.low_", lambda a: a + 100),
-    ("mixture", "encoders.0.precision_", at(0, 0)),
-    ("mixture", "encoders.0.precision_", at(0, 99)),
-    ("mixture", "encoders.1.knots_", lambda a: a[:, ::-1].copy()),
-    ("mixture", "encoders.1.knots_", lambda a: a[:, :5]),
-    ("mixture", "encoders.1.knots_", lambda a: a + 1.0),
-    ("mixture", "encoders.1.knots_", lambda a: a - 1.0),
-    ("mixture", "fitted", []),
-    ("mixture", "fitted.0.members", []),
-    ("mixture", "fitted.0.calibrations", []),
-    ("mixture", "fitted.0.calibrations.0.weight", lambda a: 2 * a),
-    ("mixture", "fitted.0.calibrations.0.weight", lambda a: 0 * a + 1.7e308),
-    ("mixture", "fitted.0.calibrations.0.weight", at(slice(None), [-1.0, 2.0, 0.0])),
-    ("mixture", f"{MEMBER}.encoder.low_", lambda a: a - 1.0),
+    ("mixture", "stream.columns.names", ["a"]),
+    ("mixture", "stream.columns.names", ["a", "b", "b"]),
+    ("mixture", "stream.encoders", []),
+    ("mixture", "stream.encoders.0.scaling", "rank"),
+    ("mixture", "stream.encoders.0.scaling", "ecdf"),
+    ("mixture", "stream.encoders.0.margin", -1.0),
+    ("mixture", "stream.encoders.0.outside", "nowhere"),
+    ("mixture", "stream.encoders.0.low_", lambda a: a + 100),
+    ("mixture", "stream.encoders.0.precision_", at(0, 0)),
+    ("mixture", "stream.encoders.0.precision_", at(0, 99)),
+    ("mixture", "stream.encoders.1.knots_", lambda a: a[:, ::-1].copy()),
+    ("mixture", "stream.encoders.1.knots_", lambda a: a[:, :5]),
+    ("mixture", "stream.encoders.1.knots_", lambda a: a + 1.0),
+    ("mixture", "stream.encoders.1.knots_", lambda a: a - 1.0),
+    ("mixture", "stream.fitted", []),
+    ("mixture", "stream.fitted.0.members", []),
+    ("mixture", "stream.fitted.0.calibrations", []),
+    ("mixture", "stream.fitted.0.calibrations.0.weight", lambda a: 2 * a),
+    ("mixture", "stream.fitted.0.calibrations.0.weight", lambda a: 0 * a + 1.7e308),
+    ("mixture", "stream.fitted.0.calibrations.0.weight", at(slice(None), [-1.0, 2.0, 0.0])),
+    ("mixture", "stream.fitted.0.members.1.encoder.low_", lambda a: a - 1.0),
     ("mixture", f"{MEMBER}.encoder.precision_", lambda a: a + 1),
     ("mixture", f"{MEMBER}.encoder.shift_", at(0, 1.5)),
     ("mixture", f"{MEMBER}.trained.order.bits", at(0, 1)),
@@ -274,7 +274,11 @@ EDITS = [
     ("mixture", f"{MEMBER}.leaves.keys", lambda a: a | np.uint64(1)),
     ("mixture", f"{MEMBER}.leaves.keys", np.zeros_like),
     ("mixture", f"{MEMBER}.rows", []),
-    ("mixture", "fitted.0.members.1.rows.0.y", lambda a: a + 1.0),  # not those of the other members
+    (
+        "mixture",
+        "stream.fitted.0.members.1.rows.0.y",
+        lambda a: a + 1.0,
+    ),
     ("mixture", f"{MEMBER}.rows.0.y", lambda a: np.stack([a, a], axis=1)),
     ("mixture", f"{MEMBER}.rows.0.y", at(0, 1e200)),
     ("mixture", f"{MEMBER}.rows.0.weight", at(5, -1.0)),
@@ -285,41 +289,41 @@ EDITS = [
     ("mixture", f"{MEMBER}.rows.0.noise", None),
     ("mixture", f"{MEMBER}.rows.0.noise", at(0, 0.0)),
     ("mixture", f"{MEMBER}.rows.1.noise", lambda a: a[:1]),
-    ("mixture", "target_scale", np.zeros_like),
-    ("mixture", "target_scale", lambda a: a * 0 + 1.7e308),
-    ("mixture", "target_mean", lambda a: a * 0 + 1.7e308),
-    ("mixture", "kept.X", lambda a: a[:, :-1]),
-    ("mixture", "kept.X", None),
-    ("mixture", "kept.known_noise", at(0, -1.0)),
-    ("mixture", "kept.weight", at(0, -1.0)),
-    ("mixture", "observations.index", at(0, 10_000)),
-    ("mixture", "observations.index", at(0, -2)),
-    ("mixture", "observations.y", lambda a: a[:, :1]),
-    ("mixture", "observations.y", at((0, 0), 1e300)),
-    ("mixture", "observations.weight", at(0, -1.0)),
-    ("mixture", "observations.weight", at(0, 5e-324)),
-    ("mixture", "observations.weight", at(0, 1e200)),
-    *(("mixture", "observations.unit", unit) for unit in (5e-324, 1.7e308, 0.0)),
+    ("mixture", "stream.scale", np.zeros_like),
+    ("mixture", "stream.scale", lambda a: a * 0 + 1.7e308),
+    ("mixture", "stream.mean", lambda a: a * 0 + 1.7e308),
+    ("mixture", "stream.kept.X", lambda a: a[:, :-1]),
+    ("mixture", "stream.kept.X", None),
+    ("mixture", "stream.kept.known_noise", at(0, -1.0)),
+    ("mixture", "stream.kept.weight", at(0, -1.0)),
+    ("mixture", "stream.observations.index", at(0, 10_000)),
+    ("mixture", "stream.observations.index", at(0, -2)),
+    ("mixture", "stream.observations.y", lambda a: a[:, :1]),
+    ("mixture", "stream.observations.y", at((0, 0), 1e300)),
+    ("mixture", "stream.observations.weight", at(0, -1.0)),
+    ("mixture", "stream.observations.weight", at(0, 5e-324)),
+    ("mixture", "stream.observations.weight", at(0, 1e200)),
+    *(("mixture", "stream.observations.unit", unit) for unit in (5e-324, 1.7e308, 0.0)),
     ("mixture", "fit_seconds", -1.0),
     *(("mixture", "curve.names", names) for names in ([], ["a"], ["a", "b", "c" * 100], "abc")),
     ("mixture", "curve.held_out", []),
     ("mixture", "curve.step.0", lambda a: a[::-1].copy()),
     ("mixture", "curve.step.0", lambda a: a - 2),
     # the plan and seeds
-    ("mixture", "plan.n_rows", 199),
-    ("mixture", "plan.n_fit", 201),
-    ("mixture", "plan.n_calibrated", 201),
-    ("mixture", "plan.n_aside", 200),
-    ("mixture", "plan.n_model", 201),
-    ("mixture", "plan.highest", lambda a: a - 10.0),
-    *(("mixture", "seeds", seeds) for seeds in ([], [{"entropy": [1], "key": [-2]}], [3])),
+    ("mixture", "stream.plan.n_rows", 199),
+    ("mixture", "stream.plan.n_fit", 201),
+    ("mixture", "stream.plan.n_calibrated", 201),
+    ("mixture", "stream.plan.n_aside", 200),
+    ("mixture", "stream.plan.n_model", 201),
+    ("mixture", "stream.plan.highest", lambda a: a - 10.0),
+    *(("mixture", "stream.seeds", seeds) for seeds in ([], [{"entropy": [1], "key": [-2]}], [3])),
     # a calibration
-    ("calibrated", "fitted.0.stages", []),
-    ("calibrated", "fitted.0.border.slope", lambda a: -np.abs(a) - 1.0),
-    ("calibrated", "fitted.0.border.slope", lambda a: a + 1e40),
-    ("calibrated", "fitted.0.border.slope", lambda a: np.vstack([a, a])),
-    ("calibrated", "fitted.0.inputs", lambda a: a[::-1].copy()),
-    ("calibrated", "fitted.0.inputs", None),
+    ("calibrated", "stream.fitted.0.stages", []),
+    ("calibrated", "stream.fitted.0.border.slope", lambda a: -np.abs(a) - 1.0),
+    ("calibrated", "stream.fitted.0.border.slope", lambda a: a + 1e40),
+    ("calibrated", "stream.fitted.0.border.slope", lambda a: np.vstack([a, a])),
+    ("calibrated", "stream.fitted.0.inputs", lambda a: a[::-1].copy()),
+    ("calibrated", "stream.fitted.0.inputs", None),
     ("calibrated", f"{STAGE}.tails.weight", lambda a: 0.9 * a),
     ("calibrated", f"{STAGE}.tails.weight", lambda a: 0 * a + 1.7e308),
     ("calibrated", f"{STAGE}.tails.offset", lambda a: a + 0.1),
@@ -363,7 +367,7 @@ EDITS = [
     *(("forest", f"{MODEL}.factor", value) for value in (0.0, -1.0, 1e300)),
     *(("forest", f"{MODEL}.n_clustered", value) for value in (0, 61)),
     ("forest", f"{BASE}.variance", "samples"),
-    ("forest", "target_scale", lambda a: a * 0 + 1.7e308),
+    ("forest", "stream.scale", lambda a: a * 0 + 1.7e308),
     ("forest", f"{MODEL}.inputs", lambda a: a[:, :1]),
     ("forest", f"{MODEL}.inputs", at((0, 0), 1e200)),
     *(
@@ -395,11 +399,11 @@ EDITS = [
     ("shared forest", f"{MODEL}.rows.scatter", lambda a: a[:, :1]),
     ("shared forest", f"{MODEL}.rows.scatter", at((1, 0), -1.0)),
     # transforms, a trend
-    *(("log", "transforms.0.centre", value) for value in (1e300, -1e300, 711.0, -747.0)),
-    ("log", "transforms.0.low", 0.0),
-    ("log", "transforms.0.low", 1e9),
-    ("log", "transforms.0.record", "Pickle"),
-    *(("log", "target_scale", np.array([value])) for value in (1e-300, 1e300)),
+    *(("log", "stream.transforms.0.centre", value) for value in (1e300, -1e300, 711.0, -747.0)),
+    ("log", "stream.transforms.0.low", 0.0),
+    ("log", "stream.transforms.0.low", 1e9),
+    ("log", "stream.transforms.0.record", "Pickle"),
+    *(("log", "stream.scale", np.array([value])) for value in (1e-300, 1e300)),
     ("trend", f"{STAGE}.trend.share", 1.5),
     ("trend", f"{STAGE}.trend.level", 1e200),
 ]
@@ -422,15 +426,15 @@ def test_an_error_names_the_place(parts, tmp_path):
 
 def test_predictions_that_exceed_float64_in_the_units_of_y(parts_by_name, tmp_path):
     parts = edited(parts_by_name["forest"], f"{MODEL}.alpha", lambda a: a * 1e200)
-    refuse(parts, tmp_path, "target_scale", np.array([1e150]))
+    refuse(parts, tmp_path, "stream.scale", np.array([1e150]))
 
 
 def test_arrays_that_are_named_very_often(parts, monkeypatch):
     """A short header may ask for any amount of memory and time."""
-    for place, _ in places_in(parts[0]["model"]["fitted"][0]["members"][0]):
+    for place, _ in places_in(parts[0]["model"]["stream"]["fitted"][0]["members"][0]):
         if f"{MEMBER}.{place}" in parts[1]:
             parts = edited(parts, f"{MEMBER}.{place}", f"{MEMBER}.{place}")
-    header, arrays = edited(parts, "fitted.0.members", lambda members: members[:1] * 200)
+    header, arrays = edited(parts, "stream.fitted.0.members", lambda members: members[:1] * 200)
     monkeypatch.setattr(codec, "UNCHECKED", 1 << 20)
     real = os.sysconf
     monkeypatch.setattr(os, "sysconf", lambda name: 500 if name == "SC_PHYS_PAGES" else real(name))
@@ -495,7 +499,7 @@ def test_a_weight_of_minus_zero_is_zero(parts, tmp_path):
     for zero in (0.0, -0.0):
         wrong = parts
         for k, t in itertools.product(range(3), range(2)):
-            wrong = edited(wrong, f"fitted.0.members.{k}.rows.{t}.weight", at(3, zero))
+            wrong = edited(wrong, f"stream.fitted.0.members.{k}.rows.{t}.weight", at(3, zero))
         path = write_parts(tmp_path / "m", *wrong)
         for load in (triegp.load, serving.load):
             found.append(load(path).predict(NEW, return_std=True))
@@ -628,10 +632,10 @@ def test_a_file_for_an_engine_that_is_not_here_can_be_read(parts, tmp_path, monk
 
 
 @pytest.mark.parametrize("depth", [300, 800, 900, 1100])
-@pytest.mark.parametrize("place", ["encoders.0.outside", "columns", "target_mean", "plan.n_rows"])
+@pytest.mark.parametrize("place", ["encoders.0.outside", "columns", "mean", "plan.n_rows"])
 def test_a_header_that_is_deeply_nested(parts, tmp_path, depth, place):
     """What json can read, repr may not."""
-    header, arrays = edited(parts, place, "nested")
+    header, arrays = edited(parts, f"stream.{place}", "nested")
     text = json.dumps({"version": VERSION, **header, "numbered": {}}, sort_keys=True)
     text = text.replace('"nested"', "[" * depth + "]" * depth)
     signed = f'{{"sha256": "{_digest(text, arrays)}", {text[1:]}'

@@ -236,7 +236,7 @@ def raise_first(data):
     return data
 
 
-INTERVALS = "fitted.0.base.intervals"
+INTERVALS = "stream.fitted.0.base.intervals"
 EDITS = {
     "no intervals": ("n_intervals", np.zeros_like),
     "intervals below 0": ("n_intervals", lambda a: -a),

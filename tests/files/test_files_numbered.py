@@ -98,8 +98,8 @@ def test_a_model_with_weights_and_rounded_targets(tmp_path):
     with open(tmp_path / "m", "rb") as file:
         text = file.read(int.from_bytes(file.read(8), "little"))
     shapes = json.loads(json.loads(text)["__metadata__"]["triegp"])["numbered"]
-    assert shapes["fitted.0.base.members.0.rows.0.y"] == [4500]
-    assert shapes["fitted.0.base.members.0.rows.0.weight"] == [4500]
+    assert shapes["stream.fitted.0.base.members.0.rows.0.y"] == [4500]
+    assert shapes["stream.fitted.0.base.members.0.rows.0.weight"] == [4500]
     new = 0.1 + 0.8 * draw.random((100, 2))
     np.testing.assert_array_equal(
         loaded.predict(new, return_std=True), model.predict(new, return_std=True)

@@ -100,7 +100,7 @@ def test_a_file_without_training_data_is_smaller(plain, tmp_path):
     size = {name: (tmp_path / name).stat().st_size for name in "ab"}
     assert size["b"] - size["a"] >= X.nbytes + Y.nbytes
     whole, without = (read_file(tmp_path / name)[1] for name in "ba")
-    assert whole.keys() - without.keys() == {"kept.X", "kept.y"}
+    assert whole.keys() - without.keys() == {"stream.kept.X", "stream.kept.y"}
 
 
 def test_feature_names_survive(tmp_path):

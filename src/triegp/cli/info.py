@@ -36,6 +36,7 @@ def describe_model(path: str, header: dict[str, Any]) -> dict[str, Any]:
     from triegp.cli.models import columns_of
 
     columns, model = columns_of(header), header["model"]
+    stream = model["stream"]
     names = columns.names or map(str, range(len(columns.kinds)))
     features = [
         {"name": name, "kind": kind, **({"categories": len(listed)} if listed else {})}
@@ -46,8 +47,8 @@ def describe_model(path: str, header: dict[str, Any]) -> dict[str, Any]:
         "bytes": os.path.getsize(path),
         "format_version": header["version"],
         "estimator": header["estimator"],
-        "rows": model["plan"]["n_rows"],
-        "has_training_rows": model["kept"] is not None,
+        "rows": stream["plan"]["n_rows"],
+        "has_training_rows": stream["kept"] is not None,
         "fit_seconds": model["fit_seconds"],
         "stopped_early": bool(model["stopped_early"]),
         "named_features": columns.names is not None,

@@ -52,12 +52,12 @@ def open_model(path: str) -> Model:
         raise CommandError(
             f"{path}: the model has {n_targets} targets, and commands handle one: use triegp.load"
         )
-    return Model(path, estimator, columns_of(header), header["model"]["kept"] is not None)
+    return Model(path, estimator, columns_of(header), header["model"]["stream"]["kept"] is not None)
 
 
 def columns_of(header: dict[str, Any]) -> Columns:
     """Columns by the header of a model file."""
-    return unpack(Columns, header["model"]["columns"], Reading({}))
+    return unpack(Columns, header["model"]["stream"]["columns"], Reading({}))
 
 
 def choose_columns(model: Model, others: Sequence[str]) -> Choice:

@@ -53,12 +53,10 @@ from triegp.estimators.repeats import copies_warning, fold_rows
 from triegp.estimators.seeds import draw_seeds, generator_of
 from triegp.estimators.streaming import (
     Queued,
-    Stream,
     check_batch,
     new_plan,
     queue_rows,
     rows_to_fit,
-    stream_of,
     stream_warnings,
 )
 from triegp.estimators.transform_choice import choose_by_mixtures
@@ -71,14 +69,7 @@ from triegp.estimators.transforms import (
 )
 from triegp.estimators.units import Target
 from triegp.files.container import write_file
-from triegp.files.state import (
-    ModelState,
-    Plan,
-    Seed,
-    pack_model,
-    plain_parameters,
-    unpack_model,
-)
+from triegp.files.state import pack_model, plain_parameters, unpack_model
 from triegp.mixture.whole import Whole
 from triegp.models.curve import TrainingCurve, join_curves
 from triegp.models.interface import Trained
@@ -86,6 +77,7 @@ from triegp.models.jobs import Pool, Stopwatch
 from triegp.models.pieces import Pieces
 from triegp.models.repeats import Observations
 from triegp.models.run import GivenUp, Run, keep_interrupts, progress_bars
+from triegp.models.state import ModelState, Plan, Seed, Stream
 from triegp.tree.rows import Rows, refuse_zero_weights
 
 Floats = npt.NDArray[np.float64]
@@ -449,10 +441,10 @@ class TreeGPRegressor(
         if "_stream" not in state:
             return state
         model = self._state()
-        if any(isinstance(one, Transformer) for one in model.transforms):
-            state["_transforms"] = model.transforms
-            model = replace(model, transforms=())
-        packed = pack_model(model, model.kept is not None, quickly=True)
+        if any(isinstance(one, Transformer) for one in model.stream.transforms):
+            state["_transforms"] = model.stream.transforms
+            model = replace(model, stream=replace(model.stream, transforms=()))
+        packed = pack_model(model, model.stream.kept is not None, quickly=True)
         for name in ("_stream", "_lock", "_summary"):
             state.pop(name, None)
         return state | {"_packed": packed}
@@ -464,7 +456,9 @@ class TreeGPRegressor(
         if packed is not None:
             facts, arrays = packed
             model = unpack_model(facts, arrays, self._kind)
-            self._restore(model if transforms is None else replace(model, transforms=transforms))
+            if transforms is not None:
+                model = replace(model, stream=replace(model.stream, transforms=transforms))
+            self._restore(model)
 
     def _describe(self, stream: Stream, contents: str, noise: list[float]) -> str:
         """Rows, targets, contents and noise, for `repr`; does not insert waiting rows.
@@ -492,29 +486,17 @@ class TreeGPRegressor(
         """State of a fitted model on the host, without its parameters; inserts waiting rows."""
         with self._lock:  # a fit that ends now would change the facts below
             stream = self._insert_all()
-            facts: dict[str, Any] = {
-                "one_dimensional": self.one_dimensional_,
-                "stopped_early": bool(self.stopped_early_),
-                "n_evaluations": int(self.n_evaluations_),
-                "fit_seconds": self.fit_seconds_,
-                "curve": self.training_curve_,
-            }
+            state = ModelState(
+                stream,
+                self.one_dimensional_,
+                bool(self.stopped_early_),
+                int(self.n_evaluations_),
+                self.fit_seconds_,
+                self.training_curve_,
+            )
         host = CpuEngine()
-        return ModelState(
-            encoders=stream.encoders,
-            target_mean=stream.mean,
-            target_scale=stream.scale,
-            columns=stream.columns,
-            layout=stream.layout,
-            fitted=tuple(place_model(part, host) for part in stream.fitted),
-            kept=stream.kept,
-            observations=stream.observations,
-            plan=stream.plan,
-            seeds=stream.seeds,
-            transforms=stream.transforms,
-            divided=stream.divided,
-            **facts,
-        )
+        fitted = tuple(place_model(part, host) for part in stream.fitted)
+        return replace(state, stream=replace(stream, fitted=fitted))
 
     def _restore(self, state: ModelState) -> None:
         """Set all fitted attributes."""
@@ -522,14 +504,14 @@ class TreeGPRegressor(
         with lock:
             fitted: dict[str, Any] = {
                 "one_dimensional_": state.one_dimensional,
-                "n_features_in_": state.layout.n_columns,
+                "n_features_in_": state.stream.layout.n_columns,
                 "_told": set(),
                 "_lock": lock,
             }
-            if state.columns.names is not None:
-                fitted["feature_names_in_"] = np.array(state.columns.names, dtype=object)
+            if state.stream.columns.names is not None:
+                fitted["feature_names_in_"] = np.array(state.stream.columns.names, dtype=object)
             drop = ("_summary", "feature_names_in_")
-            self._adopt(state, state.plan, fitted=fitted, drop=drop)
+            self._adopt(state, state.stream.plan, fitted=fitted, drop=drop)
 
     def _adopt(
         self,
@@ -552,7 +534,7 @@ class TreeGPRegressor(
             "n_evaluations_": state.n_evaluations,
             "fit_seconds_": state.fit_seconds,
             "training_curve_": state.curve,
-            "_stream": replace(stream_of(state), plan=plan, waiting=waiting),
+            "_stream": replace(state.stream, plan=plan, waiting=waiting),
         }
 
     def _check_fitted(self) -> None:
@@ -567,11 +549,12 @@ class TreeGPRegressor(
         rows, rest = rows_to_fit(stream)
         columns = stream.columns
         state, told = self._fit_rows(rows, self.one_dimensional_, columns, stream.seeds)
-        plan = replace(stream.plan, n_model=state.plan.n_model, fit_at=0)
-        rest = tuple(replace(one, X=recode(one.features, columns, state.columns)) for one in rest)
-        if not state.layout.plain:  # boxes are those of the working columns
+        new = state.stream
+        plan = replace(stream.plan, n_model=new.plan.n_model, fit_at=0)
+        rest = tuple(replace(one, X=recode(one.features, columns, new.columns)) for one in rest)
+        if not new.layout.plain:  # boxes are those of the working columns
             n_rows, n_aside, n_newest = plan.n_rows, plan.n_aside, plan.n_newest
-            plan = replace(state.plan, n_rows=n_rows, n_aside=n_aside, n_newest=n_newest)
+            plan = replace(new.plan, n_rows=n_rows, n_aside=n_aside, n_newest=n_newest)
         self._adopt(state, plan, rest)
         tell_warnings(told)
 
@@ -603,7 +586,8 @@ class TreeGPRegressor(
             rows, n_newest = remember(rows, memory)
             refuse_zero_weights(rows)
         state, told = self._fit_rows(rows, np.asarray(y).ndim == 1, columns, None)
-        self._restore(replace(state, plan=replace(state.plan, n_newest=n_newest)))
+        plan = replace(state.stream.plan, n_newest=n_newest)
+        self._restore(replace(state, stream=replace(state.stream, plan=plan)))
         tell_warnings(told)
         return self
 
@@ -667,13 +651,10 @@ class TreeGPRegressor(
         )
         left_out = [*skipped, *left_out]
         stopped = bool(left_out) or any(part.stopped for part in trained)
-        state = ModelState(
+        stream = Stream(
             encoders=encoders,
-            target_mean=mean,
-            target_scale=scale,
-            one_dimensional=one_dimensional,
-            stopped_early=stopped,
-            n_evaluations=sum(part.n_evaluations for part in trained),
+            mean=mean,
+            scale=scale,
             columns=columns,
             layout=layout,
             fitted=tuple(part.fitted for part in trained),
@@ -682,14 +663,27 @@ class TreeGPRegressor(
             plan=new_plan(replace(passed, X=working), trained[0].fitted.n_rows),
             seeds=seeds,
             transforms=transforms,
-            fit_seconds=seconds_since(began),
-            curve=join_curves([part.curve for part in trained]),
             divided=self.weights == "precision",
         )
+        state = self._fitted_state(stream, one_dimensional, stopped, trained, began)
         told = [*far_targets_warning(passed), *copies_warning(folded, rows.n_rows)]
         if stopped:
             told.append(stop_warning(ended_by, left_out))
         return state, told
+
+    def _fitted_state(
+        self,
+        stream: Stream,
+        one_dimensional: bool,
+        stopped: bool,
+        trained: Sequence[Trained],
+        began: float,
+    ) -> ModelState:
+        """The state of an estimator after a fit that began at this time."""
+        n_evaluations = sum(part.n_evaluations for part in trained)
+        curve = join_curves([part.curve for part in trained])
+        seconds = seconds_since(began)
+        return ModelState(stream, one_dimensional, stopped, n_evaluations, seconds, curve)
 
     def _train_calibrated(
         self,

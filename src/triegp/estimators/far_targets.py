@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from triegp.estimators.streaming import Stream
+from triegp.models.state import Stream
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]

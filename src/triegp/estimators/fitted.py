@@ -21,11 +21,12 @@ from triegp.encoding.quantiser import Quantiser
 from triegp.engines import Engine
 from triegp.estimators import units
 from triegp.estimators.new_rows import lay_out
-from triegp.estimators.streaming import Stream, insert_waiting, look_ahead
+from triegp.estimators.streaming import insert_waiting, look_ahead
 from triegp.estimators.transforms import describe_transforms
 from triegp.estimators.units import Target
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.interface import Fitted
+from triegp.models.state import Stream
 from triegp.models.transformed import TransformedDistribution
 from triegp.tree.rows import Rows
 

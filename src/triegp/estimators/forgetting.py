@@ -19,7 +19,6 @@ from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.streaming import (
     GROWTH,
     Queued,
-    Stream,
     calibrate_again,
     fit_is_due,
     groups_of,
@@ -30,8 +29,8 @@ from triegp.estimators.streaming import (
     queue_rows,
     varies,
 )
-from triegp.files.state import Plan
 from triegp.models.repeats import Observations
+from triegp.models.state import Plan, Stream
 from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]

@@ -17,9 +17,9 @@ from triegp.devices import to_host
 from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import one_blas_thread
-from triegp.estimators.streaming import Stream
 from triegp.estimators.units import Target
 from triegp.mixture.members import Ensemble, Member
+from triegp.models.state import Stream
 from triegp.tree.operators import factorize_rows, level_products, product, solve
 from triegp.tree.order import BitOrder
 

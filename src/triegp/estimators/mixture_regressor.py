@@ -27,8 +27,7 @@ from triegp.estimators.importances import Importances, ImportancesMixin, importa
 from triegp.estimators.memory import Memory, memory_of
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
-from triegp.estimators.streaming import Queued, Stream
-from triegp.files.state import ModelState
+from triegp.estimators.streaming import Queued
 from triegp.mixture.members import Ensemble
 from triegp.mixture.settings import TUNABLE, Settings, members_for, settings_of
 from triegp.mixture.train import check_encoders, train_ensemble
@@ -36,6 +35,7 @@ from triegp.mixture.whole import Whole
 from triegp.models.folds import FEW_FOLDS
 from triegp.models.interface import Fitted, Trained
 from triegp.models.run import Run
+from triegp.models.state import ModelState, Stream
 from triegp.tree.rows import Rows
 
 HELD_ROWS = 50_000  # from this number on, features are prepared on the device that trains
@@ -464,7 +464,7 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     def _fit_rows(self, *given: Any) -> tuple[ModelState, list[Warning]]:
         state, told = super()._fit_rows(*given)
         return_memory()
-        for part in state.fitted:  # now that nothing of the training is in memory
+        for part in state.stream.fitted:  # now that nothing of the training is in memory
             cast(Ensemble, base_of(part)).hold_messages()
         return state, told
 

@@ -20,7 +20,7 @@ from triegp.encoding.layout import fit_layout
 from triegp.encoding.reading import check_finite
 from triegp.encoding.tables import read_table
 from triegp.engines import one_blas_thread
-from triegp.estimators.base import TreeGPRegressor, seconds_since, stop_warning, tell_warnings
+from triegp.estimators.base import TreeGPRegressor, stop_warning, tell_warnings
 from triegp.estimators.inputs import check_weight, location_and_scale, read_rows, standardise
 from triegp.estimators.parameters import check_common, count_threads, group_targets
 from triegp.estimators.repeats import copies_warning, fold_rows
@@ -38,10 +38,9 @@ from triegp.estimators.whole import (
     join_surveys,
     survey_piece,
 )
-from triegp.files.state import ModelState
 from triegp.mixture.whole import Whole
-from triegp.models.curve import join_curves
 from triegp.models.pieces import LocalPieces, Piece, Pieces
+from triegp.models.state import ModelState, Stream
 from triegp.tree.rows import Rows
 
 PIECE_ROWS = 1 << 19
@@ -224,13 +223,10 @@ class PiecesRegressor(TreeGPRegressor):
         plan = new_plan(replace(passed, X=working), trained[0].fitted.n_rows)
         plan = replace(plan, n_rows=n, n_fit=n, n_calibrated=n, n_aside=survey.n_aside)
         plan = replace(plan, low=low, high=high, lowest=low, highest=high)
-        state = ModelState(
+        stream = Stream(
             encoders=encoders,
-            target_mean=mean,
-            target_scale=scale,
-            one_dimensional=sample.y.ndim == 1,
-            stopped_early=stopped,
-            n_evaluations=sum(part.n_evaluations for part in trained),
+            mean=mean,
+            scale=scale,
             columns=columns,
             layout=layout,
             fitted=tuple(part.fitted for part in trained),
@@ -239,10 +235,9 @@ class PiecesRegressor(TreeGPRegressor):
             plan=plan,
             seeds=seeds,
             transforms=transforms,
-            fit_seconds=seconds_since(began),
-            curve=join_curves([part.curve for part in trained]),
             divided=self.weights == "precision",
         )
+        state = self._fitted_state(stream, sample.y.ndim == 1, stopped, trained, began)
         told = copies_warning(folded, held.n_rows)
         if survey.n_aside:
             told.append(

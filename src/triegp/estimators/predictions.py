@@ -29,7 +29,6 @@ from triegp.estimators.fitted import FittedEstimator
 from triegp.estimators.inputs import check_targets
 from triegp.estimators.new_rows import NewRows, any_unseen, lay_out
 from triegp.estimators.outside import describe, find_outside, is_unusual, mark_outside
-from triegp.estimators.streaming import Stream
 from triegp.estimators.units import Target
 from triegp.models.distribution import (
     PredictiveDistribution,
@@ -38,6 +37,7 @@ from triegp.models.distribution import (
 )
 from triegp.models.draws import function_seeds
 from triegp.models.interface import Fitted
+from triegp.models.state import Stream
 from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from triegp.checks import random_generator
-from triegp.files.state import Seed
+from triegp.models.state import Seed
 
 
 def draw_seeds(random_state: Any, n: int) -> tuple[Seed, ...]:

@@ -14,7 +14,7 @@ added when it became due. So the result does not depend on when predictions are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,17 +22,15 @@ import numpy.typing as npt
 
 from triegp.calibration.model import CalibratedModel, grow_model
 from triegp.devices import to_host
-from triegp.encoding.columns import Columns
-from triegp.encoding.layout import Layout, read_working, refuse_unseen
-from triegp.encoding.quantiser import Quantiser
+from triegp.encoding.layout import read_working, refuse_unseen
 from triegp.engines import one_blas_thread
 from triegp.estimators.inputs import standardise
 from triegp.estimators.new_rows import any_unseen
 from triegp.estimators.outside import mark_outside
-from triegp.estimators.transforms import Transforms, transform_rows
-from triegp.files.state import ModelState, Plan, Seed
+from triegp.estimators.transforms import transform_rows
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations, hash_inputs
+from triegp.models.state import Plan, Stream
 from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]
@@ -47,92 +45,6 @@ AHEAD = 64  # waiting rows that a model looks ahead to, at least
 AHEAD_SHARE = 1 / 64  # the same, of its rows
 ASKED_SHARE = 1 / 16  # rows predicted that way, of its rows: inserting them is then cheaper
 CONSTANT = 1e-9  # relative differences of y up to this are none
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """Trained models, their training rows if they are kept, and batches that wait.
-
-    An estimator replaces its stream as a whole, while it holds its lock. So readers in other
-    threads see all of a change or none.
-
-    Attributes
-    ----------
-    fitted : tuple of Fitted
-        One for all targets, or one for each.
-    encoders : tuple of Quantiser
-        Box, percentiles and precision, without shift; one per scaling.
-    mean, scale : float64 (n_targets,)
-        How targets are standardised, after their transform.
-    plan : Plan
-        When the model is to be fitted anew; waiting rows are counted.
-    seeds : tuple of Seed or None
-        Where the random numbers of the last fit came from, one per model; None if not known.
-    kept : Rows or None
-        All rows inserted so far, as they were passed; None if they are not kept.
-    observations : Observations or None
-        These rows as they were passed, if several may share a row of the models or some were set
-        aside; None if they are the rows of the models.
-    columns : Columns
-        How the columns of X are read; categories that were added since the fit come last.
-    layout : Layout
-        How they become working columns, which the models read. Rows with values that the layout
-        has not seen are set aside, as rows outside the box.
-    waiting : tuple of Rows
-        Batches that are checked but not inserted yet, as they were passed.
-    transforms : tuple of (Transform or None)
-        Transform of each target, None for the identity; empty if no target is transformed.
-    ahead : tuple of Fitted
-        The models given the first `n_ahead` of the waiting rows, too, for predictions at new rows;
-        empty if there are none.
-    n_ahead, n_asked : int
-        Waiting rows that these models know, and new rows that were predicted since rows wait.
-    divided : bool
-        Whether weights divide the noise variance of an observation, as they did at the last fit.
-    """
-
-    fitted: tuple[Fitted, ...]
-    encoders: tuple[Quantiser, ...]
-    mean: Floats
-    scale: Floats
-    plan: Plan
-    seeds: tuple[Seed, ...] | None
-    kept: Rows | None
-    columns: Columns
-    layout: Layout
-    observations: Observations | None = None
-    waiting: tuple[Rows, ...] = ()
-    transforms: Transforms = ()
-    ahead: tuple[Fitted, ...] = ()
-    n_ahead: int = 0
-    n_asked: int = 0
-    divided: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows passed, without those that wait."""
-        model = self.fitted[0]
-        held = model.n_rows if self.observations is None else self.observations.n_rows
-        return held + model.n_summed
-
-
-def stream_of(state: ModelState) -> Stream:
-    """The stream of a model, without waiting rows."""
-    return Stream(
-        fitted=state.fitted,
-        encoders=state.encoders,
-        mean=state.target_mean,
-        scale=state.target_scale,
-        plan=state.plan,
-        seeds=state.seeds,
-        kept=state.kept,
-        columns=state.columns,
-        layout=state.layout,
-        observations=state.observations,
-        waiting=(),
-        transforms=state.transforms,
-        divided=state.divided,
-    )
 
 
 class Queued(NamedTuple):

@@ -13,8 +13,8 @@ from triegp.encoding.columns import Columns
 from triegp.estimators.loading import find_estimator
 from triegp.estimators.seeds import generator_of
 from triegp.estimators.transforms import IDENTITY, fit_transform
-from triegp.files.state import Seed
 from triegp.models.jobs import Stopwatch
+from triegp.models.state import Seed
 from triegp.tree.rows import Rows
 
 Floats = npt.NDArray[np.float64]

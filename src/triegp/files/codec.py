@@ -17,8 +17,8 @@ tuple                                  a list
 `... | None`                           null for None
 =====================================  ===========================================================
 
-An array has the name of its place, as in `fitted.0.stages.0.logs`. The same array in two places is
-stored once, and so are large arrays with the same contents.
+An array has the name of its place, such as `stream.fitted.0.stages.0.logs`. The same array in two
+places is stored once, and so are large arrays with the same contents.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Reading:
                 raise ValueError(f"{path:.{SHOWN}} needs the array {name:.{SHOWN}}")
             self.known[key] = _check_array(path, self.arrays[name], kind, missing)
         self.n_bytes += self.known[key].nbytes
-        if self.n_bytes > max(self.bound, UNCHECKED):  # a header may name an array any number of times
+        if self.n_bytes > max(self.bound, UNCHECKED):  # a header may name an array often
             check_memory(self.n_bytes)
             self.bound = 2 * self.n_bytes
         return self.known[key]

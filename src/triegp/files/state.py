@@ -1,16 +1,13 @@
-"""The state of a fitted estimator: what a model file holds, and its rules."""
+"""The state of a fitted estimator in a model file: its rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.encoding.columns import Columns
-from triegp.encoding.layout import Layout
-from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine, Engine
 from triegp.files import codec
 from triegp.files.codec import LEAST, RULES, VARIANTS, Arrays, Facts, Reading, Rule
@@ -19,8 +16,7 @@ from triegp.imports import import_once
 from triegp.models.curve import MOST_POINTS, TrainingCurve
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Observations
-from triegp.models.transforms import Transform
-from triegp.tree.rows import Rows
+from triegp.models.state import ModelState, Plan, Stream
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,120 +29,6 @@ MOST_LETTERS = 80  # of the name of a line in a training curve
 LAST_STEP = 1 << 53
 
 
-class Seed(NamedTuple):
-    """Source of the random numbers of one model: numpy's SeedSequence as plain integers."""
-
-    entropy: tuple[int, ...]
-    key: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What decides when a model is fitted anew. Rows that wait are counted.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows passed.
-    n_fit : int
-        Rows passed at the last fit, also if that fit is still to be done.
-    n_model : int
-        Rows of the models at the last fit that was done.
-    n_calibrated : int
-        Rows passed at the last calibration.
-    n_aside : int
-        Rows set aside since the last fit because they lie outside the box.
-    low, high : float64 (d,)
-        Box of the last fit.
-    lowest, highest : float64 (d,)
-        Box of all rows.
-    level : float64 (k,)
-        Targets of the first row.
-    varied_at_fit, varied : bool (k,)
-        Whether each target took other values than its level, at the last fit and since.
-    fit_at, calibrate_at : int
-        Rows passed when the next fit or calibration became due; 0 if none is.
-    n_newest : int
-        Last rows whose weights have not faded yet, if weights fade.
-    """
-
-    n_rows: int
-    n_fit: int
-    n_model: int
-    n_calibrated: int
-    n_aside: int
-    low: Floats
-    high: Floats
-    lowest: Floats
-    highest: Floats
-    level: Floats
-    varied_at_fit: npt.NDArray[np.bool_]
-    varied: npt.NDArray[np.bool_]
-    fit_at: int = 0
-    calibrate_at: int = 0
-    n_newest: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class ModelState:
-    """State of a fitted estimator, except for its parameters.
-
-    Attributes
-    ----------
-    encoders : tuple of Quantiser
-        The box, its percentiles and precision, without shift: one per scaling.
-    target_mean, target_scale : float64 (n_targets,)
-        How targets are standardised, after their transform.
-    one_dimensional : bool
-        Whether y came as one vector.
-    stopped_early : bool
-        Whether the time budget or Ctrl-C ended training.
-    n_evaluations : int
-        Evaluations of the likelihood with gradient.
-    columns : Columns
-        How the columns of X are read.
-    layout : Layout
-        How they become working columns, which the encoders read.
-    fitted : tuple of Fitted
-        One for all targets, or one for each.
-    kept : Rows or None
-        All rows passed to `fit` and `partial_fit`, unchanged; None if they are not kept.
-    observations : Observations or None
-        The rows as they were passed, if several may share a row of the models; None if they are
-        the rows of the models.
-    plan : Plan
-        When the model is to be fitted anew.
-    seeds : tuple of Seed or None
-        Source of the random numbers of each model; None if not known.
-    transforms : tuple of (Transform or None)
-        Transform of each target, None for the identity; empty if no target is transformed.
-    fit_seconds : float
-        Wall-clock seconds of the last fit.
-    curve : TrainingCurve or None
-        Nll per row during the last fit; None if it was not recorded.
-    divided : bool
-        Whether weights divide the noise variance of an observation, as they did at the last fit.
-    """
-
-    encoders: tuple[Quantiser, ...]
-    target_mean: Floats
-    target_scale: Floats
-    one_dimensional: bool
-    stopped_early: bool
-    n_evaluations: int
-    columns: Columns
-    layout: Layout
-    fitted: tuple[Fitted, ...]
-    kept: Rows | None
-    observations: Observations | None
-    plan: Plan
-    seeds: tuple[Seed, ...] | None
-    transforms: tuple[Transform | None, ...] = ()
-    fit_seconds: float = 0.0
-    curve: TrainingCurve | None = None
-    divided: bool = False
-
-
 def pack_model(
     state: ModelState, training_data: bool, *, quickly: bool = False
 ) -> tuple[Facts, Arrays]:
@@ -155,8 +37,8 @@ def pack_model(
     training_data: whether the kept rows are among them. quickly: in less time, with larger arrays.
     """
     if not training_data:
-        state = replace(state, kept=None)
-    elif state.kept is None:
+        state = replace(state, stream=replace(state.stream, kept=None))
+    elif state.stream.kept is None:
         raise ValueError("training_data=True requires a model fitted with keep_rows=True")
     return codec.pack(state, quickly=quickly)
 
@@ -169,58 +51,62 @@ def unpack_model(facts: Any, arrays: Arrays, kind: str, engine: Engine | None = 
     """
     state = codec.unpack(ModelState, facts, Reading(arrays, engine or CpuEngine()))
     calibration: Any = import_once("triegp.files.calibration")
-    names = state.layout.names(state.columns.names)
-    for part in state.fitted:
+    stream = state.stream
+    names = stream.layout.names(stream.columns.names)
+    for part in stream.fitted:
         base: Any = getattr(part, "base", part)
         if type(base).__name__ != kind:
             raise ValueError(f"fitted must hold a {kind}, got a {type(base).__name__}")
-        calibration.check_encoders(base, state.encoders)
+        calibration.check_encoders(base, stream.encoders)
         if kind == "FittedForest":
-            largest = float(state.target_scale.max())
+            largest = float(stream.scale.max())
             import_once("triegp.files.forest").check_reach(base.model, largest)
-        for encoder in (*state.encoders, *calibration.encoders_of(base)) if names else ():
+        for encoder in (*stream.encoders, *calibration.encoders_of(base)) if names else ():
             encoder.feature_names_in_ = np.array(names, dtype=object)
     return state
 
 
 def _check_state(state: ModelState) -> None:
+    if state.one_dimensional and state.stream.mean.size != 1:
+        raise ValueError(f"one_dimensional requires one target, got {state.stream.mean.size}")
+
+
+def _check_stream(stream: Stream) -> None:
     """Raise ValueError unless the parts of a model fit together."""
-    mean, scale, layout, plan = state.target_mean, state.target_scale, state.layout, state.plan
+    mean, scale, layout, plan = stream.mean, stream.scale, stream.layout, stream.plan
     n_targets, n_working = mean.size, len(layout.roles)
-    check_layout(layout, state.columns)
-    if not state.encoders or any(e.n_working != n_working for e in state.encoders):
+    check_layout(layout, stream.columns)
+    if not stream.encoders or any(e.n_working != n_working for e in stream.encoders):
         raise ValueError(f"encoders must have {n_working} features")
-    if state.one_dimensional and n_targets != 1:
-        raise ValueError(f"one_dimensional requires one target, got {n_targets}")
-    if len(state.transforms) not in (0, n_targets):
-        raise ValueError(f"transforms must be {n_targets}, got {len(state.transforms)}")
-    for own, transform in zip(scale, state.transforms, strict=False):  # often there are none
+    if len(stream.transforms) not in (0, n_targets):
+        raise ValueError(f"transforms must be {n_targets}, got {len(stream.transforms)}")
+    for own, transform in zip(scale, stream.transforms, strict=False):  # often there are none
         if transform is not None and not 1.0 / LARGEST_SCALE < own < LARGEST_SCALE:
             raise ValueError(f"a transformed target must not have the scale {own}")
-    n_held = [part.n_targets for part in state.fitted]
+    n_held = [part.n_targets for part in stream.fitted]
     if n_held not in ([n_targets], [1] * n_targets):
         raise ValueError(f"fitted must hold {n_targets} targets in all, got {n_held}")
-    counts = sorted({part.n_rows for part in state.fitted})
-    if len(counts) != 1 or len({part.n_summed for part in state.fitted}) != 1:
+    counts = sorted({part.n_rows for part in stream.fitted})
+    if len(counts) != 1 or len({part.n_summed for part in stream.fitted}) != 1:
         raise ValueError(f"fitted must have the same number of rows, got {counts}")
     n_rows = counts[0]
-    observations, kept = state.observations, state.kept
+    observations, kept = stream.observations, stream.kept
     if observations is not None:
         if observations.index.max() >= n_rows:
             raise ValueError(f"observations must be of {n_rows} rows")
         n_rows = observations.n_rows
-    n_rows += state.fitted[0].n_summed
+    n_rows += stream.fitted[0].n_summed
     if plan.n_rows != n_rows or not plan.n_aside < n_rows:
         raise ValueError(f"plan must count {n_rows} rows, got {plan.n_rows}")
-    if state.seeds is not None and len(state.seeds) != len(state.fitted):
-        raise ValueError(f"seeds must be {len(state.fitted)}, got {len(state.seeds)}")
+    if stream.seeds is not None and len(stream.seeds) != len(stream.fitted):
+        raise ValueError(f"seeds must be {len(stream.fitted)}, got {len(stream.seeds)}")
     if kept is not None:
         if kept.y.shape != (n_rows, n_targets) or kept.X is None:
             raise ValueError(f"kept must be {n_rows} rows of {n_targets} targets")
         noise = kept.known_noise
         if kept.X.shape[1] != layout.n_columns or (noise is not None and noise.ndim > 1):
             raise ValueError(f"kept.X must have {layout.n_columns} columns")
-        check_features(kept.X, state.columns)
+        check_features(kept.X, stream.columns)
 
 
 def _check_plan(plan: Plan) -> None:
@@ -256,14 +142,12 @@ def _check_curve(curve: TrainingCurve) -> None:
             raise ValueError("step must not be negative, nor fall within a line")
 
 
-RULES[ModelState] = Rule(
-    "target_mean:targets target_scale:targets",
-    {
-        "target_mean": (-LARGEST, LARGEST),
-        "target_scale": (LEAST, LARGEST),
-        "fit_seconds": (0, codec.LARGEST),
-    },
-    check=_check_state,
+RULES[ModelState] = Rule("", {"fit_seconds": (0, codec.LARGEST)}, check=_check_state)
+RULES[Stream] = Rule(
+    "mean:targets scale:targets",
+    {"mean": (-LARGEST, LARGEST), "scale": (LEAST, LARGEST)},
+    without=("waiting", "ahead", "n_ahead", "n_asked"),
+    check=_check_stream,
 )
 RULES[Plan] = Rule(
     "low:features high:features lowest:features highest:features level:targets "
