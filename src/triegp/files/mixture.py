@@ -225,5 +225,10 @@ RULES[Ensemble] = Rule(
 )
 RULES[StoredMember] = Rule("", {"noise": (LEAST, LARGEST)}, check=_check_member)
 RULES[TrainedOrder] = Rule(odd=("nll_per_row", "gain"), without=("line",))
-RULES[Calibration] = Rule("weight:k", {"weight": (0, 2)}, check=_check_weights)
+RULES[Calibration] = Rule(
+    "weight:k",
+    {"weight": (0, 2)},
+    without=("shrink", "scale", "outlier", "outlier_var"),
+    check=_check_weights,
+)
 RULES[Intervals] = Rule("n_intervals:d intervals:_,b codes:c")

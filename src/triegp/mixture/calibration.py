@@ -1,4 +1,4 @@
-"""Weights of a mixture and, in model files up to format version 2, its tempering."""
+"""Weights of a mixture, and its tempering."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Floats = npt.NDArray[np.float64]
 class Calibration:
     """How the members are combined into a mixture.
 
-    Only the weights are learned today. Other values come from files of older versions, in which
-    they were the calibration of a mixture.
+    Only the weights are learned and stored in files.
 
     Attributes
     ----------
