@@ -65,3 +65,12 @@ def test_the_size_of_a_feature_does_not_matter(power):
     np.testing.assert_array_equal(
         coordinates_of(found, np.ldexp(X, power)), coordinates_of(same, X)
     )
+
+
+@pytest.mark.parametrize("value", [1e307, 1.7e308, -1.7e308])
+def test_one_huge_value_leaves_all_coordinates_finite(value):
+    """Beside it the differences of the others are subnormal numbers."""
+    X = np.random.default_rng(0).random((60, 2))
+    X[3, 0] = value
+    found = coordinates_of(fit_coordinates(X), X)
+    assert np.isfinite(found).all()

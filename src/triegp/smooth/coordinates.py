@@ -71,6 +71,7 @@ def fit_coordinates(X: npt.NDArray[np.floating]) -> Coordinates:
         first, last = (np.searchsorted(own, knot, side) / own.size for side in ("left", "right"))
         rank = np.sqrt(12.0) * (0.5 * (first + last) - 0.5)
         by_rank = np.interp(every[:, j], knot, rank)
+        by_rank = np.nan_to_num(by_rank).clip(rank[0], rank[-1])  # between subnormal knots
         if abs(_correlation(every[:, j], by_rank)) < SAME:
             ranked.append(j)
             knots.append(np.ldexp(knot, unit[j]))
