@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
-from triegp.calibration.model import base_of, place_model, with_base
+from triegp.calibration.model import base_of, place_model
 from triegp.checks import one_of
 from triegp.engines import CpuEngine, Engine, PlainEngine
 from triegp.estimators import units
@@ -172,7 +172,6 @@ def _with_variance(state: ModelState, variance: str) -> ModelState:
     """The models with the parameter of that name."""
     known = import_once("triegp.additive.settings").VARIANCES  # needs compiled kernels, as they do
     one_of("variance", variance, known)
-    bases = [replace(cast(Any, base_of(part)), variance=variance) for part in state.stream.fitted]
-    pairs = zip(state.stream.fitted, bases, strict=True)
-    fitted = tuple(with_base(part, base) for part, base in pairs)
+    with_variance = import_once("triegp.layers.layered").with_variance
+    fitted = tuple(with_variance(part, variance) for part in state.stream.fitted)
     return replace(state, stream=replace(state.stream, fitted=fitted))

@@ -203,6 +203,7 @@ def condition_forest(
         goes_on=settings.goes_on,
         seed=seed,
         n_clustered=rows.n_rows,
+        n_nearby=settings.n_nearby,
         held_mean=held_mean,
         known_preconditioner=made if solver is None and share == 1.0 else None,
     )

@@ -193,8 +193,15 @@ class FittedForest:
         """Prediction of each training target given all other rows; NaN for rows of weight 0."""
         model, present = self.model, self.model.present
         mean, var, noise, runs = np.full((4, present.size), np.nan)
-        every, var[present] = leave_out(model, solve=True)
-        mean[present] = column_of(every, column)
+        asked, rows = present, None
+        if observations is not None:
+            asked = np.zeros(present.size, bool)
+            asked[observations.index[observations.index >= 0]] = True
+            asked &= present
+        if not asked[present].all():
+            rows = np.flatnonzero(asked[present])
+        every, var[asked] = leave_out(model, rows, solve=rows is None)
+        mean[asked] = column_of(every, column)
         noise[present] = model.rows.total_noise
         if observations is not None:
             runs[present] = run_variances(model) if self.apart else 0.0

@@ -90,6 +90,8 @@ class ForestModel:
         Rows that were inserted since the last solve on all rows.
     n_clustered : int
         Rows that the cells of nearby rows were made from; later rows were added to these cells.
+    n_nearby : int
+        Training rows near a row that its variance is computed from; unused up to 2,000 rows.
     known_nearby : Nearby or None
         The rows in cells, for variances from nearby rows, if they have been computed; not stored
         in files.
@@ -114,6 +116,7 @@ class ForestModel:
     goes_on: bool
     seed: int
     n_clustered: int
+    n_nearby: int
     factor: float = 1.0
     n_pending: int = 0
     held_mean: Floats | None = None
@@ -216,7 +219,7 @@ class ForestModel:
         kernel = None if self.smooth is None else self.smooth.kernel
         inputs, n = self.scale_inputs(self.inputs), self.n_clustered
         first = (inputs[:n], keys[:n], self.forest.levels, self.variance[:n])
-        near = make_nearby(*first, kernel, n_threads=self.n_threads)
+        near = make_nearby(*first, kernel, n_members=self.n_nearby, n_threads=self.n_threads)
         if n == self.rows.n_rows:
             return near
         later = (inputs[n:], keys[n:], self.variance[n:])

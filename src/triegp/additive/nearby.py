@@ -27,7 +27,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-N_MEMBERS = 256
 LOG_SQUARE = -np.euler_gamma - np.log(2.0)  # mean of log z^2 for a standard normal z
 TINY = 1e-300
 CELL_ROWS = 24
@@ -89,7 +88,7 @@ def make_nearby(
     noise: Floats,
     kernel: Kernel | None = None,
     *,
-    n_members: int = N_MEMBERS,
+    n_members: int = 256,
     n_threads: int | None = None,
 ) -> Nearby:
     """Cluster training rows; blocks are computed on first use. O(n (log n + sqrt(n)) d).

@@ -22,6 +22,8 @@ class Settings:
     ----------
     goes_on : bool
         Whether the smooth part goes on outside the training box.
+    n_nearby : int
+        Training rows near a row that its variance is computed from, if there are many.
     rate, tree_rate : float
         Step size of Adam for shared directions, and for the individual phi of each tree.
     """
@@ -36,6 +38,7 @@ class Settings:
     max_iter: int = 80
     calibrated: bool = True
     goes_on: bool = True
+    n_nearby: int = 256
     rate: float = 0.15
     tree_rate: float = 0.03
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,10 +12,9 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 from distributed import Client, Future
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from triegp.dask.cluster import ClusterPool, compute, find_client, wait_for_workers
+from triegp.dask.cluster import ClusterPool, find_client, wait_for_workers
 from triegp.dask.partitions import (
     DaskPieces,
     Partition,
@@ -28,7 +25,7 @@ from triegp.dask.partitions import (
 )
 from triegp.estimators.base import TreeGPRegressor
 from triegp.estimators.mixture_regressor import BinaryTreeGPRegressor
-from triegp.estimators.pieces import concat_tables
+from triegp.estimators.pieces import PiecesRegressor
 from triegp.estimators.trie_regressor import TrieGPRegressor
 from triegp.models.distribution import check_quantiles, interval_quantiles
 from triegp.models.jobs import Pool
@@ -36,7 +33,7 @@ from triegp.models.jobs import Pool
 GRAPH_ROWS = 1_000_000  # models of more rows are not part of the graphs of predictions
 
 
-class DaskRegressor(TreeGPRegressor):
+class DaskRegressor(PiecesRegressor):
     """What both estimators share: collections in, lazy predictions out.
 
     Attributes
@@ -46,7 +43,7 @@ class DaskRegressor(TreeGPRegressor):
     """
 
     client: Client | None
-    _local: ClassVar[type[TreeGPRegressor]]
+    _local: ClassVar[type[PiecesRegressor]]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None) -> Self:
         """Train on rows of Dask collections; with other arrays as the local estimator.
@@ -73,9 +70,23 @@ class DaskRegressor(TreeGPRegressor):
         client = find_client(self.client)
         return self._fit_partitions(client, _aligned(client, X, y, sample_weight, known_noise))
 
-    @abstractmethod
+    def _pool(self) -> Pool | None:
+        return self.__dict__.get("_cluster")
+
+    def _unfitted(self) -> Any:
+        parameters = self.get_params(deep=False)
+        parameters.pop("client")
+        return clone(self._local(**parameters))
+
     def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
         """Fit to the rows of all partitions, of which there is at least one."""
+        self._cluster = ClusterPool(client)  # while this lasts, workers learn the orders
+        try:
+            if parts[0].known_noise is None and self._by_cells(sum(p.n_rows for p in parts)):
+                return self.fit_pieces(DaskPieces(client, parts))
+            return super().fit(*gather_rows(client, parts))
+        finally:
+            del self._cluster
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, known_noise: Any = None
@@ -250,23 +261,6 @@ class DaskBinaryTreeGPRegressor(DaskRegressor, BinaryTreeGPRegressor):
     _local = BinaryTreeGPRegressor
     __init__ = _with_client(BinaryTreeGPRegressor)
 
-    def _pool(self) -> Pool | None:
-        return self.__dict__.get("_cluster")
-
-    def _unfitted(self) -> Any:
-        parameters = self.get_params(deep=False)
-        parameters.pop("client")
-        return clone(self._local(**parameters))
-
-    def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
-        self._cluster = ClusterPool(client)  # while this lasts, workers learn the orders
-        try:
-            if parts[0].known_noise is None and self._by_cells(sum(p.n_rows for p in parts)):
-                return self.fit_pieces(DaskPieces(client, parts))
-            return super(DaskRegressor, self).fit(*gather_rows(client, parts))
-        finally:
-            del self._cluster
-
 
 class DaskTrieGPRegressor(DaskRegressor, TrieGPRegressor):
     """`TrieGPRegressor` on Dask arrays and data frames.
@@ -280,38 +274,12 @@ class DaskTrieGPRegressor(DaskRegressor, TrieGPRegressor):
 
     Notes
     -----
-    One task gathers all rows on one worker and fits there, with its threads. The model is in this
-    process in the end; predictions are sent to the workers with it.
+    As `DaskBinaryTreeGPRegressor`. Up to 196,608 rows, and the base of a model of more rows, are
+    learned in this process; the base is sent to every worker that sums up rows.
     """
 
     _local = TrieGPRegressor
     __init__ = _with_client(TrieGPRegressor)
-
-    def _fit_partitions(self, client: Client, parts: list[Partition]) -> Self:
-        parameters = self.get_params(deep=False)
-        parameters.pop("client")
-        columns = [
-            None if getattr(parts[0], name) is None else [getattr(one, name) for one in parts]
-            for name in ("X", "y", "weight", "known_noise")
-        ]
-        task = delayed(_fit_here, pure=False)(self._local(**parameters), *columns)
-        ((local, told),) = compute(client, [task])
-        self._restore(local._state())
-        for message, category in told:
-            warnings.warn(message, category, stacklevel=3)
-        return self
-
-
-def _fit_here(
-    local: TreeGPRegressor, X: Any, y: Any, weight: Any, known_noise: Any
-) -> tuple[TreeGPRegressor, list[tuple[str, type[Warning]]]]:
-    """Fit to all rows in one task; also returns the warnings of the fit."""
-    extras = (None if part is None else np.concatenate(part) for part in (weight, known_noise))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        local.fit(concat_tables(X), np.concatenate(list(map(np.asarray, y))), *extras)
-    own = (UserWarning, ConvergenceWarning)
-    return local, [(str(one.message), one.category) for one in told if one.category in own]
 
 
 def _predict(model: Any, X: Any, last: tuple[int, ...], n_results: int, **asked: Any) -> Any:

@@ -18,6 +18,7 @@ from triegp.encoding.layout import Layout
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import one_blas_thread
 from triegp.estimators.units import Target
+from triegp.layers.layered import Layered
 from triegp.mixture.members import Ensemble, Member
 from triegp.models.state import Stream
 from triegp.tree.operators import factorize_rows, level_products, product, solve
@@ -147,6 +148,34 @@ def forest_importances(model: ForestModel, target: int = 0) -> Importances:
         smooth_prior,
         smooth_explained,
     )
+
+
+def layered_importances(fitted: Layered, target: int) -> Importances:
+    """Importances of all layers for one target. O(n K) for a mixture of K trees.
+
+    Each layer weighs as much as the variance that it explains, among the rows that it was
+    conditioned on. Main effects count as a smooth part.
+    """
+    base, rest, effects = fitted.base, fitted.rest, fitted.below.effects
+    layers = [forest_importances(base.model, target), importances(rest, target)]
+    model, left = base.model, rest.residuals(target)
+    f = column_of(model.rows.y, target) - model.variance * column_of(model.alpha, target)
+    better = float(np.mean(np.square(left.y)) - np.mean(np.square(left.y - left.mean)))
+    sizes = [float(f.var()), fitted.scale[target] ** 2 * max(better, 0.0)]
+    own = np.zeros(layers[0].prior.size)
+    own[effects.features] = effects.spread[:, target]
+    total = sum(sizes) + own.sum()
+    shares = np.array(sizes) / total if total > 0 else np.full(2, 0.5)
+    width = max(part.prior_by_bit.shape[1] for part in layers)
+
+    def join(name: str) -> Floats:
+        parts = [getattr(part, name) for part in layers]
+        if parts[0].ndim > 1:
+            parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
+        found = shares[0] * parts[0] + shares[1] * parts[1]
+        return np.asarray(found if found.ndim > 1 or total <= 0 else found + own / total)
+
+    return Importances(*(join(field.name) for field in fields(Importances)))
 
 
 def _smooth_shares(model: ForestModel) -> Floats:

@@ -416,6 +416,11 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
             whole_number("max_cells", self.max_cells, least=2)
         return settings_of(self.preset, {name: getattr(self, name) for name in TUNABLE})
 
+    def _by_cells(self, n_rows: int) -> bool:
+        settings = self._settings()
+        usual = settings.mixture not in ("softmax", "best") and settings.nugget == "row"
+        return usual and super()._by_cells(n_rows)
+
     def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[Quantiser, ...]:
         encoders = fit_encoders(
             rows.features,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,22 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import VARIANCES, Settings, check_settings
 from triegp.additive.train import train_forest
-from triegp.calibration.model import base_of, with_base
-from triegp.checks import boolean, one_of
+from triegp.checks import boolean, one_of, whole_number
 from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
-from triegp.estimators.base import TreeGPRegressor, count_of
-from triegp.estimators.importances import Importances, ImportancesMixin, forest_importances
+from triegp.estimators.base import count_of
+from triegp.estimators.importances import (
+    Importances,
+    ImportancesMixin,
+    forest_importances,
+    layered_importances,
+)
 from triegp.estimators.inputs import common_scale
 from triegp.estimators.parameters import fit_encoders
+from triegp.estimators.pieces import PiecesRegressor
+from triegp.estimators.whole import HELD_ROWS
+from triegp.layers.layered import Layered, forest_of, with_variance
+from triegp.layers.train import MOST_ROWS, train_layered
 from triegp.mixture.whole import Whole
 from triegp.models.folds import FEW_FOLDS
 from triegp.models.interface import Fitted, Trained
@@ -33,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 FEWEST_TREES = 4  # of the smaller models that few rows are cross-fitted with
 
 
-class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
+class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     """Gaussian-process regression with a smooth part, trees and local noise.
 
     y = g(x) + f_1(x) + ... + f_T(x) + noise. The smooth part g is a Gaussian process with a Matern
@@ -117,6 +125,9 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         identity unless another gains more than 0.01 nats per row. Or a transformer of scikit-learn
         with an inverse, of which each target fits a clone. Other than "identity", it refuses
         `known_noise` and `return_cov`.
+    max_cells : int, optional
+        Largest number of leaves of a tree of many rows, 4,194,304 by default. More rows, if they
+        are more than 524,288, are read in pieces and summed up by cell (`docs/large.md`).
     time_budget : float, optional
         Seconds for `fit`, from its beginning to the calibration; no limit by default. Time for the
         solve on all rows and for the calibration is reserved. If time is short, there are fewer
@@ -265,6 +276,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     mean is that of the border, and the deviation grows without limit.
     """
 
+    _fewest_summed = 2 * HELD_ROWS  # the base is learned from other rows than those held
     _by_var = False
     _by_folds = False  # the models of the folds are smaller, and their variances larger
     _kind = "FittedForest"
@@ -288,6 +300,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         multi_target: str = "own",
         weights: str = "frequency",
         target_transform: Any = "identity",
+        max_cells: int | None = None,
         time_budget: float | None = None,
         on_interrupt: str = "raise",
         keep_rows: bool = True,
@@ -313,6 +326,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         self.multi_target = multi_target
         self.weights = weights
         self.target_transform = target_transform
+        self.max_cells = max_cells
         self.time_budget = time_budget
         self.on_interrupt = on_interrupt
         self.keep_rows = keep_rows
@@ -325,20 +339,19 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
     @property
     def forests_(self) -> tuple[FittedForest, ...]:
         """One per target, or one for all; waiting rows are inserted first."""
-        found = (self._as_asked(part) for part in self._inserted().fitted)
-        return tuple(cast(FittedForest, base_of(part)) for part in found)
+        return tuple(forest_of(self._as_asked(part)) for part in self._inserted().fitted)
 
     @property
     def diverged_(self) -> bool:
         """Whether training stopped because the likelihood fell or solves failed."""
         check_is_fitted(self)
-        return any(base_of(part).diverged for part in self._stream.fitted)
+        return any(forest_of(part).diverged for part in self._stream.fitted)
 
     @property
     def n_iter_(self) -> int:
         """Optimiser steps of the target that took most; at least 1."""
         check_is_fitted(self)
-        return max(1, *(int(base_of(part).n_steps) for part in self._stream.fitted))
+        return max(1, *(forest_of(part).n_steps for part in self._stream.fitted))
 
     @property
     def log_marginal_likelihood_error_(self) -> Any:
@@ -351,13 +364,15 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         if not hasattr(self, "_stream"):
             return text
         stream = self._stream
-        models = [base_of(part).model for part in stream.fitted]
+        models = [forest_of(part).model for part in stream.fitted]
         trees = count_of(len(models[0].orders), "tree") + " each" * (len(models) > 1)
         noise = [float(model.new_noise) for model in models]
         return f"<{text} fitted: {self._describe(stream, trees, noise)}>"
 
     def _settings(self) -> Settings:
         one_of("variance", self.variance, VARIANCES)
+        if self.max_cells is not None:
+            whole_number("max_cells", self.max_cells, least=2)
         boolean("local_noise", self.local_noise)
         return check_settings(
             Settings(
@@ -375,10 +390,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         )
 
     def _as_asked(self, fitted: Fitted) -> Fitted:
-        base = cast(FittedForest, base_of(fitted))
-        if base.variance == self.variance:
-            return fitted
-        return with_base(fitted, replace(base, variance=self.variance))
+        return with_variance(fitted, self.variance)
 
     def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[Quantiser, ...]:
         return fit_encoders(
@@ -411,9 +423,11 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
         run: Run,
         whole: Whole | None = None,
     ) -> Trained:
-        assert whole is None  # `_pieces` returns none
-        trained = train_forest(encoders, rows, settings, run)
-        fitted = cast(FittedForest, trained.fitted)
+        if whole is None and rows.n_rows <= MOST_ROWS:
+            trained = train_forest(encoders, rows, settings, run)
+        else:
+            trained = train_layered(encoders, rows, settings, run, whole)
+        fitted = forest_of(trained.fitted)
         if fitted.diverged:
             warnings.warn(
                 f"training stopped after {fitted.n_steps} steps because the likelihood fell or "
@@ -423,5 +437,7 @@ class TrieGPRegressor(ImportancesMixin, TreeGPRegressor):
             )
         return trained
 
-    def _shares(self, fitted: FittedForest, column: int) -> Importances:
+    def _shares(self, fitted: FittedForest | Layered, column: int) -> Importances:
+        if isinstance(fitted, Layered):
+            return layered_importances(fitted, column)
         return forest_importances(fitted.model, column)

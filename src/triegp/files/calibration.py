@@ -9,7 +9,7 @@ import numpy as np
 
 from triegp.calibration.border import Border
 from triegp.calibration.local import LocalNoise
-from triegp.calibration.model import CalibratedModel
+from triegp.calibration.model import CalibratedModel, base_of
 from triegp.calibration.stage import Repeats, Stage
 from triegp.calibration.tails import Tails
 from triegp.calibration.trend import Trend
@@ -18,7 +18,7 @@ from triegp.files.codec import LEAST, RULES, Rule, never_falling
 from triegp.models.interface import Fitted
 from triegp.models.repeats import Others
 
-__all__ = ["CalibratedModel"]
+__all__ = ["CalibratedModel", "base_of"]
 
 LARGEST_FACTOR = 1e6  # by which calibration may widen a standard deviation
 LARGEST_LOG = 25.0  # of a local logarithm times its slope, and of a scale
@@ -31,9 +31,17 @@ VALUES, POSITIVE = (-LARGEST_LINE, LARGEST_LINE), (0.0, LARGEST_LINE)
 
 def encoders_of(fitted: Any) -> tuple[Quantiser, ...]:
     """The encoders of the trees of a model without calibration."""
-    trees = getattr(fitted, "members", ())
-    found = tuple(tree.encoder for tree in trees)
-    return found or getattr(getattr(fitted, "model", None), "encoders", ())
+    found: tuple[Quantiser, ...] = ()
+    for layer in layers_of(fitted):
+        trees = getattr(layer, "members", ())
+        found += tuple(tree.encoder for tree in trees)
+        found += getattr(getattr(layer, "model", None), "encoders", ())
+    return found
+
+
+def layers_of(fitted: Any) -> tuple[Any, ...]:
+    """The models of trees that a model without calibration consists of."""
+    return (fitted.base, fitted.rest) if hasattr(fitted, "rest") else (fitted,)
 
 
 def check_encoders(fitted: Fitted, known: tuple[Quantiser, ...]) -> None:

@@ -54,13 +54,14 @@ def unpack_model(facts: Any, arrays: Arrays, kind: str, engine: Engine | None = 
     stream = state.stream
     names = stream.layout.names(stream.columns.names)
     for part in stream.fitted:
-        base: Any = getattr(part, "base", part)
-        if type(base).__name__ != kind:
-            raise ValueError(f"fitted must hold a {kind}, got a {type(base).__name__}")
+        base: Any = calibration.base_of(part)
+        first = calibration.layers_of(base)[0]
+        if type(first).__name__ != kind:
+            raise ValueError(f"fitted must hold a {kind}, got a {type(first).__name__}")
         calibration.check_encoders(base, stream.encoders)
         if kind == "FittedForest":
             largest = float(stream.scale.max())
-            import_once("triegp.files.forest").check_reach(base.model, largest)
+            import_once("triegp.files.forest").check_reach(first.model, largest)
         for encoder in (*stream.encoders, *calibration.encoders_of(base)) if names else ():
             encoder.feature_names_in_ = np.array(names, dtype=object)
     return state
@@ -169,6 +170,7 @@ VARIANTS[Fitted] = {
     "CalibratedModel": "triegp.files.calibration",
     "Ensemble": "triegp.files.mixture",
     "FittedForest": "triegp.files.forest",
+    "Layered": "triegp.files.layers",
 }
 
 

@@ -252,15 +252,16 @@ def repeated_residuals(
 
     The second part are the other observations at the same input.
     """
-    left, others = fitted.leave_one_out(column, observations), find_others(observations, column)
+    others = find_others(observations, column)
     some = np.flatnonzero(others.count > 0)
-    weight = None if observations.weight is None else observations.weight[some]
+    again = observations.select(some)
+    left = fitted.leave_one_out(column, again)
     residuals = Residuals(
-        observations.index[some],
-        left.mean()[some],
-        left.var()[some],
-        observations.y[some, column],
-        weight,
+        again.index,
+        left.mean(),
+        left.var(),
+        again.y[:, column],
+        again.weight,
         np.zeros(some.size, bool),
     )
     return residuals, others.select(some)

@@ -66,9 +66,12 @@ class Observations:
         """Those of a weight other than 0, by row and target: sums do not depend on their order."""
         weight = np.ones(self.index.size) if self.weight is None else self.weight
         order = np.lexsort([weight, *self.y.T, self.index])
-        order = order[self.index[order] >= 0]
-        kept = None if self.weight is None else weight[order]
-        return replace(self, index=self.index[order], y=self.y[order], weight=kept)
+        return self.select(order[self.index[order] >= 0])
+
+    def select(self, some: Ints) -> Observations:
+        """Some of them."""
+        weight = None if self.weight is None else self.weight[some]
+        return replace(self, index=self.index[some], y=self.y[some], weight=weight)
 
 
 def hash_inputs(X: npt.NDArray[Any]) -> Hashes:
