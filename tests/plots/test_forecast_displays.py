@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from plot_problems import problem, quick_mixture
 from triegp import PredictiveDistribution
 from triegp.metrics import calibration_error, coverage
+from triegp.metrics.forecasts import binomial_band, make_forecast
 from triegp.plots import (
     CalibrationDisplay,
     CoverageByFeatureDisplay,
@@ -19,7 +20,6 @@ from triegp.plots import (
     PitDisplay,
     ResidualDisplay,
 )
-from triegp.plots.forecasts import binomial_band, make_forecast
 
 DISPLAYS = [CalibrationDisplay, PitDisplay, CoverageByWidthDisplay, ResidualDisplay]
 

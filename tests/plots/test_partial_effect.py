@@ -8,8 +8,8 @@ from sklearn.preprocessing import StandardScaler
 
 from plot_problems import mixed_frame, problem, quick_forest, quick_mixture
 from triegp.plots import PartialEffectDisplay
-from triegp.plots.features import Feature, replace_values, say_number, tick_values
-from triegp.plots.grids import cell_edges, choose_values
+from triegp.plots.canvas import cell_edges, tick_values
+from triegp.plots.features import Feature, choose_values, replace_values
 
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
@@ -159,12 +159,6 @@ def test_dates_of_any_span_have_ticks_without_a_warning(span, most):
     tick_values(ax.xaxis, "time", most)
     FigureCanvasAgg(ax.figure).draw()
     assert 2 <= sum(bool(label.get_text()) for label in ax.get_xticklabels()) <= most + 1
-
-
-def test_times_in_words():
-    assert say_number(19_723.0, "time") == "2024-01-01"
-    assert say_number(19_723.5, "time") == "2024-01-01 12:00"
-    assert say_number(19_723.5 + 1 / 86_400, "time") == "2024-01-01 12:00:01"
 
 
 def test_arrays_of_objects():

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from triegp.plots.numbers import show_number
+from triegp.plots.text import show_number
 from triegp.report.advice import MOST_NAMES, Advice, counted, either, listed
 from triegp.report.facts import Evaluation, Facts, TargetFacts
-from triegp.report.oddities import MANY_OUTLIERS
+from triegp.report.outliers import MANY_OUTLIERS
 from triegp.report.words import percent, plural
 
 Floats = npt.NDArray[np.float64]
@@ -150,7 +150,7 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
             True,
             None,
             "The features explain next to nothing",
-            f"By {main.forecast.source}, the share of variance explained is "
+            f"By {main.source}, the share of variance explained is "
             f"{percent(max(main.scores.r2, 0.0))}: hardly better than predicting the mean.",
             "Look for features that relate to the target. Check that rows of features and targets "
             "belong together.",

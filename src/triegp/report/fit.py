@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from triegp.report.features import label_column
+from triegp.plots.features import label_column
 
 KIND_NAMES = {
     "number": "number",

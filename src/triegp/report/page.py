@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 
-from triegp.report.accuracy import accuracy_section, calibration_section, coverage_at
+from triegp.report.accuracy import accuracy_section, calibration_section
 from triegp.report.advice import Advice
 from triegp.report.facts import Facts, TargetFacts
 from triegp.report.markup import Child, Html, join, tag
@@ -17,12 +17,13 @@ from triegp.report.sections import (
 )
 from triegp.report.words import (
     cell,
-    head,
     heading,
+    heads,
     number,
     paragraph,
     percent,
     plural,
+    row,
     seconds,
     table,
 )
@@ -128,11 +129,11 @@ def _header(facts: Facts, title: str) -> Html:
 
 
 def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
-    serious = [one for one in advice if one.serious]
+    serious = [piece for piece in advice if piece.serious]
     if serious:
         n = len(serious)
         verdict = f"{'One thing needs' if n == 1 else f'{n} things need'} attention: "
-        listed = "; ".join(_in_sentence(one) for one in serious)
+        listed = "; ".join(map(_in_sentence, serious))
         said = join(verdict, tag("a", listed, href="#advice"), ".")
     else:
         said = join(
@@ -172,8 +173,8 @@ def _cards(target: TargetFacts) -> Child:
     if main is None:
         return None
     scores, base = main.scores, main.baseline
-    covered = coverage_at(scores, 0.9)
-    by = f"by {main.forecast.source}"
+    covered = scores.coverage(0.9)
+    by = f"by {main.source}"
     against = "" if base is None else f"; {number(base.mae)} without the features"
     cards = [
         ("Explained", percent(scores.r2), f"of the variance of {target.name}, {by}"),
@@ -182,7 +183,7 @@ def _cards(target: TargetFacts) -> Child:
             "Inside 90\u202f% intervals",
             percent(covered.observed),
             f"of the targets; {percent(covered.low)} to {percent(covered.high)} if they are right"
-            if main.forecast.is_new
+            if main.is_new
             else "of the targets, by leave-one-out, on which error bars were tuned",
         ),
         (
@@ -210,15 +211,13 @@ def _cards(target: TargetFacts) -> Child:
 def _overview(facts: Facts) -> Html:
     rows = []
     for t, target in enumerate(facts.targets):
-        name = tag("th", tag("a", target.name, href=f"#target{t}"), scope="row")
-        main = target.main
+        name, main = tag("a", target.name, href=f"#target{t}"), target.main
         if main is None:
-            rows.append(tag("tr", name, [cell("—") for _ in range(4)]))
+            rows.append(row(name, [cell("—") for _ in range(4)]))
             continue
-        covered = coverage_at(main.scores, 0.9)
+        covered = main.scores.coverage(0.9)
         rows.append(
-            tag(
-                "tr",
+            row(
                 name,
                 cell(percent(main.scores.r2), value=main.scores.r2),
                 cell(number(main.scores.mae), value=main.scores.mae),
@@ -226,16 +225,10 @@ def _overview(facts: Facts) -> Html:
                 cell(number(covered.width), value=covered.width),
             )
         )
-    sources = {target.main.forecast.source for target in facts.targets if target.main is not None}
+    sources = {target.main.source for target in facts.targets if target.main is not None}
     return table(
         f"Scores by {' or '.join(sorted(sources))}." if sources else "Scores are not known.",
-        [
-            head("Target", class_=None),
-            head("Explained"),
-            head("Typical error"),
-            head("Inside 90\u202f%"),
-            head("Mean width"),
-        ],
+        heads("Target", "Explained", "Typical error", "Inside 90\u202f%", "Mean width"),
         rows,
         label="All targets",
         sortable=True,
@@ -246,13 +239,13 @@ def _advice(advice: Sequence[Advice]) -> Html:
     items = [
         tag(
             "li",
-            tag("span", "Needs attention" if one.serious else "Remark", class_="flag"),
-            tag("h3", join(f"{one.target}: " if one.target else None, one.title)),
-            tag("p", one.reason),
-            tag("p", tag("b", "What to do. "), one.action),
-            class_="serious" if one.serious else None,
+            tag("span", "Needs attention" if piece.serious else "Remark", class_="flag"),
+            tag("h3", join(f"{piece.target}: " if piece.target else None, piece.title)),
+            tag("p", piece.reason),
+            tag("p", tag("b", "What to do. "), piece.action),
+            class_="serious" if piece.serious else None,
         )
-        for one in advice
+        for piece in advice
     ]
     inside: Child = tag("ul", items, class_="advice")
     if not items:
