@@ -216,7 +216,6 @@ TABLE = [
     ([*FIT[:4], "-", "d.csv"], "-o: standard output is for predictions only"),
     ([*FIT[:4], os.devnull, "d.csv"], "is a device, expected a file"),
     ([*UPDATE[:5], os.devnull, "d.csv"], "is a device, expected a file"),
-    (["demo", "-o", "d.csv"], "d.csv: is a file, expected a folder"),
 ]
 
 

@@ -19,7 +19,7 @@ from triegp.cli.failures import describe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-COMMANDS = ("fit", "predict", "evaluate", "update", "report", "info", "demo")
+COMMANDS = ("fit", "predict", "evaluate", "update", "report", "info")
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 1, 130, 141, 143
 
 

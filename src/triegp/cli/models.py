@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from triegp.cli.batches import Choice, read_batches
-from triegp.cli.cells import read_features, read_numbers
+from triegp.cli.cells import Floats, Place, read_features, read_numbers, read_weights
 from triegp.cli.failures import CommandError
 from triegp.cli.options import BATCH_ROWS
 from triegp.cli.sources import Dialect, Source
@@ -40,6 +40,26 @@ class Model:
     estimator: Any
     columns: Columns
     has_rows: bool
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file: as the model reads them, and as they are in the file."""
+
+    features: pa.Table
+    table: pa.Table
+    place: Place
+    dialect: Dialect
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.table.num_rows)
+
+    def numbers(self, name: str, what: str = "target") -> Floats:
+        """Targets, weights or noise variances, (n,)."""
+        read = read_numbers if what == "target" else read_weights
+        return read(self.table.column(name), name, self.place, self.dialect, what)
 
 
 def open_model(path: str) -> Model:
@@ -105,16 +125,32 @@ def _with_nearest(name: str, names: Sequence[str]) -> str:
     return f"{name!r} (nearest: {lower[nearest[0]]!r})" if nearest else repr(name)
 
 
+def read_chunks(
+    model: Model,
+    sources: Sequence[Source],
+    dialect: Dialect,
+    others: Sequence[str],
+    n_rows: int = BATCH_ROWS,
+) -> Iterator[Chunk]:
+    """Rows of files in chunks of at most n_rows; raises CommandError if there are none.
+
+    others: columns beside those of the model.
+    """
+    chunk = None
+    choose = choose_columns(model, others)
+    for place, table in read_batches(sources, dialect, choose, n_rows):
+        features = table.select(range(len(model.columns.kinds)))
+        features = read_features(features, model.columns, place, dialect)
+        chunk = Chunk(features, table, place, dialect)
+        yield chunk
+    if chunk is None:
+        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+
+
 def read_rows(
     model: Model, sources: Sequence[Source], dialect: Dialect, target: str
 ) -> tuple[Any, Any]:
     """All rows of files as a table with the columns of the model, and their targets (n,)."""
-    tables, targets = [], []
-    choose = choose_columns(model, [target])
-    for place, table in read_batches(sources, dialect, choose, BATCH_ROWS):
-        features = table.select(range(len(model.columns.kinds)))
-        tables.append(read_features(features, model.columns, place, dialect))
-        targets.append(read_numbers(table.column(target), target, place, dialect, "target"))
-    if not tables:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    return pa.concat_tables(tables, promote_options="permissive"), np.concatenate(targets)
+    chunks = list(read_chunks(model, sources, dialect, [target]))
+    features = pa.concat_tables([part.features for part in chunks], promote_options="permissive")
+    return features, np.concatenate([part.numbers(target) for part in chunks])

@@ -63,10 +63,10 @@ class Task:
     def choose(self, names: Sequence[str], source: object) -> list[str]:
         """Names of the features, in their order; raises CommandError if a column is not there."""
         require_columns([*self.extras, *self.features, *self.drop], names, source)
-        apart = {*self.extras, *self.drop}
-        chosen = list(self.features or [name for name in names if name not in apart])
+        others = {*self.extras, *self.drop}
+        chosen = list(self.features or [name for name in names if name not in others])
         for name in chosen:
-            if name in apart or chosen.count(name) > 1:
+            if name in others or chosen.count(name) > 1:
                 raise CommandError(f"--features: {name!r} has another use, or is there twice")
         if not chosen:
             raise CommandError(f"{source}: there is no column to learn from")
