@@ -70,16 +70,6 @@ def read_whole(
     return join_tables(tables, sources), ends
 
 
-def place_of(row: int, ends: Sequence[tuple[int, Source]]) -> tuple[Source, int]:
-    """The file that a row of a whole table is from, and its number there, from 0."""
-    before = 0
-    for end, source in ends:
-        if row < end:
-            return source, row - before
-        before = end
-    raise IndexError(row)
-
-
 def join_tables(tables: Sequence[pa.Table], sources: Sequence[Source]) -> pa.Table:
     """Tables one below the other; columns are found by name."""
     if len(tables) == 1:

@@ -91,7 +91,7 @@ def command(
                 if writer is None:
                     schema, piped = table.schema, output == "-"
                     writer = writing.new_writer(format_, file, schema, delimiter, piped=piped)
-                writer.write(table.cast(schema))
+                writer.write_table(table.cast(schema))
             n_rows += chunk.n_rows
             console.progress(f"{n_rows:,} rows predicted")
         assert writer is not None

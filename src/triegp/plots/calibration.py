@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import whole_number
-from triegp.metrics.forecasts import Forecast, make_forecast
+from triegp.metrics.forecasts import Forecast
 from triegp.plots.canvas import (
     Style,
     check_coverages,
@@ -68,36 +68,17 @@ class CalibrationDisplay(ForecastDisplay):
     n_rows: int
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        levels: Any = LEVELS,
-        target: int | None = None,
-        **style: Any,
-    ) -> Self:
-        """Calibration curve of predictive distributions. O(K m) for m rows of K components.
+    def from_forecast(cls, forecast: Forecast, levels: Any = LEVELS) -> Self:
+        """Count targets inside intervals; nothing is drawn. O(K m) for m rows of K components.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         levels : array-like (k,), default: 0.02, 0.04, ..., 0.98
             Nominal coverages, strictly between 0 and 1.
-        target : int, optional
-            Which target; needed if there are several.
-        **style
-            As for `plot`.
         """
         nominal = check_coverages("levels", levels)
-        return cls.from_forecast(make_forecast(y, distribution, target), nominal).plot(**style)
-
-    @classmethod
-    def from_forecast(cls, forecast: Forecast, nominal: Floats = LEVELS) -> Self:
-        """The numbers alone, of a forecast of `triegp.metrics.forecasts`."""
         observed, band = forecast.observed_coverage(nominal), forecast.band(nominal)
         return cls(nominal, observed, *band, forecast.n_rows)
 
@@ -170,36 +151,17 @@ class PitDisplay(ForecastDisplay):
     high: float
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        n_bins: int = 20,
-        target: int | None = None,
-        **style: Any,
-    ) -> Self:
-        """PIT histogram of predictive distributions. O(K m) for m rows of K components.
+    def from_forecast(cls, forecast: Forecast, n_bins: int = 20) -> Self:
+        """Count rows by their PIT; nothing is drawn. O(K m) for m rows of K components.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         n_bins : int, default=20
             Number of bins.
-        target : int, optional
-            Which target; needed if there are several.
-        **style
-            As for `plot`.
         """
         n_bins = whole_number("n_bins", n_bins)
-        return cls.from_forecast(make_forecast(y, distribution, target), n_bins).plot(**style)
-
-    @classmethod
-    def from_forecast(cls, forecast: Forecast, n_bins: int = 20) -> Self:
-        """The numbers alone, of a forecast of `triegp.metrics.forecasts`."""
         edges = np.linspace(0.0, 1.0, n_bins + 1)
         count = np.histogram(forecast.pit, edges, weights=forecast.weight)[0]
         band = forecast.band(1.0 / n_bins, n_bins)

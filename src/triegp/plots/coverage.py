@@ -86,45 +86,27 @@ class CoverageByWidthDisplay(ForecastDisplay):
     high: Floats
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        coverage: float = 0.9,
-        n_bins: int = 10,
-        target: int | None = None,
-        **style: Any,
-    ) -> Self:
-        """Coverage by width of predictive distributions.
+    def from_forecast(cls, forecast: Forecast, coverage: float = 0.9, n_bins: int = 10) -> Self:
+        """Count targets inside intervals, in bins of their widths; nothing is drawn.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         coverage : float, default=0.9
             Nominal coverage, strictly between 0 and 1.
         n_bins : int, default=10
             Bins of about equal numbers of rows; fewer if many widths are equal.
-        target : int, optional
-            Which target; needed if there are several.
-        **style
-            As for `plot`.
 
         Notes
         -----
         O(K m) per step of the quantiles, seldom more than ten steps, and O(m log m).
         """
         coverage = check_coverage("coverage", coverage)
-        n_bins = whole_number("n_bins", n_bins)
-        forecast = make_forecast(y, distribution, target)
         width = np.diff(forecast.distribution.interval(coverage), axis=1)[:, 0]
-        bins, edges = quantile_bins(width, n_bins)
+        bins, edges = quantile_bins(width, whole_number("n_bins", n_bins))
         median = np.array([np.median(width[bins == k]) for k in range(edges.size - 1)])
-        counts = coverage_by_bin(forecast, bins, coverage)
-        return cls(coverage, median, edges, *counts).plot(**style)
+        return cls(coverage, median, edges, *coverage_by_bin(forecast, bins, coverage))
 
     def plot(self, ax: Any = None, *, marker_kw: Style = None, band_kw: Style = None) -> Self:
         """Draw a mark per bin, and the band in which it should lie.

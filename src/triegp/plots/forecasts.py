@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from triegp.checks import float_array
 from triegp.devices import to_host
+from triegp.metrics.forecasts import make_forecast
 from triegp.plots.canvas import Display
 
 Floats = npt.NDArray[np.float64]
@@ -18,7 +19,29 @@ Floats = npt.NDArray[np.float64]
 class ForecastDisplay(Display):
     """Constructors of the displays that compare predictive distributions with targets."""
 
-    from_predictions: ClassVar[Callable[..., Any]]  # (y, distribution, **options)
+    from_forecast: ClassVar[Callable[..., Any]]  # (forecast, **options), the numbers alone
+
+    @classmethod
+    def from_predictions(
+        cls, y: Any, distribution: Any, *, target: int | None = None, **options: Any
+    ) -> Self:
+        """Compare predictive distributions with targets.
+
+        Parameters
+        ----------
+        y : array-like (m,) or (m, n_targets)
+            Targets. Rows with NaN are left out.
+        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
+            What was predicted.
+        target : int, optional
+            Which target; needed if there are several.
+        **options
+            As for `from_forecast` and `plot`.
+        """
+        style = {name: options.pop(name) for name in [*options] if is_style(name)}
+        display = cls.from_forecast(make_forecast(y, distribution, target), **options)
+        drawn: Self = display.plot(**style)
+        return drawn
 
     @classmethod
     def from_estimator(cls, model: Any, X: Any, y: Any, **options: Any) -> Self:
@@ -38,10 +61,7 @@ class ForecastDisplay(Display):
         """
         observed = finite_targets(y)
         estimator, rows = unwrap(model, X)
-        display: Self = cls.from_predictions(
-            observed, estimator.predict_distribution(rows), **options
-        )
-        return display
+        return cls.from_predictions(observed, estimator.predict_distribution(rows), **options)
 
     @classmethod
     def from_loo(cls, model: Any, **options: Any) -> Self:
@@ -59,10 +79,12 @@ class ForecastDisplay(Display):
         Rows of weight 0 are left out. All others count once, whatever their weight.
         """
         fitted, _ = unwrap(model)
-        display: Self = cls.from_predictions(
-            fitted.loo_targets(), fitted.loo_distribution(), **options
-        )
-        return display
+        return cls.from_predictions(fitted.loo_targets(), fitted.loo_distribution(), **options)
+
+
+def is_style(name: str) -> bool:
+    """Whether a keyword argument says how and where to draw."""
+    return name in ("ax", "name") or name.endswith("_kw")
 
 
 def finite_targets(y: Any) -> Floats:

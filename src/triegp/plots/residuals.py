@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.checks import one_of, whole_number
-from triegp.metrics.forecasts import Forecast, make_forecast
+from triegp.metrics.forecasts import Forecast
 from triegp.plots.canvas import DASHED, Style, draw_colorbar, draw_points, dress, merge, ramp
 from triegp.plots.features import quantile_bins
 from triegp.plots.forecasts import ForecastDisplay
@@ -74,32 +74,17 @@ class ResidualDisplay(ForecastDisplay):
     expected: Floats
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        over: str = "std",
-        n_bins: int = 10,
-        target: int | None = None,
-        **style: Any,
-    ) -> Self:
-        """Residuals of predictive distributions.
+    def from_forecast(cls, forecast: Forecast, over: str = "std", n_bins: int = 10) -> Self:
+        """Residuals and their quantiles in bins; nothing is drawn.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         over : {"std", "mean"}, default="std"
             Whether x is the predicted standard deviation or the predicted mean.
         n_bins : int, default=10
             Bins of about equal numbers of rows, in which quantiles are computed.
-        target : int, optional
-            Which target; needed if there are several.
-        **style
-            As for `plot`.
 
         Notes
         -----
@@ -107,7 +92,6 @@ class ResidualDisplay(ForecastDisplay):
         that residuals should have.
         """
         one_of("over", over, tuple(OVER))
-        forecast = make_forecast(y, distribution, target)
         mean, std = forecast.mean, forecast.distribution.std()
         with np.errstate(divide="ignore", invalid="ignore"):
             residual = forecast.residual / std
@@ -122,7 +106,7 @@ class ResidualDisplay(ForecastDisplay):
         observed = np.array([np.quantile(residual[rows], LEVELS) for rows in groups])
         expected = np.array([_expected(forecast, rows, std) for rows in groups])
         middle = np.array([np.median(x[rows]) for rows in groups])
-        return cls(over, x, residual, LEVELS.copy(), middle, observed, expected).plot(**style)
+        return cls(over, x, residual, LEVELS.copy(), middle, observed, expected)
 
     def plot(self, ax: Any = None, *, point_kw: Style = None, line_kw: Style = None) -> Self:
         """Draw residuals and their quantiles.
