@@ -18,18 +18,28 @@ class Advice:
         Name of the rule that found it.
     serious : bool
         Whether predictions or error bars suffer; otherwise it is a remark.
-    target : str or None
-        Target that it is about; None if it is about the model.
     title, reason, action : str
         What is off, the evidence, and what to do.
+    target : str or None
+        Target that it is about; None if it is about the model.
     """
 
     rule: str
     serious: bool
-    target: str | None
     title: str
     reason: str
     action: str
+    target: str | None = None
+
+
+def problem(rule: str, title: str, reason: str, action: str) -> Advice:
+    """Advice about something that predictions or error bars suffer from."""
+    return Advice(rule, True, title, reason, action)
+
+
+def remark(rule: str, title: str, reason: str, action: str) -> Advice:
+    """Advice that may help."""
+    return Advice(rule, False, title, reason, action)
 
 
 def listed(names: Sequence[str]) -> str:

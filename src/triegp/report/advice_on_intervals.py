@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from triegp.metrics.forecasts import weighted_mean
 from triegp.metrics.summary import Coverage
 from triegp.plots.text import show_number
-from triegp.report.advice import Advice
+from triegp.report.advice import Advice, problem, remark
 from triegp.report.facts import Evaluation, TargetFacts
 from triegp.report.regions import LEVEL, Region
 from triegp.report.words import percent
@@ -39,10 +39,8 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
     middle, *outer = scores.coverages
     off = [part for part in outer if _is_off(part, scores.n_effective, OFF_OVERALL)]
     if not off and _is_off(middle, scores.n_effective, OFF_MIDDLE):
-        yield Advice(
+        yield remark(
             "shape",
-            False,
-            None,
             f"The middle of the distributions is off ({source})",
             f"{percent(middle.observed)} of the targets lie in their {percent(middle.nominal, 0)} "
             "interval; wider intervals are right. The noise is not bell-shaped, for instance with "
@@ -53,10 +51,8 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
         coverage = max(off, key=lambda part: abs(part.observed - part.nominal))
         narrow = coverage.observed < coverage.nominal
         ends = f"{percent(coverage.low)} to {percent(coverage.high)}"
-        yield Advice(
+        yield problem(
             "narrow" if narrow else "wide",
-            True,
-            None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
             f"{percent(coverage.nominal, 0)} interval" + (f"; chance would explain {ends}."),
@@ -92,10 +88,8 @@ def _off_in_region(
     narrow = region.coverage < LEVEL
     place = f"{feature} is {region.label}" if feature else f"intervals are {region.label} wide"
     others = f" {len(off) - 1} more regions are off." if len(off) > 1 else ""
-    yield Advice(
+    yield problem(
         "narrow region" if narrow else "wide region",
-        True,
-        None,
         f"Intervals are too {'narrow' if narrow else 'wide'} in places ({evaluation.source})",
         f"Where {place}, {percent(region.coverage)} of {region.n_rows:,} "
         f"targets lie in their {percent(LEVEL, 0)} interval.{others}",
@@ -118,10 +112,8 @@ def on_test_set(target: TargetFacts) -> Iterator[Advice]:
     worse = test.scores.rmse > DRIFT_RMSE * loo.scores.rmse
     gap = centre - float(new.mean())
     if gap > DRIFT_ERRORS * error and worse:
-        yield Advice(
+        yield problem(
             "drift",
-            True,
-            None,
             "The test set is predicted much worse than training rows",
             f"RMSE {show_number(test.scores.rmse, 3)} on the test set, "
             f"{show_number(loo.scores.rmse, 3)} by leave-one-out. Chance does not explain the "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from string import Template
 
 from triegp.report.accuracy import accuracy_section, calibration_section
 from triegp.report.advice import Advice
 from triegp.report.facts import Facts, TargetFacts
-from triegp.report.markup import Child, Html, join, tag
+from triegp.report.markup import Child, Html, join, tag, text
 from triegp.report.sections import (
     effects_section,
     importance_section,
@@ -48,12 +49,11 @@ def write_page(facts: Facts, advice: Sequence[Advice], title: str) -> str:
     if several:
         for t, target in enumerate(facts.targets):
             links.append((f"target{t}", target.name))
-            inner = [
-                tag("section", heading(3, words), section(target, 3, f"t{t}-{name}"))
-                for name, words, section in SECTIONS
-            ]
-            own = join(heading(2, target.name), _cards(target), inner)
-            body.append(tag("section", own, id=f"target{t}"))
+            parts = [heading(2, target.name), _cards(target)]
+            for name, words, section in SECTIONS:
+                inside = section(target, 3, f"t{t}-{name}")
+                parts.append(tag("section", heading(3, words), inside))
+            body.append(tag("section", parts, id=f"target{t}"))
     else:
         for name, words, section in SECTIONS:
             links.append((name, words))
@@ -61,42 +61,17 @@ def write_page(facts: Facts, advice: Sequence[Advice], title: str) -> str:
             body.append(tag("section", heading(2, words), inside, id=name))
     links += [("fit", "What was fitted"), ("reading", "How to read this")]
     body += [_fit(facts), _reading(facts)]
-    content = tag(
-        "div",
-        _header(facts, title),
-        tag(
-            "div",
-            tag(
-                "nav",
-                tag("ul", [tag("li", tag("a", words, href=f"#{to}")) for to, words in links]),
-                aria_label="Contents",
-            ),
-            tag("main", *body, id="main"),
-            class_="body",
-        ),
-        tag("footer", f"Written by triegp {facts.fit.version}. This file needs no network."),
-        class_="sheet",
+    page = Template(_resource("page.html"))
+    return page.substitute(
+        title=text(title),
+        version=text(facts.fit.version),
+        policy=POLICY,
+        style=_resource("page.css"),
+        script=_resource("page.js"),
+        header=_header(facts, title),
+        links=join([tag("li", tag("a", words, href=f"#{to}")) for to, words in links]),
+        body=join(body),
     )
-    document = tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="generator", content=f"triegp {facts.fit.version}"),
-            tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-            tag("title", title),
-            tag("style", Html(_resource("page.css"))),
-        ),
-        tag(
-            "body",
-            tag("a", "Skip to the content", class_="skip", href="#main"),
-            content,
-            tag("script", Html(_resource("page.js"))),
-        ),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{document}\n"
 
 
 # Nothing is loaded from anywhere; the style and the script of the page are in it.
@@ -115,17 +90,9 @@ def _header(facts: Facts, title: str) -> Html:
     )
     lede += f" and {plural(len(fit.targets), 'target')}" if len(fit.targets) > 1 else ""
     lede += f", in {seconds(fit.seconds)}." if fit.seconds is not None else "."
-    return tag(
-        "header",
-        tag(
-            "div",
-            tag("p", "Model report", class_="kicker"),
-            tag("button", "Dark", type="button", id="theme", hidden=True),
-            class_="top",
-        ),
-        tag("h1", title),
-        tag("p", lede, class_="lede"),
-    )
+    button = tag("button", "Dark", type="button", id="theme", hidden=True)
+    kicker = tag("div", tag("p", "Model report", class_="kicker"), button, class_="top")
+    return tag("header", kicker, tag("h1", title), tag("p", lede, class_="lede"))
 
 
 def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
@@ -136,22 +103,18 @@ def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
         listed = "; ".join(map(_in_sentence, serious))
         said = join(verdict, tag("a", listed, href="#advice"), ".")
     else:
-        said = join(
+        said = text(
             "All is well: predictions and intervals can be trusted as far as the test set tells."
             if any(target.test is not None for target in facts.targets)
             else "Nothing is wrong by leave-one-out. Error bars were tuned on the same rows; a "
             "test set would tell how well they hold on new ones."
         )
         if advice:
-            said = join(
-                said,
-                " ",
-                tag("a", plural(len(advice), "remark"), href="#advice"),
-                " may help to improve the model or the data.",
-            )
+            link = tag("a", plural(len(advice), "remark"), href="#advice")
+            said = join(said, " ", link, " may help to improve the model or the data.")
     judged = any(target.main is not None for target in facts.targets)
     if not judged and not serious:
-        said = join(
+        said = text(
             "Accuracy is not known: this model does not hold its rows. Pass a test set to learn it."
         )
     return tag(
@@ -192,20 +155,11 @@ def _cards(target: TargetFacts) -> Child:
             "on average, in units of the target",
         ),
     ]
-    return tag(
-        "dl",
-        [
-            tag(
-                "div",
-                tag("dt", label),
-                tag("dd", value, class_="big"),
-                tag("dd", small, class_="small"),
-                class_="card",
-            )
-            for label, value, small in cards
-        ],
-        class_="cards",
-    )
+    shown = []
+    for label, value, small in cards:
+        parts = tag("dt", label), tag("dd", value, class_="big"), tag("dd", small, class_="small")
+        shown.append(tag("div", parts, class_="card"))
+    return tag("dl", shown, class_="cards")
 
 
 def _overview(facts: Facts) -> Html:
@@ -281,16 +235,10 @@ def _fit(facts: Facts) -> Html:
         )
     entries.append(("Copies among the rows", f"{fit.n_copies:,}"))
     if fit.parameters:
-        shown = [tag("code", f"{name}={value}") for name, value in fit.parameters]
-        entries.append(("Parameters", tag("span", shown, class_="chips")))
-    return tag(
-        "section",
-        tag("h2", "What was fitted"),
-        tag(
-            "dl", [(tag("dt", label), tag("dd", value)) for label, value in entries], class_="facts"
-        ),
-        id="fit",
-    )
+        chips = [tag("code", f"{name}={value}") for name, value in fit.parameters]
+        entries.append(("Parameters", tag("span", chips, class_="chips")))
+    shown = [(tag("dt", label), tag("dd", value)) for label, value in entries]
+    return tag("section", tag("h2", "What was fitted"), tag("dl", shown, class_="facts"), id="fit")
 
 
 def _reading(facts: Facts) -> Html:
@@ -318,10 +266,7 @@ def _reading(facts: Facts) -> Html:
     return tag(
         "section",
         tag("h2", "How to read this"),
-        paragraph(
-            left_out,
-            weights,
-        ),
+        paragraph(left_out, weights),
         paragraph(
             "Scores and intervals assume that rows to come are like those seen, and that rows are "
             "independent. For time series or grouped data, pass a test set from a later period or "
