@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from triegp.cli.batches import Choice, read_batches
+from triegp.cli.batches import Choice, no_rows, read_batches
 from triegp.cli.cells import Floats, Place, read_features, read_numbers, read_weights
 from triegp.cli.failures import CommandError
 from triegp.cli.options import BATCH_ROWS
@@ -111,11 +111,11 @@ def require_columns(needed: Sequence[str], names: Sequence[str], source: object)
     """Raise CommandError if a column is not there."""
     missing = [name for name in needed if name not in names]
     if missing:
-        there = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
+        shown = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
         none = "there are no columns" if len(missing) > 1 else "there is no column"
         listed = ", ".join(_with_nearest(name, names) for name in missing[:5])
         listed += ", ..." * (len(missing) > 5)
-        raise CommandError(f"{source}: {none} {listed}; it has {there}")
+        raise CommandError(f"{source}: {none} {listed}; it has {shown}")
 
 
 def _with_nearest(name: str, names: Sequence[str]) -> str:
@@ -144,7 +144,7 @@ def read_chunks(
         chunk = Chunk(features, table, place, dialect)
         yield chunk
     if chunk is None:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+        raise no_rows(sources)
 
 
 def read_rows(

@@ -51,15 +51,15 @@ def level_of(ctx: Any, parameter: Any, value: float | None) -> float | None:
 
 def parameters_of(ctx: Any, parameter: Any, values: Sequence[str]) -> dict[str, Any]:
     """Values of `name=value`, read as JSON, as a Python literal, or else as text."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"expected name=value, got {value!r}")
-        if name in found:
+        if name in parameters:
             raise click.BadParameter(f"{name} is given twice")
-        found[name] = _value_of(text)
-    return found
+        parameters[name] = _value_of(text)
+    return parameters
 
 
 def _value_of(text: str) -> Any:

@@ -55,17 +55,17 @@ def save_model(estimator: Any, path: str, *, training_data: bool) -> None:
         estimator.save(path, training_data=training_data)
 
 
-def output_format(path: str, given: str | None) -> str:
+def output_format(path: str, option: str | None) -> str:
     """Format of an output, by option or by extension; CSV for pipes and devices."""
-    found = given or format_of(path)
-    if found is None and (path == "-" or (os.path.exists(path) and not os.path.isfile(path))):
-        found = "csv"
-    if found is None:
+    format_ = option or format_of(path)
+    if format_ is None and (path == "-" or (os.path.exists(path) and not os.path.isfile(path))):
+        format_ = "csv"
+    if format_ is None:
         known = ", ".join(EXTENSIONS)
         raise CommandError(
             f"{path}: unknown extension, expected one of {known}; or pass --output-format"
         )
-    return found
+    return format_
 
 
 def check_output(path: str, *, piped: bool = False) -> None:

@@ -245,8 +245,8 @@ def choose_values(feature: Feature, n_grid: int) -> Ints:
     if feature.listed:
         kept = np.sort(np.argsort(-count, kind="stable")[:n_grid])
         return np.asarray(first[kept], np.int64)
-    there = np.isfinite(distinct)
-    distinct, first, count = distinct[there], first[there], count[there]
+    known = np.isfinite(distinct)
+    distinct, first, count = distinct[known], first[known], count[known]
     if not distinct.size:
         raise ValueError(f"features must have values, got only missing ones in {feature.name!r}")
     if distinct.size <= n_grid:

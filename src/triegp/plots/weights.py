@@ -140,9 +140,9 @@ class WeightsDisplay(Display):
     def _mean_cells(self) -> tuple[Floats, Floats, str]:
         """The average of the trees: weights (n_columns, n_depths) and mean places."""
         share = self.tree_weight[:, None, None]
-        values, there = (share * self.weight).sum(axis=0), share * (self.place > 0)
-        total = there.sum(axis=0)
-        places = (there * self.place).sum(axis=0) / np.where(total > 0, total, 1.0)
+        values, present = (share * self.weight).sum(axis=0), share * (self.place > 0)
+        total = present.sum(axis=0)
+        places = (present * self.place).sum(axis=0) / np.where(total > 0, total, 1.0)
         return values, places, "bit of the feature, coarse to fine; numbers: mean place"
 
 

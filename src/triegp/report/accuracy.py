@@ -43,7 +43,7 @@ TUNED = (
 
 def evaluations_of(target: TargetFacts) -> list[Evaluation]:
     """By leave-one-out and of the test set, those that exist."""
-    return [found for found in (target.loo, target.test) if found is not None]
+    return [evaluation for evaluation in (target.loo, target.test) if evaluation is not None]
 
 
 def accuracy_section(target: TargetFacts, level: int, name: str) -> Child:
@@ -51,24 +51,22 @@ def accuracy_section(target: TargetFacts, level: int, name: str) -> Child:
     evaluations = evaluations_of(target)
     if not evaluations:
         return paragraph("There are no rows to judge accuracy by.", class_="quiet")
-    titles = [title for found in evaluations for title in (_title(found.source), "baseline")]
-    rows = []
+    titles, rows = list[str](), []
+    for evaluation in evaluations:
+        titles += [_title(evaluation.source), "baseline"]
     for key, label, meaning in MEANINGS:
         cells = []
-        for found in evaluations:
-            quiet = "—" if found.baseline is None else _score(found.baseline, key)
-            cells += [cell(_score(found.scores, key)), cell(quiet, class_="num quiet")]
+        for evaluation in evaluations:
+            quiet = "—" if evaluation.baseline is None else _score(evaluation.baseline, key)
+            cells += [cell(_score(evaluation.scores, key)), cell(quiet, class_="num quiet")]
         label = join(label, tag("span", f" {meaning}", class_="note only-wide"))
         rows.append(row(label, *cells))
-    counted = [f"{found.scores.n_rows:,} rows ({found.source})" for found in evaluations]
+    counted = [f"{part.scores.n_rows:,} rows ({part.source})" for part in evaluations]
+    caption = ". Each point is a row. On the dashed line, the prediction is right."
     pictures = [
-        (
-            scatter_figure(found, f"{name}-scatter{k}"),
-            join(tag("b", _title(found.source)), ". Each point is a row. On the dashed line, the "
-            "prediction is right."),
-        )
-        for k, found in enumerate(evaluations)
-    ]  # fmt: skip
+        (scatter_figure(part, f"{name}-scatter{k}"), join(tag("b", _title(part.source)), caption))
+        for k, part in enumerate(evaluations)
+    ]
     return join(
         _explain(target),
         table(
@@ -91,24 +89,24 @@ def calibration_section(target: TargetFacts, level: int, name: str) -> Child:
             "if more, it is too cautious."
         )
     ]
-    for k, found in enumerate(evaluations_of(target)):
+    for k, evaluation in enumerate(evaluations_of(target)):
         parts += [
-            heading(level + 1, _title(found.source)) if target.test else None,
-            None if found.is_new else paragraph(TUNED),
-            _coverages(found, target.name),
+            heading(level + 1, _title(evaluation.source)) if target.test else None,
+            None if evaluation.is_new else paragraph(TUNED),
+            _coverages(evaluation, target.name),
             figures(
                 (
-                    calibration_figure(found, f"{name}-calibration{k}"),
+                    calibration_figure(evaluation, f"{name}-calibration{k}"),
                     join(tag("b", "Do intervals keep their promise?"), " Above the diagonal they "
                     "are too wide, below too narrow."),
                 ),
                 (
-                    pit_figure(found, f"{name}-pit{k}"),
+                    pit_figure(evaluation, f"{name}-pit{k}"),
                     join(tag("b", "Where do targets fall in their distributions?"), " Flat is "
                     "right. A hill: too wide. A bowl: too narrow. A slope: biased."),
                 ),
                 (
-                    width_figure(found, f"{name}-width{k}"),
+                    width_figure(evaluation, f"{name}-width{k}"),
                     join(tag("b", "Right everywhere, or on average only?"), " Rows in groups, from "
                     "narrow to wide intervals. Marks of a calibrated model lie before the grey "
                     "bars, 19 times in 20."),

@@ -55,6 +55,6 @@ def counted(names: Sequence[str], noun: str) -> str:
     return f"One {noun}" if len(names) == 1 else f"{len(names):,} {noun}s"
 
 
-def either(names: Sequence[str], one: str, several: str) -> str:
+def either(names: Sequence[str], singular: str, plural: str) -> str:
     """A word in the singular or the plural."""
-    return one if len(names) == 1 else several
+    return singular if len(names) == 1 else plural
