@@ -18,6 +18,7 @@ from triegp.plots.canvas import (
     dress,
     ramp,
     set_labels,
+    tick_values,
 )
 from triegp.plots.palette import current_palette
 from triegp.plots.text import shorten, show_number
@@ -196,8 +197,7 @@ def _label_axis(ax: Any, name: str, axis: Axis) -> None:
         else:
             line.set_ticks(places, words)
     elif axis.kind == "time":
-        step = max(1, (axis.values.size - 1) // 2)
-        line.set_ticks(axis.values[::step], [word[:10] for word in axis.ticks[::step]])
+        tick_values(line, "time", 5)
     elif axis.kind == "season":
         line.set_ticks(QUARTERS, MONTHS[::3])
     else:
