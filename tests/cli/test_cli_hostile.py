@@ -180,7 +180,7 @@ TABLE = [
     ([*FIT, "d.csv", "--time-budget", "-5"], "time_budget must be"),
     ([*PREDICT, "d.csv", "--quantiles", "0.5,2"], "must lie between 0 and 1, got 2"),
     ([*PREDICT, "d.csv", "--quantiles", "half"], "expected numbers with commas, got 'half'"),
-    ([*PREDICT, "d.csv", "--interval", "90"], "must lie between 0 and 1, got 90"),
+    ([*PREDICT, "d.csv", "--interval", "90"], "90.0 is not in the range 0<x<1"),
     ([*PREDICT, "d.csv", "--delimiter", "ab"], "must be one ASCII character"),
     ([*PREDICT, "d.csv", "--encoding", "klingon"], "d.csv: unknown encoding: klingon"),
     (["predict", "m.tgp", "d.csv", "-o", "-", "--json"], "cannot both go to standard output"),

@@ -42,13 +42,6 @@ def levels_of(ctx: Any, parameter: Any, value: str | None) -> list[float]:
     return levels
 
 
-def level_of(ctx: Any, parameter: Any, value: float | None) -> float | None:
-    """One number between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise click.BadParameter(f"must lie between 0 and 1, got {value:g}")
-    return value
-
-
 def parameters_of(ctx: Any, parameter: Any, values: Sequence[str]) -> dict[str, Any]:
     """Values of `name=value`, read as JSON, as a Python literal, or else as text."""
     parameters: dict[str, Any] = {}

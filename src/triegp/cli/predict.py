@@ -10,7 +10,7 @@ import click
 from triegp.cli.app import console_options
 from triegp.cli.console import Console
 from triegp.cli.failures import CommandError
-from triegp.cli.options import batch_option, level_of, levels_of, names_of, reading_options
+from triegp.cli.options import batch_option, levels_of, names_of, reading_options
 from triegp.cli.sources import FORMATS, Dialect, find_sources, refuse_same
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, help="File of the predictions; '-' for stdout.")
 @click.option("--quantiles", callback=levels_of, help="Quantiles to add, such as 0.05,0.5,0.95.")
 @click.option(
-    "--interval", type=float, callback=level_of, help="Coverage of an interval to add, such as 0.9."
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Coverage of an interval to add, such as 0.9.",
 )
 @click.option("--latent", is_flag=True, help="Describe the function, without noise.")
 @click.option("--mean-only", is_flag=True, help="Leave the standard deviation out; quicker.")

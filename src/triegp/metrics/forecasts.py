@@ -192,6 +192,17 @@ def choose_target(target: int | None, n_targets: int) -> int:
     return int(target)
 
 
+def unwrap(model: Any, X: Any = None) -> tuple[Any, Any]:
+    """The last estimator of a pipeline or the best of a search, and X as it reads it."""
+    if hasattr(model, "best_estimator_"):
+        return unwrap(model.best_estimator_, X)
+    if hasattr(model, "steps"):
+        if X is not None and len(model.steps) > 1:
+            X = model[:-1].transform(X)
+        return unwrap(model[-1], X)
+    return model, X
+
+
 def sample_rows(n_rows: int, most: int | None) -> Ints:
     """Numbers of all rows, or of a random sample that is the same every time; ascending."""
     if most is None or n_rows <= most:

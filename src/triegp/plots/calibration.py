@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from triegp.checks import whole_number
 from triegp.metrics.forecasts import Forecast
+from triegp.models.distribution import check_quantiles
 from triegp.plots.canvas import (
     Style,
-    check_coverages,
     draw_expected,
     draw_reference,
     dress,
@@ -78,7 +78,7 @@ class CalibrationDisplay(ForecastDisplay):
         levels : array-like (k,), default: 0.02, 0.04, ..., 0.98
             Nominal coverages, strictly between 0 and 1.
         """
-        nominal = check_coverages("levels", levels)
+        nominal = np.sort(check_quantiles(levels, "levels"))
         observed, band = forecast.observed_coverage(nominal), forecast.band(nominal)
         return cls(nominal, observed, *band, forecast.n_rows)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import float_array, positive_number
 from triegp.plots.palette import current_palette
 from triegp.plots.text import shorten
 
@@ -203,19 +202,3 @@ def tick_values(axis: Axis, kind: str, most: int = 8) -> None:
         locator = dates.AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-
-
-def check_coverages(name: str, value: Any) -> Floats:
-    """Coverages as an ascending vector (k,); raises ValueError unless all lie in (0, 1)."""
-    levels = np.sort(np.atleast_1d(float_array(name, value)).ravel())
-    if not (levels.size and ((levels > 0) & (levels < 1)).all()):
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {levels}")
-    return levels
-
-
-def check_coverage(name: str, value: Any) -> float:
-    """One coverage; raises ValueError unless it lies in (0, 1)."""
-    number = positive_number(name, value)
-    if not number < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
-    return number

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import whole_number
-from triegp.metrics.forecasts import Forecast, binomial_band, make_forecast
+from triegp.metrics.forecasts import Forecast, binomial_band, make_forecast, unwrap
+from triegp.models.distribution import interval_quantiles
 from triegp.plots.canvas import (
     IF_CALIBRATED,
     Display,
     Style,
-    check_coverage,
     draw_reference,
     dress,
     merge,
@@ -28,7 +28,7 @@ from triegp.plots.features import (
     read_values,
     training_rows,
 )
-from triegp.plots.forecasts import ForecastDisplay, finite_targets, unwrap
+from triegp.plots.forecasts import ForecastDisplay, finite_targets
 from triegp.plots.palette import current_palette
 from triegp.plots.text import MISSING, show_number, show_value
 
@@ -102,7 +102,7 @@ class CoverageByWidthDisplay(ForecastDisplay):
         -----
         O(K m) per step of the quantiles, seldom more than ten steps, and O(m log m).
         """
-        coverage = check_coverage("coverage", coverage)
+        interval_quantiles(coverage)  # raises ValueError unless it lies in (0, 1)
         width = np.diff(forecast.distribution.interval(coverage), axis=1)[:, 0]
         bins, edges = quantile_bins(width, whole_number("n_bins", n_bins))
         median = np.array([np.median(width[bins == k]) for k in range(edges.size - 1)])
@@ -288,7 +288,7 @@ class CoverageByFeatureDisplay(Display):
         n_bins: int = 10,
         **style: Any,
     ) -> Self:
-        coverage = check_coverage("coverage", coverage)
+        interval_quantiles(coverage)  # raises ValueError unless it lies in (0, 1)
         if feature.values.size != forecast.n_passed:
             raise ValueError(
                 f"the feature must have {forecast.n_passed} rows as y has, got "

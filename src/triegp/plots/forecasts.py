@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from triegp.checks import float_array
 from triegp.devices import to_host
-from triegp.metrics.forecasts import make_forecast
+from triegp.metrics.forecasts import make_forecast, unwrap
 from triegp.plots.canvas import Display
 
 Floats = npt.NDArray[np.float64]
@@ -94,14 +94,3 @@ def finite_targets(y: Any) -> Floats:
         row = int(np.argwhere(~np.isfinite(observed))[0][0])
         raise ValueError(f"y must be finite, got {observed[row]} at row {row}")
     return observed
-
-
-def unwrap(model: Any, X: Any = None) -> tuple[Any, Any]:
-    """The last estimator of a pipeline or the best of a search, and X as it reads it."""
-    if hasattr(model, "best_estimator_"):
-        return unwrap(model.best_estimator_, X)
-    if hasattr(model, "steps"):
-        if X is not None and len(model.steps) > 1:
-            X = model[:-1].transform(X)
-        return unwrap(model[-1], X)
-    return model, X

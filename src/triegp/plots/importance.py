@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import one_of, whole_number
-from triegp.metrics.forecasts import choose_target
+from triegp.metrics.forecasts import choose_target, unwrap
 from triegp.plots.canvas import Display, Style, draw_cells, dress, list_names, merge, ramp
 from triegp.plots.features import names_of
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 
 Floats = npt.NDArray[np.float64]

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.checks import boolean, random_generator, whole_number
-from triegp.metrics.forecasts import choose_target
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.models.distribution import check_quantiles
 from triegp.plots.canvas import (
     Display,
     Style,
     cell_edges,
-    check_coverages,
     draw_bands,
     draw_cells,
     draw_rug,
@@ -34,7 +34,6 @@ from triegp.plots.features import (
     replace_values,
     training_rows,
 )
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 from triegp.plots.text import LISTED
 
@@ -168,7 +167,10 @@ class PartialEffectDisplay(Display):
         names = list(names)
         if len(names) not in (1, 2):
             raise ValueError(f"features must be one or two, got {len(names)}")
-        levels, centred = check_coverages("coverages", coverages), boolean("centred", centred)
+        levels, centred = (
+            np.sort(check_quantiles(coverages, "coverages")),
+            boolean("centred", centred),
+        )
         fitted, _ = unwrap(model)
         target = choose_target(target, fitted.target_mean_.size)
         if X is None:

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import float_array, whole_number
-from triegp.metrics.forecasts import choose_target
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.models.distribution import check_quantiles
 from triegp.plots.canvas import (
     Display,
     Style,
-    check_coverages,
     draw_bands,
     draw_points,
     dress,
@@ -27,7 +27,6 @@ from triegp.plots.features import (
     read_feature,
     training_rows,
 )
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 
 Floats = npt.NDArray[np.float64]
@@ -194,7 +193,7 @@ class PredictiveBandDisplay(Display):
         **style
             As for `plot`.
         """
-        levels, at = check_coverages("coverages", coverages), float_array("x", x)
+        levels, at = np.sort(check_quantiles(coverages, "coverages")), float_array("x", x)
         if at.shape != (distribution.n_rows,):
             raise ValueError(f"x must have shape ({distribution.n_rows},), got {at.shape}")
         drawn = np.empty((at.size, 0)) if samples is None else float_array("samples", samples)

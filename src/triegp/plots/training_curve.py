@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from triegp.metrics.forecasts import unwrap
 from triegp.plots.canvas import Display, Style, dress, merge
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 
 Floats = npt.NDArray[np.float64]

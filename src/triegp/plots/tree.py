@@ -11,9 +11,8 @@ import numpy.typing as npt
 from triegp.additive.start import depths_of, features_of
 from triegp.checks import whole_number
 from triegp.devices import to_host
-from triegp.metrics.forecasts import choose_target
+from triegp.metrics.forecasts import choose_target, unwrap
 from triegp.plots.canvas import Display, dress
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 from triegp.plots.text import show_number
 from triegp.plots.weights import part_of_target, working_names

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from triegp.additive.start import depths_of, features_of
 from triegp.checks import whole_number
 from triegp.encoding.quantiser import Quantiser
-from triegp.metrics.forecasts import choose_target
+from triegp.metrics.forecasts import choose_target, unwrap
 from triegp.plots.canvas import Display, Style, draw_cells, dress, list_names, ramp
 from triegp.plots.features import names_of
-from triegp.plots.forecasts import unwrap
 from triegp.plots.palette import current_palette
 from triegp.tree.order import BitOrder
 
