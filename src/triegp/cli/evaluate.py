@@ -37,11 +37,11 @@ def command(
     from triegp.metrics.summary import Tally
 
     sources = find_sources(data, dialect)
-    opened = open_model(model)
+    estimator = open_model(model)
     tally, n_rows = Tally(), 0
-    for chunk in read_chunks(opened, sources, dialect, [target], batch_rows):
+    for chunk in read_chunks(estimator, sources, dialect, [target], batch_rows):
         y = chunk.numbers(target)
-        distribution = first_target(opened.estimator.predict_distribution(chunk.features))
+        distribution = first_target(estimator.predict_distribution(chunk.features))
         tally.add(make_forecast(y, distribution, coverages=COVERAGES))
         n_rows += chunk.n_rows
         console.progress(f"{n_rows:,} rows scored")

@@ -17,29 +17,6 @@ from triegp.cli.options import BATCH_ROWS
 from triegp.cli.sources import Dialect, Source
 from triegp.encoding.columns import Columns, plain_columns
 from triegp.estimators.loading import load
-from triegp.files.container import read_header
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model file.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    estimator : TreeGPRegressor
-        What it holds.
-    columns : Columns
-        How the columns of X are read.
-    has_rows : bool
-        Whether the file holds the training rows.
-    """
-
-    path: str
-    estimator: Any
-    columns: Columns
-    has_rows: bool
 
 
 @dataclass(frozen=True)
@@ -62,17 +39,15 @@ class Chunk:
         return read(self.table.column(name), name, self.place, self.dialect, what)
 
 
-def open_model(path: str) -> Model:
-    """Load a model file with one target."""
-    estimator = load(path)
-    header = read_header(path)
-    n_targets = estimator.target_mean_.size
+def open_model(path: str) -> Any:
+    """Load the estimator of a model file with one target."""
+    model: Any = load(path)
+    n_targets = model.target_mean_.size
     if n_targets != 1:
         raise CommandError(
             f"{path}: the model has {n_targets} targets, and commands handle one: use triegp.load"
         )
-    columns = columns_of(header) or plain_columns(estimator.n_features_in_)
-    return Model(path, estimator, columns, bool(header["has_rows"]))
+    return model
 
 
 def columns_of(header: dict[str, Any]) -> Columns | None:
@@ -85,7 +60,7 @@ def columns_of(header: dict[str, Any]) -> Columns | None:
     return Columns(tuple(facts["kinds"]), listed, names, tuple(facts.get("formats", ())))
 
 
-def choose_columns(model: Model, others: Sequence[str]) -> Choice:
+def choose_columns(columns: Columns, others: Sequence[str]) -> Choice:
     """What is to be read from a file: first the columns of the model, then others, each once.
 
     A model that was fitted to an array knows no names. All columns of the file that are not among
@@ -93,12 +68,12 @@ def choose_columns(model: Model, others: Sequence[str]) -> Choice:
     """
 
     def choose(names: list[str], source: Source) -> list[str]:
-        known = model.columns.names
+        known = columns.names
         if known is None:
             known = tuple(name for name in names if name not in others)
-            if len(known) != len(model.columns.kinds):
+            if len(known) != len(columns.kinds):
                 raise CommandError(
-                    f"{source}: the model knows its {len(model.columns.kinds)} columns by place, "
+                    f"{source}: the model knows its {len(columns.kinds)} columns by place, "
                     f"not by name, but the file has {len(known)} columns"
                 )
         require_columns([*known, *others], names, source)
@@ -126,7 +101,7 @@ def _with_nearest(name: str, names: Sequence[str]) -> str:
 
 
 def read_chunks(
-    model: Model,
+    model: Any,
     sources: Sequence[Source],
     dialect: Dialect,
     others: Sequence[str],
@@ -137,10 +112,11 @@ def read_chunks(
     others: columns beside those of the model.
     """
     chunk = None
-    choose = choose_columns(model, others)
+    columns = model.columns_
+    choose = choose_columns(columns, others)
     for place, table in read_batches(sources, dialect, choose, n_rows):
-        features = table.select(range(len(model.columns.kinds)))
-        features = read_features(features, model.columns, place, dialect)
+        features = table.select(range(len(columns.kinds)))
+        features = read_features(features, columns, place, dialect)
         chunk = Chunk(features, table, place, dialect)
         yield chunk
     if chunk is None:
@@ -148,7 +124,7 @@ def read_chunks(
 
 
 def read_rows(
-    model: Model, sources: Sequence[Source], dialect: Dialect, target: str
+    model: Any, sources: Sequence[Source], dialect: Dialect, target: str
 ) -> tuple[Any, Any]:
     """All rows of files as a table with the columns of the model, and their targets (n,)."""
     chunks = list(read_chunks(model, sources, dialect, [target]))

@@ -80,14 +80,14 @@ def command(
     for name in keep:
         if name in names:
             raise CommandError(f"--keep: {name!r} is the name of a column of the predictions")
-    opened = open_model(model)
+    estimator = open_model(model)
     delimiter = dialect.delimiter or ("\t" if output.lower().endswith((".tsv", ".tab")) else ",")
     n_rows, writer, schema, all_names = 0, None, None, [*keep, *names]
     wanted = (quantiles, interval, latent, mean_only)
     with writing.open_output(output) as file:
-        for chunk in read_chunks(opened, sources, dialect, keep, batch_rows):
+        for chunk in read_chunks(estimator, sources, dialect, keep, batch_rows):
             kept = map(plain_column, chunk.table.select(keep).columns)
-            predicted = predict_batch(opened.estimator, chunk.features, *wanted)
+            predicted = predict_batch(estimator, chunk.features, *wanted)
             table = pa.table([*kept, *predicted], all_names)
             with writing.naming_output(output):
                 if writer is None:

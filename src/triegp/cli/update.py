@@ -47,11 +47,11 @@ def command(
     sources = find_sources(data, dialect)
     check_output(output)
     refuse_same(output, sources)
-    opened = open_model(model)
-    estimator, n_rows = opened.estimator, 0
+    estimator, n_rows = open_model(model), 0
+    keeps_rows = estimator.rows_ is not None
     others = [name for name in (target, weight, noise) if name is not None]
     evaluations, fit_seconds = estimator.n_evaluations_, estimator.fit_seconds_
-    for chunk in read_chunks(opened, sources, dialect, others, batch_rows):
+    for chunk in read_chunks(estimator, sources, dialect, others, batch_rows):
         y, extra = chunk.numbers(target), {}
         if weight is not None:
             extra["sample_weight"] = chunk.numbers(weight, "weight")
@@ -62,7 +62,7 @@ def command(
         n_rows += chunk.n_rows
         console.progress(f"{n_rows:,} rows added")
     console.progress("")
-    save_model(estimator, output, training_data=opened.has_rows)
+    save_model(estimator, output, training_data=keeps_rows)
     anew = (estimator.n_evaluations_, estimator.fit_seconds_) != (evaluations, fit_seconds)
     seconds = time.monotonic() - began
     facts = {"model": output, "rows_added": n_rows, "fitted_anew": anew, "seconds": seconds}
