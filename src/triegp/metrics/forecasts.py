@@ -79,7 +79,7 @@ class Forecast:
         """Probability integral transform, P(Y <= y) at each row, (n,)."""
         return pit(self.y, self.distribution)
 
-    @property
+    @cached_property
     def central(self) -> Floats:
         """Coverage of the smallest central interval that contains the target, (n,)."""
         return np.asarray(np.abs(2.0 * self.pit - 1.0))
@@ -119,13 +119,12 @@ class Forecast:
         """Whether the central interval of this coverage contains the target, (n,)."""
         return np.asarray(self.central <= coverage)
 
-    def observed_coverage(self, nominal: Floats) -> Floats:
-        """Share of the rows inside central intervals of nominal coverages (k,), (k,)."""
+    def weight_inside(self, nominal: Any) -> Floats:
+        """Weight of the rows inside central intervals of nominal coverages (k,), (k,)."""
         order = np.argsort(self.central, kind="stable")
         weight = np.ones(self.n_rows) if self.weight is None else self.weight
         total = np.concatenate([[0.0], np.cumsum(weight[order])])
-        place = np.searchsorted(self.central[order], nominal, side="right")
-        return np.asarray(total[place] / total[-1])
+        return np.asarray(total[np.searchsorted(self.central[order], nominal, side="right")])
 
     def band(self, probability: Any, scale: float = 1.0) -> tuple[Floats, Floats]:
         """`binomial_band` of the effective number of rows, both ends times `scale`."""

@@ -87,7 +87,8 @@ class Tally:
     def __init__(self) -> None:
         self._n_rows = 0
         self._weight, self._squared_weight, self._sampled_weight = 0.0, 0.0, 0.0
-        self._sums: dict[Any, Any] = {}
+        self._coverages: tuple[float, ...] = ()
+        self._sums: dict[str, Any] = {}
         self._mean, self._spread = 0.0, 0.0  # of y, and squared differences from it
 
     def add(self, forecast: Forecast) -> Tally:
@@ -95,21 +96,17 @@ class Tally:
         y, weight, sampled = forecast.y, forecast.weight, forecast.sampled_weight
         weight = np.ones(y.size) if weight is None else weight
         sampled = np.ones(forecast.sample.size) if sampled is None else sampled
-        rows: dict[Any, Any] = {
-            "square": np.square(forecast.residual),
-            "absolute": np.abs(forecast.residual),
-            "nll": -forecast.log_density,
-            "calibration": forecast.central[:, None] <= np.array(LEVELS),
+        self._coverages = forecast.coverages
+        intervals = np.stack([forecast.interval(nominal) for nominal in forecast.coverages], axis=1)
+        sums = {
+            "square": weight @ np.square(forecast.residual),
+            "absolute": weight @ np.abs(forecast.residual),
+            "nll": -weight @ forecast.log_density,
+            "inside": forecast.weight_inside([*LEVELS, *forecast.coverages]),
+            "crps": sampled @ crps(y[forecast.sample], forecast.sampled, by_row=True),
+            "width": sampled @ (intervals[:, :, 1] - intervals[:, :, 0]),
         }
-        drawn: dict[Any, Any] = {
-            "crps": crps(y[forecast.sample], forecast.sampled, by_row=True),
-        }
-        for nominal in forecast.coverages:
-            rows[nominal] = forecast.inside(nominal)
-            drawn["width", nominal] = np.diff(forecast.interval(nominal), axis=1)[:, 0]
-        for values_of, weights in ((rows, weight), (drawn, sampled)):
-            for name, values in values_of.items():
-                self._sums[name] = self._sums.get(name, 0.0) + weights @ values
+        self._sums = {name: self._sums.get(name, 0.0) + part for name, part in sums.items()}
         self._add_targets(y, weight)
         self._squared_weight += float(weight @ weight)
         self._sampled_weight += float(sampled.sum())
@@ -127,11 +124,11 @@ class Tally:
         """Scores of all rows added so far."""
         sums, total = self._sums, self._weight
         n_effective = total**2 / self._squared_weight
-        coverages = []
-        for nominal in (name for name in sums if isinstance(name, float)):
-            low, high = map(float, binomial_band(max(1, round(n_effective)), nominal))
-            width = float(sums["width", nominal] / self._sampled_weight)
-            coverages.append(Coverage(nominal, float(sums[nominal] / total), low, high, width))
+        inside, coverages = sums["inside"] / total, []
+        low, high = binomial_band(max(1, round(n_effective)), self._coverages)
+        numbers = (inside[len(LEVELS) :], low, high, sums["width"] / self._sampled_weight)
+        for nominal, *facts in zip(self._coverages, *map(np.ndarray.tolist, numbers), strict=True):
+            coverages.append(Coverage(nominal, *facts))
         return Scores(
             n_rows=self._n_rows,
             n_effective=n_effective,
@@ -140,7 +137,7 @@ class Tally:
             mae=float(sums["absolute"] / total),
             nll=float(sums["nll"] / total),
             crps=float(sums["crps"] / self._sampled_weight),
-            calibration_error=float(np.mean(np.abs(sums["calibration"] / total - LEVELS))),
+            calibration_error=float(np.mean(np.abs(inside[: len(LEVELS)] - LEVELS))),
             coverages=tuple(coverages),
         )
 

@@ -79,8 +79,9 @@ class CalibrationDisplay(ForecastDisplay):
             Nominal coverages, strictly between 0 and 1.
         """
         nominal = np.sort(check_quantiles(levels, "levels"))
-        observed, band = forecast.observed_coverage(nominal), forecast.band(nominal)
-        return cls(nominal, observed, *band, forecast.n_rows)
+        *inside, total = forecast.weight_inside([*nominal, 1.0])
+        observed = np.array(inside) / total
+        return cls(nominal, observed, *forecast.band(nominal), forecast.n_rows)
 
     def plot(
         self,
