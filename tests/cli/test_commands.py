@@ -11,8 +11,10 @@ import pytest
 import cli_problems as problems
 import triegp
 from cli_problems import FORMATS, QUICK, features, new_targets, quick_model, run, run_well
-from triegp.cli.scores import loo_scores
-from triegp.metrics import calibration_error, coverage, crps, nll
+from triegp.cli.scores import COVERAGES, loo_scores, score_facts
+from triegp.metrics import coverage
+from triegp.metrics.forecasts import make_forecast
+from triegp.metrics.summary import Tally
 
 
 @pytest.fixture(scope="module")
@@ -151,21 +153,10 @@ def test_scores_are_those_of_the_library(folder, kind, batch):
         *("--json", "--batch-rows", batch),
     )
     found = json.loads(text)
-    model, y = triegp.load(folder / "m.csv"), new_targets()
-    distribution = model.predict_distribution(features())
-    mean = distribution.mean()
-    expected = {
-        "rows": 80,
-        "r2": model.score(features(), y),
-        "rmse": np.sqrt(np.mean((y - mean) ** 2)),
-        "mae": np.mean(np.abs(y - mean)),
-        "nll": nll(y, distribution),
-        "crps": crps(y, distribution),
-        "coverage_0.5": coverage(y, distribution.interval(0.5)),
-        "coverage_0.9": coverage(y, distribution.interval(0.9)),
-        "width_0.9": np.diff(distribution.interval(0.9)).mean(),
-        "calibration_error": calibration_error(y, distribution),
-    }
+    distribution = triegp.load(folder / "m.csv").predict_distribution(features())
+    forecast = make_forecast(new_targets(), distribution, coverages=COVERAGES)
+    expected = score_facts(Tally().add(forecast).scores())
+    assert found.keys() - {"model", "warnings"} == expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-10), name
 
