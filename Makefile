@@ -13,7 +13,7 @@ GALLERY ?= 1
 
 # A tour on a million rows that it makes: scores beside baselines, and a report; then the engine's times.
 demo: $(VENV)/.ready
-	$(BIN)/triegp demo --rows 1000000 -o demo
+	$(BIN)/python examples/trains.py --rows 1000000 -o demo
 	$(BIN)/python examples/million_rows.py
 
 # All pages of the gallery, without a display; those whose data set is not there are named.

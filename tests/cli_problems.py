@@ -13,6 +13,7 @@ import pyarrow.feather
 import pyarrow.parquet
 from click.testing import CliRunner
 
+from triegp import BinaryTreeGPRegressor
 from triegp.cli.app import app
 from triegp.files.container import read_file
 
@@ -42,6 +43,22 @@ def make_frame(n_rows=120, seed=0):
     return frame
 
 
+def features():
+    """Features of the new rows, as the models read them."""
+    frame = make_frame(80, seed=1).drop(columns=["id", "y"])
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def new_targets():
+    return make_frame(80, seed=1)["y"].to_numpy()
+
+
+def quick_model(**parameters):
+    """The estimator that QUICK describes."""
+    quick = {"n_members": 2, "n_candidates": 2, "max_iter": 5, "random_state": 0}
+    return BinaryTreeGPRegressor(**quick | parameters)
+
+
 def write_frame(frame, path):
     """Write a frame in the format of the extension."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -61,6 +78,18 @@ def read_frame(path):
         options = pa.csv.ConvertOptions(column_types={"id": pa.string()}, strings_can_be_null=True)
         return pa.csv.read_csv(path, convert_options=options).to_pandas()
     return pd.read_parquet(path) if path.endswith(".parquet") else pd.read_feather(path)
+
+
+def make_folder(path):
+    """Files of 120 and of 80 rows in every format, and a model of each."""
+    for kind in FORMATS:
+        write_frame(make_frame(), path / f"d.{kind}")
+        write_frame(make_frame(80, seed=1), path / f"new.{kind}")
+        run_well(
+            *("fit", path / f"d.{kind}", "--target", "y", "-o", path / f"m.{kind}", "--drop", "id"),
+            *("--categorical", "zip", "--no-keep-rows", *QUICK),
+        )
+    return path
 
 
 def run(*args, **extra):

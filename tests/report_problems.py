@@ -6,12 +6,10 @@ import numpy as np
 import pandas as pd
 
 from triegp import BinaryTreeGPRegressor
+from triegp.metrics.forecasts import make_forecast
 from triegp.models.distribution import PredictiveDistribution
-from triegp.report.facts import Evaluation, Facts, Outside, TargetFacts
+from triegp.report.facts import Facts, Outside, TargetFacts, compare_forecasts
 from triegp.report.fit import Fit, TargetFit
-from triegp.report.forecasts import make_forecast
-from triegp.report.regions import regions_by_width
-from triegp.report.scores import score_baseline, score_forecast
 
 QUICK = {"n_members": 2, "n_candidates": 2, "max_iter": 5, "random_state": 0}
 
@@ -48,28 +46,15 @@ def make_evaluation(y, mean, std, source="leave-one-out", weight=None):
     """An evaluation of Gaussian predictions; mean, std: numbers or (n,); weight: (n,) or None."""
     y = np.asarray(y, float)
     means, stds = (np.broadcast_to(part, y.shape).astype(float) for part in (mean, std))
-    forecast = make_forecast(
-        source, y, PredictiveDistribution(np.ones(1), means[None], stds[None] ** 2), weight
-    )
-    baseline = score_baseline(forecast, y.mean(), y.std()) if y.std() > 0 else None
-    return Evaluation(forecast, score_forecast(forecast), baseline, regions_by_width(forecast))
+    distribution = PredictiveDistribution(np.ones(1), means[None], stds[None] ** 2)
+    forecast = make_forecast(y, distribution, weight=weight)
+    return compare_forecasts(source, forecast, forecast)
 
 
 def make_target(loo=None, test=None, **options):
-    values = {
-        "name": "y",
-        "loo": loo,
-        "test": test,
-        "n_distinct": None if loo is None else np.unique(loo.forecast.y).size,
-        "importances": (),
-        "effects": (),
-        "pair": None,
-        "regions": (),
-        "worst": (),
-        "outliers": (),
-        "n_outliers": 0,
-    }
-    return TargetFacts(**{**values, **options})
+    n_distinct = None if loo is None else np.unique(loo.forecast.y).size
+    values = {"name": "y", "n_distinct": n_distinct, "regions": (), "importances": ()}
+    return TargetFacts(**{**values, **options}, loo=loo, test=test, effects=(), pair=None)
 
 
 def make_facts(*targets, outside=None, transform="identity", **options):

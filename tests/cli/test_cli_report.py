@@ -4,40 +4,25 @@ import errno
 import json
 import os
 
-import pyarrow as pa
 import pytest
 
 import cli_problems as problems
 import triegp
-from cli_problems import FORMATS, QUICK, run, run_well
+from cli_problems import FORMATS, QUICK, features, new_targets, run, run_well
 from triegp.report import write_report
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows in every format, and a model."""
-    found = tmp_path_factory.mktemp("report")
-    problems.write_frame(problems.make_frame(60), found / "d.csv")
-    for kind in FORMATS:
-        problems.write_frame(problems.make_frame(80, seed=1), found / f"new.{kind}")
-    run_well(
-        *("fit", found / "d.csv", "--target", "y", "-o", found / "m.tgp", "--drop", "id,name,zip"),
-        *QUICK,
-    )
-    return found
-
-
-def features():
-    frame = problems.make_frame(80, seed=1)[["x", "flag", "when"]]
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    return problems.make_folder(tmp_path_factory.mktemp("cli"))
 
 
 def test_reports_are_those_of_the_library(folder, tmp_path):
     path = tmp_path / "r.html"
-    text = run_well("report", folder / "m.tgp", "-o", path, "--target", "y")
+    text = run_well("report", folder / "m.csv", "-o", path, "--target", "y")
     assert text == f"report written to {path}\n"
     own = tmp_path / "own.html"
-    write_report(triegp.load(folder / "m.tgp"), own, targets=["y"])
+    write_report(triegp.load(folder / "m.csv"), own, targets=["y"])
     assert own.read_bytes() == path.read_bytes()
 
 
@@ -46,14 +31,13 @@ def test_reports_with_test_rows(folder, tmp_path, kind):
     path = tmp_path / "r.html"
     found = json.loads(
         run_well(
-            *("report", folder / "m.tgp", "-o", path, "--data", folder / f"new.{kind}"),
+            *("report", folder / "m.csv", "-o", path, "--data", folder / f"new.{kind}"),
             *("--target", "y", "--json"),
         )
     )
     assert found["test_rows"] == 80
-    y = problems.make_frame(80, seed=1)["y"].to_numpy()
     own = tmp_path / "own.html"
-    write_report(triegp.load(folder / "m.tgp"), own, features(), y, targets=["y"])
+    write_report(triegp.load(folder / "m.csv"), own, features(), new_targets(), targets=["y"])
     assert own.read_bytes() == path.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["own.html", "r.html"]
 
@@ -92,7 +76,7 @@ def test_a_report_that_fails_leaves_the_old_one(folder, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    result = run("report", folder / "m.tgp", "-o", path)
+    result = run("report", folder / "m.csv", "-o", path)
     assert result.exit_code == 2
     assert result.stderr == f"triegp: {path}: no space left on device\n"
     assert path.read_text() == "old"

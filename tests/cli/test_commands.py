@@ -7,32 +7,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.metrics import r2_score
 
 import cli_problems as problems
 import triegp
-from cli_problems import FORMATS, QUICK, run, run_well
-from triegp.cli.scores import loo_scores
-from triegp.metrics import calibration_error, coverage, crps, nll
+from cli_problems import FORMATS, QUICK, features, new_targets, quick_model, run, run_well
+from triegp.cli.scores import COVERAGES, loo_scores, score_facts
+from triegp.metrics import coverage
+from triegp.metrics.forecasts import make_forecast
+from triegp.metrics.summary import Tally
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files of 120 rows in every format, and a model of each."""
-    found = tmp_path_factory.mktemp("cli")
-    for kind in FORMATS:
-        problems.write_frame(problems.make_frame(), found / f"d.{kind}")
-        problems.write_frame(problems.make_frame(80, seed=1), found / f"new.{kind}")
-        run_well(
-            *("fit", found / f"d.{kind}", "--target", "y", "-o", found / f"m.{kind}"),
-            *("--drop", "id", "--categorical", "zip", "--no-keep-rows", *QUICK),
-        )
-    return found
-
-
-def features(kind="parquet", n_rows=80, seed=1):
-    frame = problems.make_frame(n_rows, seed).drop(columns=["id", "y"])
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    return problems.make_folder(tmp_path_factory.mktemp("cli"))
 
 
 def test_models_of_all_formats_are_the_same(folder):
@@ -42,9 +29,8 @@ def test_models_of_all_formats_are_the_same(folder):
 
 def test_a_model_is_that_of_the_library(folder):
     frame = problems.make_frame()
-    model = triegp.BinaryTreeGPRegressor(
-        n_members=2, n_candidates=2, max_iter=5, random_state=0, categorical_features=["zip"]
-    ).fit(frame.drop(columns=["id", "y"]), frame["y"])
+    model = quick_model(categorical_features=["zip"])
+    model.fit(frame.drop(columns=["id", "y"]), frame["y"])
     loaded = triegp.load(folder / "m.csv")
     np.testing.assert_array_equal(loaded.predict(features()), model.predict(features()))
 
@@ -84,24 +70,18 @@ def test_intervals_quantiles_and_kept_columns(folder, latent, tmp_path):
     )
 
 
-def test_quantiles_that_differ_in_late_digits_have_names_of_their_own(folder, tmp_path):
-    path, levels = tmp_path / "p.csv", "0.9999999,0.99999999,0.5"
+def test_means_only_and_names_of_quantiles_that_differ_in_late_digits(folder, tmp_path):
+    path, model = tmp_path / "p.csv", triegp.load(folder / "m.csv")
     arguments = ["predict", folder / "m.csv", folder / "new.csv", "-o", path, "--mean-only"]
-    run_well(*arguments, "--quantiles", levels)
+    run_well(*arguments)
+    found = problems.read_frame(path)
+    assert list(found) == ["mean"]
+    np.testing.assert_array_equal(found["mean"], model.predict(features()))
+    run_well(*arguments, "--quantiles", "0.9999999,0.99999999,0.5")
     found = problems.read_frame(path)
     assert list(found) == ["mean", "q0.9999999", "q0.99999999", "q0.5"]
-    expected = triegp.load(folder / "m.csv").predict_distribution(features())
-    np.testing.assert_array_equal(found["q0.99999999"], expected.quantile(0.99999999).reshape(-1))
-
-
-def test_means_only(folder, tmp_path):
-    run_well(
-        "predict", folder / "m.csv", folder / "new.csv", "-o", tmp_path / "p.csv", "--mean-only"
-    )
-    found = problems.read_frame(tmp_path / "p.csv")
-    assert list(found) == ["mean"]
-    expected = triegp.load(folder / "m.csv").predict(features())
-    np.testing.assert_array_equal(found["mean"], expected)
+    expected = model.predict_distribution(features()).quantile(0.99999999).reshape(-1)
+    np.testing.assert_array_equal(found["q0.99999999"], expected)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -173,21 +153,10 @@ def test_scores_are_those_of_the_library(folder, kind, batch):
         *("--json", "--batch-rows", batch),
     )
     found = json.loads(text)
-    model, y = triegp.load(folder / "m.csv"), problems.make_frame(80, seed=1)["y"].to_numpy()
-    distribution = model.predict_distribution(features())
-    mean = distribution.mean()
-    expected = {
-        "rows": 80,
-        "r2": model.score(features(), y),
-        "rmse": np.sqrt(np.mean((y - mean) ** 2)),
-        "mae": np.mean(np.abs(y - mean)),
-        "nll": nll(y, distribution),
-        "crps": crps(y, distribution),
-        "coverage_0.5": coverage(y, distribution.interval(0.5)),
-        "coverage_0.9": coverage(y, distribution.interval(0.9)),
-        "width_0.9": np.diff(distribution.interval(0.9)).mean(),
-        "calibration_error": calibration_error(y, distribution),
-    }
+    distribution = triegp.load(folder / "m.csv").predict_distribution(features())
+    forecast = make_forecast(new_targets(), distribution, coverages=COVERAGES)
+    expected = score_facts(Tally().add(forecast).scores())
+    assert found.keys() - {"model", "warnings"} == expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-10), name
 
@@ -240,9 +209,8 @@ def test_weights_noise_and_parameters_reach_the_estimator(tmp_path):
         *("fit", tmp_path / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp", "--weight", "w"),
         *("--noise", "v", "--seed", 3, "--param", "weights=precision", *QUICK),
     )
-    model = triegp.BinaryTreeGPRegressor(
-        n_members=2, n_candidates=2, max_iter=5, random_state=3, weights="precision"
-    ).fit(frame[["x"]], frame["y"], frame["w"], frame["v"])
+    model = quick_model(random_state=3, weights="precision")
+    model.fit(frame[["x"]], frame["y"], frame["w"], frame["v"])
     loaded = triegp.load(tmp_path / "m.tgp")
     assert loaded.get_params()["weights"] == "precision"
     np.testing.assert_array_equal(loaded.predict(frame[["x"]]), model.predict(frame[["x"]]))
@@ -255,29 +223,19 @@ def test_leave_one_out_scores_are_weighted(tmp_path):
     arguments = ["fit", tmp_path / "d.csv", "--target", "y", "-o", tmp_path / "m.tgp"]
     arguments += ["--weight", "w", "--param", "weights=precision", "--json"]
     found = json.loads(run_well(*arguments, *QUICK))["leave_one_out"]
-    model = triegp.BinaryTreeGPRegressor(
-        n_members=2, n_candidates=2, max_iter=5, random_state=0, weights="precision"
-    ).fit(frame[["x"]], frame["y"], w)
-    used, y, distribution = w > 0, frame["y"].to_numpy(), model.loo_distribution()
-    y, mean, w = y[used], distribution.mean()[used], w[used]
-    interval = distribution.interval(0.9)[used]
-    expected = {
-        "rows": used.sum(),
-        "r2": r2_score(y, mean, sample_weight=w),
-        "rmse": np.sqrt(np.average((y - mean) ** 2, weights=w)),
-        "mae": np.average(np.abs(y - mean), weights=w),
-        "nll": model.loo_optimism_ - np.average(model.loo_log_density()[used], weights=w),
-        "coverage_0.9": coverage(y, interval, sample_weight=w),
-        "width_0.9": np.average(np.diff(interval)[:, 0], weights=w),
-    }
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-9), name
-    assert found["rmse"] != pytest.approx(np.sqrt(np.mean((y - mean) ** 2)), rel=1e-3)
+    model = quick_model(weights="precision").fit(frame[["x"]], frame["y"], w)
+    used, y = w > 0, frame["y"].to_numpy()
+    error, w = (y - model.loo_distribution().mean())[used], w[used]
+    density = np.average(model.loo_log_density()[used], weights=w)
+    assert found["rows"] == used.sum()
+    assert found["rmse"] == pytest.approx(np.sqrt(np.average(error**2, weights=w)), rel=1e-9)
+    assert found["nll"] == pytest.approx(model.loo_optimism_ - density, rel=1e-9)
+    assert found["rmse"] != pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-3)
 
 
 def test_leave_one_out_scores_hide_no_error(monkeypatch):
     X, y = np.random.default_rng(0).random((30, 2)), np.arange(30.0)
-    model = triegp.BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5).fit(X, y)
+    model = quick_model().fit(X, y)
 
     def broken(self):
         raise ValueError("oops")
@@ -344,7 +302,7 @@ def test_updates_are_those_of_the_library(folder, kind, tmp_path):
     assert "outside the training box" in json.loads(text)["warnings"][0]
     model = triegp.load(folder / "m.csv")
     with pytest.warns(UserWarning, match="outside the training box"):
-        model.partial_fit(features(), problems.make_frame(80, seed=1)["y"].to_numpy())
+        model.partial_fit(features(), new_targets())
     loaded = triegp.load(tmp_path / "m.tgp")
     expected = model.predict(features())
     np.testing.assert_allclose(loaded.predict(features()), expected, rtol=1e-10)
@@ -373,9 +331,7 @@ def test_an_update_of_a_model_with_a_window_forgets(folder, tmp_path):
     run_well("update", tmp_path / "m.tgp", folder / "new.csv", "--target", "y")
     loaded = triegp.load(tmp_path / "m.tgp")
     assert loaded.n_rows_ == 64
-    np.testing.assert_array_equal(
-        loaded.rows_.y[:, 0], problems.make_frame(80, seed=1)["y"].to_numpy()[-64:]
-    )
+    np.testing.assert_array_equal(loaded.rows_.y[:, 0], new_targets()[-64:])
     run_well(*fit, "-o", tmp_path / "bare.tgp", "--no-keep-rows")
     result = run("update", tmp_path / "bare.tgp", folder / "new.csv", "--target", "y")
     assert result.exit_code == 2
@@ -403,16 +359,15 @@ def test_info_tells_what_is_in_a_file(folder):
 
 def test_info_of_a_model_without_names(tmp_path):
     X, y = np.random.default_rng(0).random((30, 2)), np.arange(30.0)
-    model = triegp.BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5).fit(X, y)
-    model.save(tmp_path / "m.tgp")
+    quick_model().fit(X, y).save(tmp_path / "m.tgp")
     assert "columns     2, known by place" in run_well("info", tmp_path / "m.tgp")
 
 
 def test_a_model_without_names_takes_columns_by_place(tmp_path):
     frame = problems.make_frame(40)[["x", "flag", "y"]].fillna(0.5)
     X = frame[["x", "flag"]].to_numpy(np.float64)
-    model = triegp.BinaryTreeGPRegressor(n_members=2, n_candidates=2, max_iter=5, random_state=0)
-    model.fit(X, frame["y"]).save(tmp_path / "m.tgp")
+    model = quick_model().fit(X, frame["y"])
+    model.save(tmp_path / "m.tgp")
     problems.write_frame(frame, tmp_path / "d.csv")
     arguments = [tmp_path / "m.tgp", tmp_path / "d.csv", "-o", tmp_path / "p.csv"]
     run_well("predict", *arguments, "--keep", "y")

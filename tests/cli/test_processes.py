@@ -69,7 +69,7 @@ def test_help_loads_nothing_heavy(command):
 
 def test_every_command_and_option_has_a_help_text():
     assert "Usage: triegp" in run_well()
-    for command in ("fit", "predict", "evaluate", "update", "report", "info", "demo"):
+    for command in COMMANDS:
         assert re.search(rf"^  {command} +[A-Z]", run_well("--help"), re.MULTILINE)
         text = run_well(command, "--help")
         for option in ("--json", "--quiet", "--verbose", "--debug"):

@@ -214,8 +214,7 @@ def test_words_for_gaps_are_categories_outside_csv_files(tmp_path, kind):
     for options, known in (([], words), (["--missing", "NA"], [None, *words[1:]])):
         fit(tmp_path / f"d.{kind}", tmp_path / "m.tgp", *options)
         table = pa.table({"text": pa.array(known * 20, pa.string())})
-        small = {"n_members": 2, "n_candidates": 2, "max_iter": 5, "random_state": 0}
-        model = triegp.BinaryTreeGPRegressor(**small).fit(table, frame["y"])
+        model = problems.quick_model().fit(table, frame["y"])
         arguments = ["predict", tmp_path / "m.tgp", tmp_path / f"d.{kind}"]
         run_well(*arguments, "-o", tmp_path / "p.csv", *options)
         found = problems.read_frame(tmp_path / "p.csv")

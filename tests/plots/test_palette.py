@@ -16,7 +16,7 @@ from plot_problems import four_rows
 from triegp import PredictiveDistribution, plots
 from triegp.plots.palette import current_palette
 
-NAMES = [own.name for own in fields(plots.Palette)]
+NAMES = [field.name for field in fields(plots.Palette)]
 SENTINELS = plots.Palette(*(f"#0101{k:02x}" for k in range(len(NAMES))))
 
 
@@ -52,21 +52,27 @@ def test_use_palette_wants_a_palette():
 
 def draw_all(mixture, forest, line, table):
     model, frame, _ = table
+    rng = np.random.default_rng(0)
+    normal = PredictiveDistribution(np.ones(1), np.zeros((1, 6_000)), rng.random((1, 6_000)))
+    quick = {"n_draws": 3, "n_rows": 5, "n_grid": 3}
     yield plots.PredictiveBandDisplay.from_estimator(line, n_samples=2)
     yield plots.CalibrationDisplay.from_loo(mixture)
     yield plots.PitDisplay.from_loo(mixture)
     yield plots.CoverageByWidthDisplay.from_loo(mixture, n_bins=3)
     yield plots.CoverageByFeatureDisplay.from_loo(mixture, 0, n_bins=3, coverage=0.5)
     yield plots.ResidualDisplay.from_loo(mixture)
+    hexagons = plots.ResidualDisplay.from_predictions(rng.standard_normal(6_000), normal)
+    assert hexagons.ax_.collections
+    yield hexagons
     yield plots.PartialEffectDisplay.from_estimator(mixture, None, 0, n_draws=3)
     yield plots.PartialEffectDisplay.from_estimator(model, frame, "town", n_draws=3)
-    yield plots.PartialEffectDisplay.from_estimator(
-        model, frame, ["day", "town"], n_draws=3, n_rows=5, n_grid=3, centred=True
-    )
+    both = ["day", "town"]
+    yield plots.PartialEffectDisplay.from_estimator(model, frame, both, centred=True, **quick)
     yield plots.ImportanceDisplay.from_estimator(forest)
     yield plots.ImportanceDisplay.from_estimator(forest, kind="heatmap")
     yield plots.WeightsDisplay.from_estimator(mixture)
     yield plots.WeightsDisplay.from_estimator(mixture, tree=1)
+    yield plots.TreeDisplay.from_posterior(four_rows())
     yield plots.TrainingCurveDisplay.from_estimator(mixture)
     yield plots.TrainingCurveDisplay.from_estimator(forest)
 
@@ -79,8 +85,8 @@ def loud():
         for name, value in mpl.rcParams.items()
         if name.endswith("color") and is_color_like(value) and not name.endswith("facecolor")
     ]
-    own = dict.fromkeys(names, "#ff00ff")
-    with mpl.rc_context({**own, "axes.prop_cycle": mpl.cycler(color=["#ff00ff"])}):
+    colors = dict.fromkeys(names, "#ff00ff")
+    with mpl.rc_context({**colors, "axes.prop_cycle": mpl.cycler(color=["#ff00ff"])}):
         yield
 
 
@@ -90,30 +96,11 @@ def test_every_colour_of_every_display_is_the_palettes(mixture, forest, line, ta
     with plots.use_palette(SENTINELS):
         displays = list(draw_all(mixture, forest, line, table))
     assert dict(mpl.rcParams) == before
-    assert {type(one).__name__ for one in displays} >= {
-        name for name in plots.__all__ if name.endswith("Display") and name != "TreeDisplay"
-    }
+    kinds = {name for name in plots.__all__ if name.endswith("Display")}
+    assert {type(display).__name__ for display in displays} == kinds
     allowed = {to_hex(getattr(SENTINELS, name)) for name in NAMES}
     for display in displays:
         assert colours(display.figure_) <= allowed, type(display).__name__
-
-
-@pytest.mark.usefixtures("loud")
-def test_colours_of_a_tree_are_the_palettes():
-    with plots.use_palette(SENTINELS):
-        display = plots.TreeDisplay.from_posterior(four_rows())
-    assert colours(display.figure_) <= {getattr(SENTINELS, name) for name in NAMES}
-
-
-@pytest.mark.usefixtures("loud")
-def test_hexagons_have_the_palettes_colours():
-    rng = np.random.default_rng(0)
-    var = rng.random((1, 6_000))
-    normal = PredictiveDistribution(np.ones(1), np.zeros((1, 6_000)), var)
-    with plots.use_palette(SENTINELS):
-        display = plots.ResidualDisplay.from_predictions(rng.standard_normal(6_000), normal)
-    assert display.ax_.collections
-    assert colours(display.figure_) <= {getattr(SENTINELS, name) for name in NAMES}
 
 
 def colours(figure):
@@ -127,22 +114,24 @@ def colours(figure):
     return found
 
 
-def test_without_matplotlib_the_error_names_the_extra():
-    code = (
-        "import sys, importlib.util as u\n"
-        "found = u.find_spec\n"
-        "u.find_spec = lambda name, *rest: None if name == 'matplotlib' else found(name, *rest)\n"
-        "import triegp.plots\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert "triegp.plots needs matplotlib: pip install 'triegp[plots]'" in ended.stderr
+WITHOUT = """import sys, importlib.util as u
+found = u.find_spec
+u.find_spec = lambda name, *rest: None if name == 'matplotlib' else found(name, *rest)
+import triegp.plots
+"""
 
 
-def test_importing_plots_does_not_load_matplotlib():
-    code = "import sys, triegp.plots; print('matplotlib' in sys.modules)"
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (WITHOUT, "ImportError: triegp.plots needs matplotlib: pip install 'triegp[plots]'"),
+        ("import sys, triegp.plots; print('matplotlib' in sys.modules)", "False"),
+    ],
+    ids=["without matplotlib the error names the extra", "importing does not load matplotlib"],
+)
+def test_import(code, shown):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout == "False\n", ended.stderr
+    assert (ended.stdout + ended.stderr).splitlines()[-1] == shown
 
 
 def test_pictures_of_the_page_are_there():

@@ -3,13 +3,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from plot_problems import mixed_frame, problem, quick_forest, quick_mixture
 from triegp.plots import PartialEffectDisplay
-from triegp.plots.features import Feature, replace_values, say_number, tick_values
-from triegp.plots.grids import cell_edges, choose_values
+from triegp.plots.canvas import cell_edges, tick_values
+from triegp.plots.features import Feature, choose_values, replace_values
 
 
 @pytest.mark.parametrize("name", ["mixture", "forest"])
@@ -152,19 +153,12 @@ def test_binary_features_are_marks():
 @pytest.mark.parametrize("most", [5, 8])
 def test_dates_of_any_span_have_ticks_without_a_warning(span, most):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     ax = Figure().subplots()
     ax.plot([17_000.3, 17_000.3 + span], [0, 1])
     tick_values(ax.xaxis, "time", most)
     FigureCanvasAgg(ax.figure).draw()
     assert 2 <= sum(bool(label.get_text()) for label in ax.get_xticklabels()) <= most + 1
-
-
-def test_times_in_words():
-    assert say_number(19_723.0, "time") == "2024-01-01"
-    assert say_number(19_723.5, "time") == "2024-01-01 12:00"
-    assert say_number(19_723.5 + 1 / 86_400, "time") == "2024-01-01 12:00:01"
 
 
 def test_arrays_of_objects():
@@ -258,23 +252,23 @@ def test_one_row_and_constant_features():
         display.figure_.canvas.draw()
 
 
-def test_errors_name_the_argument(mixture, table):
-    from matplotlib.figure import Figure
+@pytest.mark.parametrize(
+    ("features", "options", "message"),
+    [
+        ((0, 1, 0), {}, "features must be one or two, got 3"),
+        ((0, 0), {}, "features must be two different ones"),
+        (2, {}, "feature must be between 0 and 1, got 2"),
+        ("a", {}, "feature must be a column of X, got 'a': X has no names"),
+        (0, {"n_draws": 1}, "n_draws must be an integer, 2 or more, got 1"),
+        ((0, 1), {"ax": Figure().subplots()}, "ax must be two axes, got 1"),
+    ],
+)
+def test_errors_name_the_argument(mixture, features, options, message):
+    options = {"n_grid": 2, "n_rows": 2, "n_draws": 2, **options}
+    with pytest.raises(ValueError, match=message):
+        PartialEffectDisplay.from_estimator(mixture, problem()[0], features, **options)
 
-    X, _ = problem()
-    with pytest.raises(ValueError, match="features must be one or two, got 3"):
-        PartialEffectDisplay.from_estimator(mixture, X, (0, 1, 0))
-    with pytest.raises(ValueError, match="features must be two different ones"):
-        PartialEffectDisplay.from_estimator(mixture, X, (0, 0))
-    with pytest.raises(ValueError, match="feature must be between 0 and 1, got 2"):
-        PartialEffectDisplay.from_estimator(mixture, X, 2)
-    with pytest.raises(ValueError, match="feature must be a column of X, got 'a': X has no names"):
-        PartialEffectDisplay.from_estimator(mixture, X, "a")
-    with pytest.raises(ValueError, match="n_draws must be an integer, 2 or more, got 1"):
-        PartialEffectDisplay.from_estimator(mixture, X, 0, n_draws=1)
-    with pytest.raises(ValueError, match="ax must be two axes, got 1"):
-        PartialEffectDisplay.from_estimator(
-            mixture, X, (0, 1), n_grid=2, n_rows=2, n_draws=2, ax=Figure().subplots()
-        )
+
+def test_rows_of_models_with_categories_must_be_passed(table):
     with pytest.raises(ValueError, match="X must be given: this model has columns"):
         PartialEffectDisplay.from_estimator(table[0], None, "x")

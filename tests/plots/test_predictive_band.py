@@ -90,23 +90,38 @@ def test_one_row_and_constant_targets():
         display.figure_.canvas.draw()
 
 
-def test_errors_name_the_argument(mixture, line, table):
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {"y": [1.0]}, "y must come with X"),
+        (([[0.1], [0.2]], [1.0]), {}, "y must have 2 rows as X has"),
+        ((), {"coverages": 1.5}, "coverages must lie strictly between 0 and 1"),
+    ],
+)
+def test_errors_name_the_argument(line, arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        PredictiveBandDisplay.from_estimator(line, *arguments, **options)
+
+
+def test_models_must_have_one_feature_of_numbers(mixture):
     with pytest.raises(ValueError, match="model must have one feature, got 2: use PartialEffect"):
         PredictiveBandDisplay.from_estimator(mixture)
-    with pytest.raises(ValueError, match="y must come with X"):
-        PredictiveBandDisplay.from_estimator(line, y=[1.0])
-    with pytest.raises(ValueError, match="y must have 2 rows as X has"):
-        PredictiveBandDisplay.from_estimator(line, [[0.1], [0.2]], [1.0])
-    with pytest.raises(ValueError, match="coverages must lie strictly between 0 and 1"):
-        PredictiveBandDisplay.from_estimator(line, coverages=1.5)
     words = np.array([["a"], ["b"]] * 5, dtype=object)
     model = quick_mixture().fit(words, np.arange(10.0))
     with pytest.raises(ValueError, match="must be a number or a time, got a category column"):
         PredictiveBandDisplay.from_estimator(model, words)
-    distribution = line.predict_distribution([[0.1], [0.2]])
-    with pytest.raises(ValueError, match=r"x must have shape \(2,\), got \(3,\)"):
-        PredictiveBandDisplay.from_predictions([1, 2, 3], distribution)
-    with pytest.raises(ValueError, match=r"samples must have shape \(2, k\), got \(3, 1\)"):
-        PredictiveBandDisplay.from_predictions([1, 2], distribution, samples=np.zeros((3, 1)))
-    with pytest.raises(ValueError, match=r"points must have shape \(n, 2\), got \(3,\)"):
-        PredictiveBandDisplay.from_predictions([1, 2], distribution, points=np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        ([1, 2, 3], {}, r"x must have shape \(2,\), got \(3,\)"),
+        ([1, 2], {"samples": np.zeros((3, 1))}, r"samples must have shape \(2, k\), got \(3, 1\)"),
+        ([1, 2], {"points": np.zeros(3)}, r"points must have shape \(n, 2\), got \(3,\)"),
+    ],
+)  # fmt: skip
+def test_shapes_must_agree(line, x, options, message):
+    with pytest.raises(ValueError, match=message):
+        PredictiveBandDisplay.from_predictions(
+            x, line.predict_distribution([[0.1], [0.2]]), **options
+        )

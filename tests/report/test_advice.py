@@ -10,7 +10,7 @@ from report_problems import make_evaluation, make_facts, make_target
 from triegp.report import figures
 from triegp.report.advise import advise
 from triegp.report.effects import Importance
-from triegp.report.oddities import OddRow
+from triegp.report.outliers import RowFacts
 from triegp.report.regions import FeatureRegions, Region
 
 RNG = np.random.default_rng(0)
@@ -32,8 +32,8 @@ def region(coverage, n_rows):
     return Region("1 to 2", n_rows, float(n_rows), 3.3, 0.8, coverage, coverage, coverage)
 
 
-def odd_row(row):
-    return OddRow(row, 1.0, 0.0, -1.0, 1.0, 9.0, 1e-15, 1e-9, ())
+def outlier(row):
+    return RowFacts(row, 1.0, 0.0, -1.0, 1.0, 9.0, 1e-15, ())
 
 
 def test_nothing_is_said_of_a_good_model():
@@ -102,13 +102,13 @@ def test_errors_that_grow_with_a_positive_target():
 
 
 def test_outliers_and_long_tails():
-    some = make_target(GOOD, outliers=tuple(map(odd_row, range(3))), n_outliers=3)
+    some = make_target(GOOD, outliers=tuple(map(outlier, range(3))), n_outliers=3)
     (advice,) = advise(make_facts(some))
     assert advice.rule == "outliers"
     assert "0, 1, 2" in advice.reason
-    one = make_target(GOOD, outliers=(odd_row(7),), n_outliers=1)
+    one = make_target(GOOD, outliers=(outlier(7),), n_outliers=1)
     assert advise(make_facts(one))[0].title == "One row looks like an outlier"
-    many = make_target(GOOD, outliers=tuple(map(odd_row, range(10))), n_outliers=11)
+    many = make_target(GOOD, outliers=tuple(map(outlier, range(10))), n_outliers=11)
     assert rules(many) == {"long tails"}
 
 

@@ -3,20 +3,19 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import binom, norm
+from scipy.stats import norm
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from report_problems import fit_quietly, make_evaluation, make_frame, make_numbers
 from triegp import load
 from triegp.encoding.tables import ReadTable, read_table
-from triegp.plots.numbers import show_number
-from triegp.report import oddities
+from triegp.metrics.forecasts import effective_rows, sample_rows
+from triegp.plots.features import bin_values, column_of
+from triegp.plots.text import show_number, show_value
+from triegp.report import outliers
 from triegp.report.effects import axis_of
 from triegp.report.facts import gather
-from triegp.report.features import bin_column, show_value
-from triegp.report.forecasts import QUANTILES, draw_rows
-from triegp.report.oddities import outlying_rows, unusual_values
-from triegp.report.scores import chance_of, count_rows
+from triegp.report.outliers import outlying_rows, unusual_values
 from triegp.report.words import percent, seconds, tiny
 
 
@@ -81,13 +80,6 @@ def test_quantiles_of_intervals(numbers):
         np.testing.assert_allclose(
             forecast.interval(level), model.loo_distribution().interval(level)
         )
-    assert np.all(np.diff(QUANTILES) > 0)
-
-
-def test_chance_lies_around_the_nominal_share():
-    low, high = (round(200 * end) for end in chance_of(0.9, 200.0))
-    assert binom.cdf(low - 1, 200, 0.9) < 0.025 <= binom.cdf(low, 200, 0.9)
-    assert binom.cdf(high - 1, 200, 0.9) < 0.975 <= binom.cdf(high, 200, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +91,7 @@ def test_coverages_stand_out_if_neither_chance_nor_a_percentage_point_explains_t
 ):
     """Of 400 rows chance puts 87 to 93 % inside, of 100,000 89.8 to 90.2 %."""
     y = np.where(np.arange(n_rows) < inside, 0.0, 2.0)
-    coverage = next(
-        one for one in make_evaluation(y, 0.0, 1.0).scores.coverages if one.nominal == 0.9
-    )
+    coverage = make_evaluation(y, 0.0, 1.0).scores.coverage(0.9)
     assert coverage.observed == inside / n_rows
     assert coverage.low < 0.9 < coverage.high
     assert coverage.is_off == off
@@ -124,7 +114,7 @@ def test_rows_of_weight_zero_do_not_count_and_weights_do(tmp_path):
     loaded = gather(load(tmp_path / "m"))
     assert loaded.weighted
     assert loaded.targets[0].loo.scores.mae == pytest.approx(target.loo.scores.mae)
-    assert count_rows(weight[20:], 100) == pytest.approx(140**2 / (60 + 160))
+    assert effective_rows(weight[20:], 100) == pytest.approx(140**2 / (60 + 160))
 
 
 def test_worst_rows_are_those_of_largest_error(numbers):
@@ -161,10 +151,10 @@ def test_distance_of_outliers_by_hand():
 
 
 def test_as_many_outliers_are_found_as_long_tails_have(monkeypatch):
-    monkeypatch.setattr(oddities, "FEWEST_EXAMINED", 5)
+    monkeypatch.setattr(outliers, "FEWEST_EXAMINED", 5)
     target = make_evaluation(np.r_[np.zeros(1_970), np.full(30, 9.0)], 0.0, 1.0)
     _, n_rows = outlying_rows(target.forecast, None, 5)
-    assert n_rows == 30 > oddities.MANY_OUTLIERS * 2_000
+    assert n_rows == 30 > outliers.MANY_OUTLIERS * 2_000
 
 
 def test_importances_are_sorted_and_complete(frame):
@@ -182,7 +172,7 @@ def test_importances_are_sorted_and_complete(frame):
 def test_effects_are_averages_of_predictions(frame):
     X, _, model = frame
     effect = next(e for e in gather(model).targets[0].effects if e.axis.label == "kind")
-    some = X.iloc[draw_rows(600, 60)]
+    some = X.iloc[sample_rows(600, 60)]
     for word, mean in zip(effect.axis.ticks, effect.mean, strict=True):
         assert mean == pytest.approx(model.predict(some.assign(kind=word), latent=True).mean())
     assert np.all(effect.low < effect.mean)
@@ -197,7 +187,7 @@ def test_effects_of_one_feature_and_of_pairs_agree(transform):
     y = np.exp(0.5 * X[:, 0] + 1.0 * rng.standard_normal(300))
     model = fit_quietly(X, y, target_transform=transform)
     target = gather(model).targets[0]
-    some = X[draw_rows(300, 60)]
+    some = X[sample_rows(300, 60)]
     for effect in target.effects:
         for k, value in enumerate(effect.axis.values):
             changed = some.copy()
@@ -265,25 +255,25 @@ def test_two_numbers_are_points_in_their_order():
 def test_bins_hold_all_rows_and_say_which(frame):
     X, _, model = frame
     table = ReadTable(model.rows_.features, model.columns_)
-    size = bin_column(table, 0, 5)
-    assert size.labels[-1] == "missing"
-    np.testing.assert_array_equal(size.index == 5, X["size"].isna())
-    counts = np.bincount(size.index)[:5]
+    bins, labels, edges = bin_values(column_of(table, 0), 5)
+    assert labels[-1] == "missing"
+    assert edges.size == 6
+    np.testing.assert_array_equal(bins == 5, X["size"].isna())
+    counts = np.bincount(bins)[:5]
     assert counts.max() - counts.min() <= 1
-    kind = bin_column(table, 1, 2)
-    assert kind.labels[1] == "2 other categories"
+    bins, labels, edges = bin_values(column_of(table, 1), 2, "{:,} other categories")
     largest = X["kind"].value_counts().index[0]
-    assert kind.labels[0] == largest
-    np.testing.assert_array_equal(kind.index == 0, X["kind"] == largest)
+    assert (labels, edges) == ([largest, "2 other categories"], None)
+    np.testing.assert_array_equal(bins == 0, X["kind"] == largest)
 
 
 def test_bins_of_numbers_end_where_their_labels_say():
     values = np.random.default_rng(0).lognormal(size=(500, 1))
     data, columns = read_table(values, None)
-    bins = bin_column(ReadTable(data, columns), 0, 6)
-    for k, label in enumerate(bins.labels):
+    bins, labels, _ = bin_values(column_of(ReadTable(data, columns), 0), 6)
+    for k, label in enumerate(labels):
         low, high = (float(end) for end in label.split(" to "))
-        own = values[bins.index == k]
+        own = values[bins == k]
         assert low <= own.min() * 1.01
         assert own.max() <= high * 1.01
 
@@ -345,13 +335,14 @@ def test_numbers_as_text(value, shown):
     assert show_number(value) == shown
 
 
-def test_values_of_every_kind_as_text(frame):
-    _, _, model = frame
-    columns = model.columns_
-    assert show_value(columns, 0, np.nan) == "missing"
-    assert show_value(columns, 1, 0.0) == "a"
-    assert show_value(columns, 2, 19723.0) == "2024-01-01"
-    assert show_value(columns, 2, 19723.5) == "2024-01-01 12:00:00"
+@pytest.mark.parametrize(
+    ("value", "kind", "shown"),
+    [(np.nan, "number", "missing"), (1.0, "category", "b"), (0.5, "duration", "0.5 days"),
+     (19723.0, "time", "2024-01-01"), (19723.5, "time", "2024-01-01 12:00"),
+     (19723.5 + 1 / 86_400, "time", "2024-01-01 12:00:01")],
+)  # fmt: skip
+def test_values_of_every_kind_as_text(value, kind, shown):
+    assert show_value(value, kind, ("a", "b")) == shown
 
 
 def test_shares_in_percent():

@@ -289,28 +289,28 @@ def test_an_existing_file_is_replaced_whole_or_stays(model, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_bad_arguments_are_named(model, tmp_path):
-    X, y = make_numbers(20)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        model.report(tmp_path / "absent" / "r.html")
-    with pytest.raises(IsADirectoryError, match="the folder"):
-        model.report(tmp_path)
-    with pytest.raises(ValueError, match="X without y"):
-        model.report(tmp_path / "r.html", X)
-    with pytest.raises(ValueError, match="y without X"):
-        model.report(tmp_path / "r.html", y=y)
-    with pytest.raises(ValueError, match="y must have 20 rows and 1 targets"):
-        model.report(tmp_path / "r.html", X, y[:5])
-    with pytest.raises(ValueError, match=r"y must be finite, got \[nan\] at row 3"):
-        model.report(tmp_path / "r.html", X, np.where(np.arange(20) == 3, np.nan, y))
-    with pytest.raises(ValueError, match="targets must name 1 targets, got 2"):
-        model.report(tmp_path / "r.html", targets=["a", "b"])
-    with pytest.raises(ValueError, match="sequence of strings"):
-        model.report(tmp_path / "r.html", targets="y")
-    with pytest.raises(ValueError, match="n_rows"):
-        model.report(tmp_path / "r.html", n_rows=0)
-    with pytest.raises(TypeError, match="title must be a string"):
-        model.report(tmp_path / "r.html", title=3)
-    with pytest.raises(TypeError, match="got LinearRegression"):
-        write_report(LinearRegression().fit(X, y), tmp_path / "r.html")
+X20, Y20 = make_numbers(20)
+GAP = np.where(np.arange(20) == 3, np.nan, Y20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"path": "absent/r.html"}, FileNotFoundError, "there is no folder"),
+        ({"path": ""}, IsADirectoryError, "the folder"),
+        ({"X": X20}, ValueError, "X without y"),
+        ({"y": Y20}, ValueError, "y without X"),
+        ({"X": X20, "y": Y20[:5]}, ValueError, "y must have 20 rows and 1 targets"),
+        ({"X": X20, "y": GAP}, ValueError, r"y must be finite, got \[nan\] at row 3"),
+        ({"targets": ["a", "b"]}, ValueError, "targets must name 1 targets, got 2"),
+        ({"targets": "y"}, ValueError, "sequence of strings"),
+        ({"n_rows": 0}, ValueError, "n_rows"),
+        ({"title": 3}, TypeError, "title must be a string"),
+        ({"model": LinearRegression().fit(X20, Y20)}, TypeError, "got LinearRegression"),
+    ],
+)
+def test_bad_arguments_are_named(model, tmp_path, arguments, error, message):
+    path = tmp_path / arguments.get("path", "r.html")
+    with pytest.raises(error, match=message):
+        write_report(**{"model": model, **arguments, "path": path})
     assert list(tmp_path.iterdir()) == []

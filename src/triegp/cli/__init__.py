@@ -1,4 +1,4 @@
-"""The command `triegp`: fit, predict, evaluate, update, report, info and demo on files.
+"""The command `triegp`: fit, predict, evaluate, update, report and info on files.
 
 All work is done by the library; a command reads files, calls it and writes what it returns. Nothing
 heavy is imported before a command runs, so that `triegp --help` starts in a fraction of a second.

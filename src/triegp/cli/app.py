@@ -19,7 +19,7 @@ from triegp.cli.failures import describe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-COMMANDS = ("fit", "predict", "evaluate", "update", "report", "info", "demo")
+COMMANDS = ("fit", "predict", "evaluate", "update", "report", "info")
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE, TERMINATED = 2, 1, 130, 141, 143
 
 
@@ -34,8 +34,8 @@ class Commands(click.Group):
         """The command of this name, `command` of its module."""
         if name not in COMMANDS:
             return None
-        found: click.Command = import_module(f"triegp.cli.{name}").command
-        return found
+        command: click.Command = import_module(f"triegp.cli.{name}").command
+        return command
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run a command and exit: 0, 2 for bad input, 130 after Ctrl-C."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
@@ -48,12 +49,12 @@ def read_batches(
 
 def read_whole(
     sources: Sequence[Source], dialect: Dialect, as_text: Sequence[str]
-) -> tuple[pa.Table, list[tuple[int, Source]]]:
-    """All rows of all files as one table, and the number of rows up to the end of each file.
+) -> list[tuple[Place, pa.Table]]:
+    """All rows of all files as a table per file, all of the same columns and types.
 
     as_text: columns of CSV files that are not to be inferred.
     """
-    tables, ends, total = list[pa.Table](), list[tuple[int, Source]](), 0
+    tables = list[pa.Table]()
     for source in sources:
         with ExitStack() as stack, naming(source):
             if source.format == "csv":
@@ -63,21 +64,19 @@ def read_whole(
             else:
                 schema, parts = _open_typed(source, lambda names, _: names, 1 << 20, stack)
                 tables.append(pa.Table.from_batches(parts, schema))
-        total = sum(table.num_rows for table in tables)
-        ends.append((total, source))
-    if not total:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    return join_tables(tables, sources), ends
+    whole = join_tables(tables, sources)
+    if not whole.num_rows:
+        raise no_rows(sources)
+    firsts = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
+    return [
+        (Place(source), whole.slice(first, table.num_rows))
+        for source, first, table in zip(sources, firsts, tables, strict=False)
+    ]
 
 
-def place_of(row: int, ends: Sequence[tuple[int, Source]]) -> tuple[Source, int]:
-    """The file that a row of a whole table is from, and its number there, from 0."""
-    before = 0
-    for end, source in ends:
-        if row < end:
-            return source, row - before
-        before = end
-    raise IndexError(row)
+def no_rows(sources: Sequence[Source]) -> CommandError:
+    """What to raise if files have no rows."""
+    return CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
 
 
 def join_tables(tables: Sequence[pa.Table], sources: Sequence[Source]) -> pa.Table:
@@ -121,7 +120,7 @@ def naming(source: Source) -> Iterator[None]:
     except (BrokenPipeError, FileNotFoundError, InterruptedError):
         raise
     except pa.ArrowException as error:
-        text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1}", one_line(error))
+        text = re.sub(r"Row #(\d+)", lambda match: f"row {int(match[1]) - 1}", one_line(error))
         raise CommandError(f"{source}: {text:.300}") from error
     except (UnicodeError, LookupError, EOFError) as error:
         raise CommandError(f"{source}: {one_line(error)}") from error
@@ -209,14 +208,14 @@ def _copy(head: bytes, rest: Any, stack: ExitStack) -> Any:
     return copy
 
 
-def _check_types(one: Any, other: Any, name: str, source: Source) -> None:
+def _check_types(first: Any, other: Any, name: str, source: Source) -> None:
     """Raise CommandError unless two types of a column can be joined."""
     try:
         pa.unify_schemas(
-            [pa.schema([(name, one)]), pa.schema([(name, other)])], promote_options="permissive"
+            [pa.schema([(name, first)]), pa.schema([(name, other)])], promote_options="permissive"
         )
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         raise CommandError(
-            f"{source}, column {name!r}: the files must agree, got {one} and then {other}; "
+            f"{source}, column {name!r}: the files must agree, got {first} and then {other}; "
             "--categorical reads a column of CSV files as text"
         ) from None

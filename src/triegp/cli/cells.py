@@ -7,6 +7,7 @@ timestamps, categories as strings. A cell that cannot be read is named by file, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -129,41 +130,37 @@ def parse_numbers(
     text = pc.utf8_trim_whitespace(column)
     if decimal != ".":
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), decimal, ".")
-    found = _cast(text, pa.float64())
-    if found is None:
-        found = _cast(text, pa.int64())
-    if found is None:
+    numbers = _cast(text, pa.float64(), pa.int64())
+    if numbers is None:
         words = pc.is_in(text, pa.array(WORDS))
         others = _cast(drop_words(text, WORDS), pa.float64())
         if others is not None and pc.all(pc.is_in(others, pa.array([0.0, 1.0, None]))).as_py():
             ones = pc.starts_with(pc.utf8_lower(text), "t").cast(pa.float64())
             return pc.if_else(words, ones, others)
-    if found is None:
-        row = first_bad(text, lambda some: _cast(some, pa.float64()) is not None)
+        row = first_bad(text, lambda cells: _cast(cells, pa.float64()) is not None)
         raise CommandError(f"{place.cell(name, row)}: not a number: {column[row].as_py()!r:.80}")
-    return found.cast(pa.float64())
+    return numbers.cast(pa.float64())
 
 
 def parse_times(column: pa.ChunkedArray, name: str, place: Place) -> pa.ChunkedArray:
     """Text as dates or timestamps; a time of day is on the first of 1970."""
     text = pc.utf8_trim_whitespace(column)
 
-    def parse(some: pa.ChunkedArray) -> pa.ChunkedArray | None:
-        tries = (_cast(some, kind) for kind in TIMES)
-        found = next((one for one in tries if one is not None), None)
-        if found is None:
-            day = pc.binary_join_element_wise("1970-01-01", some, " ")
-            found = _cast(day, pa.timestamp("ns"))
-        return found
+    def parse(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        times = _cast(cells, *TIMES)
+        if times is None:
+            day = pc.binary_join_element_wise("1970-01-01", cells, " ")
+            times = _cast(day, pa.timestamp("ns"))
+        return times
 
-    found = parse(text)
-    if found is None:
-        row = first_bad(text, lambda some: parse(some) is not None)
+    times = parse(text)
+    if times is None:
+        row = first_bad(text, lambda cells: parse(cells) is not None)
         said = "not a date or time"
         if parse(text.slice(row, 1)) is not None:
             said = "all times must have a UTC offset or none, and a date or none, got"
         raise CommandError(f"{place.cell(name, row)}: {said}: {column[row].as_py()!r:.80}")
-    return found
+    return times
 
 
 def parse_dates(column: pa.ChunkedArray, name: str, place: Place, form: str) -> pa.ChunkedArray:
@@ -251,8 +248,9 @@ def _numbered(listed: Sequence[Any]) -> bool:
     return bool(listed) and not isinstance(listed[0], str)
 
 
-def _cast(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray | None:
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        return None
+def _cast(column: pa.ChunkedArray, *kinds: Any) -> pa.ChunkedArray | None:
+    """As the first type that all cells can be read as; None if there is no such type."""
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(kind)
+    return None

@@ -31,27 +31,21 @@ def command(
     Shows R2, RMSE and MAE of the mean; the negative log likelihood (NLL) and CRPS of the predicted
     distributions, lower is better; and which share of the targets lies in 50 % and 90 % intervals.
     """
-    from triegp.cli.batches import read_batches
-    from triegp.cli.cells import read_features, read_numbers
-    from triegp.cli.failures import CommandError
-    from triegp.cli.models import choose_columns, open_model
-    from triegp.cli.scores import Tally, show_scores
+    from triegp.cli.models import open_model, read_chunks
+    from triegp.cli.scores import COVERAGES, first_target, score_facts, show_scores
+    from triegp.metrics.forecasts import make_forecast
+    from triegp.metrics.summary import Tally
 
     sources = find_sources(data, dialect)
-    opened = open_model(model)
+    estimator = open_model(model)
     tally, n_rows = Tally(), 0
-    choose = choose_columns(opened, [target])
-    for place, table in read_batches(sources, dialect, choose, batch_rows):
-        features = table.select(range(len(opened.columns.kinds)))
-        features = read_features(features, opened.columns, place, dialect)
-        y = read_numbers(table.column(target), target, place, dialect, "target")
-        found = opened.estimator.predict_distribution(features)
-        tally.add(y, found[0] if isinstance(found, list) else found)
-        n_rows += table.num_rows
+    for chunk in read_chunks(estimator, sources, dialect, [target], batch_rows):
+        y = chunk.numbers(target)
+        distribution = first_target(estimator.predict_distribution(chunk.features))
+        tally.add(make_forecast(y, distribution, coverages=COVERAGES))
+        n_rows += chunk.n_rows
         console.progress(f"{n_rows:,} rows scored")
     console.progress("")
-    if not n_rows:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    scores = tally.scores()
+    scores = score_facts(tally.scores())
     lines = [f"{n_rows:,} rows", *(f"  {line}" for line in show_scores(scores))]
     console.result({"model": model, **scores}, *lines)

@@ -100,11 +100,11 @@ def command(
             refuse_same(path, sources)
     if report is not None and is_same(report, output):
         raise CommandError(f"--report: {report} is the model file of -o, expected another file")
-    given = {"target_transform": target_transform, "time_budget": time_budget, "n_jobs": jobs}
-    given = {name: value for name, value in given.items() if value is not None}
-    given |= {"random_state": seed, "verbose": int(console.shows_progress)}
+    options = {"target_transform": target_transform, "time_budget": time_budget, "n_jobs": jobs}
+    options = {name: value for name, value in options.items() if value is not None}
+    options |= {"random_state": seed, "verbose": int(console.shows_progress)}
     task = Task(target, tuple(features), tuple(drop), tuple(categorical), weight, noise)
-    model = new_estimator(estimator, given, param)
+    model = new_estimator(estimator, options, param)
     began = time.monotonic()
     row_weights = fit_model(model, sources, dialect, task, console)
     has_rows = model.rows_ is not None  # unless rows were read in pieces, or by --param
@@ -115,10 +115,10 @@ def command(
         console.detail(f"report written to {report}")
     console.detail("leave-one-out scores")
     scores = loo_scores(model, row_weights)
-    tell_fit(scores, output, report, console, time.monotonic() - began)
+    show_fit(scores, output, report, console, time.monotonic() - began)
 
 
-def tell_fit(
+def show_fit(
     scores: dict[str, Any], output: str, report: str | None, console: Console, seconds: float
 ) -> None:
     """Show what was fitted, and how good it is by leave-one-out."""
@@ -127,11 +127,12 @@ def tell_fit(
     from triegp.files.container import read_header
 
     facts = describe_model(output, read_header(output))
-    said = [
-        f"{facts['estimator']} fitted to {facts['rows']:,} rows in {facts['fit_seconds']:.1f} s"
+    lines = [
+        f"{facts['estimator']} fitted to {facts['rows']:,} rows in {facts['fit_seconds']:.1f} s",
+        *show_features(facts["features"]),
+        "  leave-one-out",
+        *(f"    {line}" for line in show_scores(scores)),
+        f"written to {output}" + (f", report to {report}" if report else ""),
     ]
-    said += show_features(facts["features"])
-    said += ["  leave-one-out", *(f"    {line}" for line in show_scores(scores))]
-    said.append(f"written to {output}" + (f", report to {report}" if report else ""))
     facts |= {"seconds": seconds, "leave_one_out": scores, "report": report}
-    console.result(facts, *said)
+    console.result(facts, *lines)

@@ -61,25 +61,25 @@ def show_model(facts: dict[str, Any]) -> list[str]:
     """Lines about the model for people."""
     rows, seconds = facts["rows"], facts["fit_seconds"]
     kept = "with" if facts["has_training_rows"] else "without"
-    said = [
+    lines = [
         f"{facts['file']}: {facts['estimator']}",
         f"  rows        {'unknown' if rows is None else f'{rows:,}'} ({kept} the rows themselves)",
         f"  fit         {'unknown' if seconds is None else f'{seconds:,.1f} s'}"
         + (", stopped early" if facts["stopped_early"] else ""),
         f"  file        {facts['bytes']:,} bytes, format version {facts['format_version']}",
     ]
-    said += show_features(facts["features"], named=facts["named_features"])
-    said.append(
+    lines += show_features(facts["features"], named=facts["named_features"])
+    lines.append(
         "  parameters  " + ", ".join(f"{k}={v!r:.80}" for k, v in facts["parameters"].items())
     )
-    return said
+    return lines
 
 
 def show_features(features: list[dict[str, Any]], *, named: bool = True) -> list[str]:
     """Lines about the columns: what each was read as."""
-    width = max(len(one["name"]) for one in features)
+    width = max(len(feature["name"]) for feature in features)
     lines = [f"  columns     {len(features)}" + ("" if named else ", known by place")]
-    for one in features:
-        listed = f", {one['categories']:,} values" if "categories" in one else ""
-        lines.append(f"    {one['name']:<{width}}  {one['kind']}{listed}")
+    for feature in features:
+        listed = f", {feature['categories']:,} values" if "categories" in feature else ""
+        lines.append(f"    {feature['name']:<{width}}  {feature['kind']}{listed}")
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -10,49 +10,45 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from triegp.cli.batches import Choice, read_batches
-from triegp.cli.cells import read_features, read_numbers
+from triegp.cli.batches import Choice, no_rows, read_batches
+from triegp.cli.cells import Floats, Place, read_features, read_numbers, read_weights
 from triegp.cli.failures import CommandError
 from triegp.cli.options import BATCH_ROWS
 from triegp.cli.sources import Dialect, Source
 from triegp.encoding.columns import Columns
 from triegp.estimators.loading import load
 from triegp.files.codec import Reading, unpack
-from triegp.files.container import read_header
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model file.
+class Chunk:
+    """Some rows of a file: as the model reads them, and as they are in the file."""
 
-    Attributes
-    ----------
-    path : str
-        The file.
-    estimator : TreeGPRegressor
-        What it holds.
-    columns : Columns
-        How the columns of X are read.
-    has_rows : bool
-        Whether the file holds the training rows.
-    """
+    features: pa.Table
+    table: pa.Table
+    place: Place
+    dialect: Dialect
 
-    path: str
-    estimator: Any
-    columns: Columns
-    has_rows: bool
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.table.num_rows)
+
+    def numbers(self, name: str, what: str = "target") -> Floats:
+        """Targets, weights or noise variances, (n,)."""
+        read = read_numbers if what == "target" else read_weights
+        return read(self.table.column(name), name, self.place, self.dialect, what)
 
 
-def open_model(path: str) -> Model:
-    """Load a model file with one target."""
-    estimator = load(path)
-    header = read_header(path)
-    n_targets = estimator.target_mean_.size
+def open_model(path: str) -> Any:
+    """Load the estimator of a model file with one target."""
+    model: Any = load(path)
+    n_targets = model.target_mean_.size
     if n_targets != 1:
         raise CommandError(
             f"{path}: the model has {n_targets} targets, and commands handle one: use triegp.load"
         )
-    return Model(path, estimator, columns_of(header), header["model"]["stream"]["kept"] is not None)
+    return model
 
 
 def columns_of(header: dict[str, Any]) -> Columns:
@@ -60,7 +56,7 @@ def columns_of(header: dict[str, Any]) -> Columns:
     return unpack(Columns, header["model"]["stream"]["columns"], Reading({}))
 
 
-def choose_columns(model: Model, others: Sequence[str]) -> Choice:
+def choose_columns(columns: Columns, others: Sequence[str]) -> Choice:
     """What is to be read from a file: first the columns of the model, then others, each once.
 
     A model that was fitted to an array knows no names. All columns of the file that are not among
@@ -68,12 +64,12 @@ def choose_columns(model: Model, others: Sequence[str]) -> Choice:
     """
 
     def choose(names: list[str], source: Source) -> list[str]:
-        known = model.columns.names
+        known = columns.names
         if known is None:
             known = tuple(name for name in names if name not in others)
-            if len(known) != len(model.columns.kinds):
+            if len(known) != len(columns.kinds):
                 raise CommandError(
-                    f"{source}: the model knows its {len(model.columns.kinds)} columns by place, "
+                    f"{source}: the model knows its {len(columns.kinds)} columns by place, "
                     f"not by name, but the file has {len(known)} columns"
                 )
         require_columns([*known, *others], names, source)
@@ -86,11 +82,11 @@ def require_columns(needed: Sequence[str], names: Sequence[str], source: object)
     """Raise CommandError if a column is not there."""
     missing = [name for name in needed if name not in names]
     if missing:
-        there = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
+        shown = ", ".join(map(repr, names[:8])) + ", ..." * (len(names) > 8)
         none = "there are no columns" if len(missing) > 1 else "there is no column"
         listed = ", ".join(_with_nearest(name, names) for name in missing[:5])
         listed += ", ..." * (len(missing) > 5)
-        raise CommandError(f"{source}: {none} {listed}; it has {there}")
+        raise CommandError(f"{source}: {none} {listed}; it has {shown}")
 
 
 def _with_nearest(name: str, names: Sequence[str]) -> str:
@@ -100,16 +96,33 @@ def _with_nearest(name: str, names: Sequence[str]) -> str:
     return f"{name!r} (nearest: {lower[nearest[0]]!r})" if nearest else repr(name)
 
 
+def read_chunks(
+    model: Any,
+    sources: Sequence[Source],
+    dialect: Dialect,
+    others: Sequence[str],
+    n_rows: int = BATCH_ROWS,
+) -> Iterator[Chunk]:
+    """Rows of files in chunks of at most n_rows; raises CommandError if there are none.
+
+    others: columns beside those of the model.
+    """
+    chunk = None
+    columns = model.columns_
+    choose = choose_columns(columns, others)
+    for place, table in read_batches(sources, dialect, choose, n_rows):
+        features = table.select(range(len(columns.kinds)))
+        features = read_features(features, columns, place, dialect)
+        chunk = Chunk(features, table, place, dialect)
+        yield chunk
+    if chunk is None:
+        raise no_rows(sources)
+
+
 def read_rows(
-    model: Model, sources: Sequence[Source], dialect: Dialect, target: str
+    model: Any, sources: Sequence[Source], dialect: Dialect, target: str
 ) -> tuple[Any, Any]:
     """All rows of files as a table with the columns of the model, and their targets (n,)."""
-    tables, targets = [], []
-    choose = choose_columns(model, [target])
-    for place, table in read_batches(sources, dialect, choose, BATCH_ROWS):
-        features = table.select(range(len(model.columns.kinds)))
-        tables.append(read_features(features, model.columns, place, dialect))
-        targets.append(read_numbers(table.column(target), target, place, dialect, "target"))
-    if not tables:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    return pa.concat_tables(tables, promote_options="permissive"), np.concatenate(targets)
+    chunks = list(read_chunks(model, sources, dialect, [target]))
+    features = pa.concat_tables([part.features for part in chunks], promote_options="permissive")
+    return features, np.concatenate([part.numbers(target) for part in chunks])

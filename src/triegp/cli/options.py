@@ -42,24 +42,17 @@ def levels_of(ctx: Any, parameter: Any, value: str | None) -> list[float]:
     return levels
 
 
-def level_of(ctx: Any, parameter: Any, value: float | None) -> float | None:
-    """One number between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise click.BadParameter(f"must lie between 0 and 1, got {value:g}")
-    return value
-
-
 def parameters_of(ctx: Any, parameter: Any, values: Sequence[str]) -> dict[str, Any]:
     """Values of `name=value`, read as JSON, as a Python literal, or else as text."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"expected name=value, got {value!r}")
-        if name in found:
+        if name in parameters:
             raise click.BadParameter(f"{name} is given twice")
-        found[name] = _value_of(text)
-    return found
+        parameters[name] = _value_of(text)
+    return parameters
 
 
 def _value_of(text: str) -> Any:

@@ -41,26 +41,26 @@ class Pipe(io.RawIOBase):
 @contextmanager
 def open_pipe(path: str) -> Iterator[BinaryIO]:
     """Open a pipe or device for reading; "-" is standard input."""
-    own = path != "-"
+    is_file = path != "-"
     if os.name == "nt":  # select is for sockets there
-        with open(path, "rb") if own else nullcontext(sys.stdin.buffer) as file:
+        with open(path, "rb") if is_file else nullcontext(sys.stdin.buffer) as file:
             yield file
         return
     try:
-        number = os.open(path, os.O_RDONLY) if own else sys.stdin.buffer.fileno()
+        number = os.open(path, os.O_RDONLY) if is_file else sys.stdin.buffer.fileno()
     except io.UnsupportedOperation:  # in the place of standard input is something else
         yield sys.stdin.buffer
         return
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
+    wake, signalled = os.pipe()
+    os.set_blocking(signalled, False)
     is_main = threading.current_thread() is threading.main_thread()
-    before = signal.set_wakeup_fd(told) if is_main else -1
+    before = signal.set_wakeup_fd(signalled) if is_main else -1
     try:
-        yield io.BufferedReader(Pipe(number, heard), 1 << 16)
+        yield io.BufferedReader(Pipe(number, wake), 1 << 16)
     finally:
         if is_main:
             signal.set_wakeup_fd(before)
-        for each in (heard, told, *([number] if own else [])):
+        for each in (wake, signalled, *([number] if is_file else [])):
             os.close(each)
 
 

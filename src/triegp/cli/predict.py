@@ -10,7 +10,7 @@ import click
 from triegp.cli.app import console_options
 from triegp.cli.console import Console
 from triegp.cli.failures import CommandError
-from triegp.cli.options import batch_option, level_of, levels_of, names_of, reading_options
+from triegp.cli.options import batch_option, levels_of, names_of, reading_options
 from triegp.cli.sources import FORMATS, Dialect, find_sources, refuse_same
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, help="File of the predictions; '-' for stdout.")
 @click.option("--quantiles", callback=levels_of, help="Quantiles to add, such as 0.05,0.5,0.95.")
 @click.option(
-    "--interval", type=float, callback=level_of, help="Coverage of an interval to add, such as 0.9."
+    "--interval",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Coverage of an interval to add, such as 0.9.",
 )
 @click.option("--latent", is_flag=True, help="Describe the function, without noise.")
 @click.option("--mean-only", is_flag=True, help="Leave the standard deviation out; quicker.")
@@ -63,9 +65,8 @@ def command(
     import pyarrow as pa
 
     from triegp.cli import writing
-    from triegp.cli.batches import read_batches
-    from triegp.cli.cells import plain_column, read_features
-    from triegp.cli.models import choose_columns, open_model
+    from triegp.cli.cells import plain_column
+    from triegp.cli.models import open_model, read_chunks
 
     began = time.monotonic()
     if console.as_json and output == "-":
@@ -79,27 +80,23 @@ def command(
     for name in keep:
         if name in names:
             raise CommandError(f"--keep: {name!r} is the name of a column of the predictions")
-    opened = open_model(model)
+    estimator = open_model(model)
     delimiter = dialect.delimiter or ("\t" if output.lower().endswith((".tsv", ".tab")) else ",")
     n_rows, writer, schema, all_names = 0, None, None, [*keep, *names]
-    choose = choose_columns(opened, keep)
+    wanted = (quantiles, interval, latent, mean_only)
     with writing.open_output(output) as file:
-        for place, table in read_batches(sources, dialect, choose, batch_rows):
-            features = table.select(range(len(opened.columns.kinds)))
-            features = read_features(features, opened.columns, place, dialect)
-            found = predict_batch(
-                opened.estimator, features, quantiles, interval, latent, mean_only
-            )
-            whole = pa.table([*map(plain_column, table.select(keep).columns), *found], all_names)
+        for chunk in read_chunks(estimator, sources, dialect, keep, batch_rows):
+            kept = map(plain_column, chunk.table.select(keep).columns)
+            predicted = predict_batch(estimator, chunk.features, *wanted)
+            table = pa.table([*kept, *predicted], all_names)
             with writing.naming_output(output):
                 if writer is None:
-                    schema, piped = whole.schema, output == "-"
+                    schema, piped = table.schema, output == "-"
                     writer = writing.new_writer(format_, file, schema, delimiter, piped=piped)
-                writer.write(whole.cast(schema))
-            n_rows += table.num_rows
+                writer.write_table(table.cast(schema))
+            n_rows += chunk.n_rows
             console.progress(f"{n_rows:,} rows predicted")
-        if writer is None:
-            raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
+        assert writer is not None
         writer.close()
     console.progress("")
     seconds = time.monotonic() - began
@@ -121,14 +118,15 @@ def predict_batch(
     mean_only: bool,
 ) -> list[npt.NDArray[np.float64]]:
     """Columns of the predictions, (n,) each: mean, deviation, interval, quantiles."""
+    from triegp.cli.scores import first_target
+
     if not quantiles and interval is None:
         if mean_only:
             return [estimator.predict(X, latent=latent).reshape(-1)]
         both = estimator.predict(X, return_std=True, latent=latent)
         return [part.reshape(-1) for part in both]
-    found = estimator.predict_distribution(X, latent=latent)
-    found = found[0] if isinstance(found, list) else found
-    out = [found.mean()] if mean_only else [found.mean(), found.std()]
+    distribution = first_target(estimator.predict_distribution(X, latent=latent))
+    columns = [distribution.mean()] if mean_only else [distribution.mean(), distribution.std()]
     if interval is not None:
-        out += list(found.interval(interval).T)
-    return [*out, *(found.quantile(quantiles).T if quantiles else ())]
+        columns += list(distribution.interval(interval).T)
+    return [*columns, *(distribution.quantile(quantiles).T if quantiles else ())]

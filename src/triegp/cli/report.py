@@ -42,14 +42,14 @@ def command(
     sources = find_sources(data, dialect)
     check_output(output)
     refuse_same(output, sources, model)
-    opened = open_model(model)
+    estimator = open_model(model)
     if target is None or not data:
         n_rows = None
-        make_report(opened.estimator, output, target)
+        make_report(estimator, output, target)
     else:
-        X, y = read_rows(opened, sources, dialect, target)
+        X, y = read_rows(estimator, sources, dialect, target)
         n_rows = y.size
-        make_report(opened.estimator, output, target, X, y)
+        make_report(estimator, output, target, X, y)
     facts = {"model": model, "output": output, "test_rows": n_rows}
     console.result(facts, f"report written to {output}")
 

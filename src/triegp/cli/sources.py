@@ -99,21 +99,21 @@ def find_sources(paths: Sequence[str], dialect: Dialect) -> list[Source]:
     A pattern or a folder gives its files in the order of their names. In a folder, files whose
     names begin with a dot or an underscore are skipped.
     """
-    found: list[Source] = []
+    sources: list[Source] = []
     for path in paths:
         if path == "-":
-            found.append(_source(path, dialect))
+            sources.append(_source(path, dialect))
         elif os.path.isdir(path):
-            found += _in_folder(path, dialect)
+            sources += _in_folder(path, dialect)
         elif os.path.exists(path):
-            found.append(_source(path, dialect))
+            sources.append(_source(path, dialect))
         elif matches := sorted(glob.glob(path)):
-            found += [_source(one, dialect) for one in matches if not os.path.isdir(one)]
+            sources += [_source(match, dialect) for match in matches if not os.path.isdir(match)]
         else:
             raise CommandError(f"{path}: there is no such file")
-    if sum(source.is_input for source in found) > 1:
+    if sum(source.is_input for source in sources) > 1:
         raise CommandError("standard input can be read once only, got '-' twice")
-    return found
+    return sources
 
 
 def format_of(path: str) -> str | None:
@@ -129,11 +129,11 @@ def refuse_same(output: str, sources: Sequence[Source], model: str | None = None
             raise CommandError(f"{output}: the output must not be one of the inputs")
 
 
-def is_same(one: str, other: str) -> bool:
+def is_same(path: str, other: str) -> bool:
     """Whether two paths name one file, which need not be there yet."""
-    if os.path.exists(one) and os.path.exists(other):
-        return os.path.samefile(one, other)
-    return os.path.realpath(one) == os.path.realpath(other)
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _extension(path: str) -> str:

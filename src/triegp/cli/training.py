@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from triegp.cli.batches import naming, read_batches, read_whole
 from triegp.cli.cells import (
-    Place,
     drop_words,
     is_text,
     plain_column,
@@ -63,10 +63,10 @@ class Task:
     def choose(self, names: Sequence[str], source: object) -> list[str]:
         """Names of the features, in their order; raises CommandError if a column is not there."""
         require_columns([*self.extras, *self.features, *self.drop], names, source)
-        apart = {*self.extras, *self.drop}
-        chosen = list(self.features or [name for name in names if name not in apart])
+        others = {*self.extras, *self.drop}
+        chosen = list(self.features or [name for name in names if name not in others])
         for name in chosen:
-            if name in apart or chosen.count(name) > 1:
+            if name in others or chosen.count(name) > 1:
                 raise CommandError(f"--features: {name!r} has another use, or is there twice")
         if not chosen:
             raise CommandError(f"{source}: there is no column to learn from")
@@ -74,21 +74,21 @@ class Task:
         return chosen
 
 
-def new_estimator(kind: str, given: dict[str, Any], own: dict[str, Any]) -> Any:
+def new_estimator(kind: str, options: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """An estimator with parameters of options, and those of --param."""
-    found = find_estimator(ESTIMATORS[kind])
-    known = found().get_params(deep=False)
-    for name in own:
+    estimator = find_estimator(ESTIMATORS[kind])
+    known = estimator().get_params(deep=False)
+    for name in parameters:
         if name not in known:
             listed = ", ".join(sorted(known))
             raise CommandError(
-                f"--param: {found.__name__} has no parameter {name!r}, only {listed}"
+                f"--param: {estimator.__name__} has no parameter {name!r}, only {listed}"
             )
-        if name in given and name != "verbose":
+        if name in options and name != "verbose":
             raise CommandError(f"--param: {name} is given by an option of its own")
         if name == "categorical_features":
             raise CommandError("--param: use --categorical for categorical_features")
-    return found(**(given | own))
+    return estimator(**(options | parameters))
 
 
 def fit_model(
@@ -108,35 +108,36 @@ def fit_model(
         _fit_pieces(model, sources, dialect, task, console)
         return None
     as_text = [*task.extras, *task.categorical]
-    table, ends = read_whole(sources, dialect, as_text)
-    console.detail(f"{table.num_rows:,} rows read from {len(sources)} files")
-    chosen = task.choose(table.column_names, sources[0])
-    parts = {name: list[Any]() for name in chosen}
-    values = {name: list[Any]() for name in task.extras}
-    before = 0
-    for end, source in ends:  # by file, so that messages can name it
-        place, part = Place(source), table.slice(before, end - before)
-        for name in chosen:
-            column = plain_column(part.column(name))
+    files = read_whole(sources, dialect, as_text)
+    n_rows = sum(table.num_rows for _, table in files)
+    console.detail(f"{n_rows:,} rows read from {len(sources)} files")
+    chosen = task.choose(files[0][1].column_names, sources[0])
+    columns = []
+    for name in chosen:
+        chunks = []
+        for place, table in files:  # by file, so that messages can name it
+            column = plain_column(table.column(name))
             refuse_infinite(column, name, place)
             if is_text(column.type):
-                column = drop_words(column, dialect.words(source.format))
-            parts[name] += column.chunks
-        for name in task.extras:
-            read, what = read_numbers, "target"
-            if name != task.target:
-                read, what = read_weights, "weight" if name == task.weight else "noise variance"
-            values[name].append(read(part.column(name), name, place, dialect, what))
-        before = end
-    columns = [pa.chunked_array(parts[name]) for name in chosen]
-    for name, column in zip(chosen, columns, strict=True):
+                column = drop_words(column, dialect.words(place.source.format))
+            chunks += column.chunks
+        columns.append(pa.chunked_array(chunks))
         if is_text(column.type) and name not in task.categorical:
-            _tell_odd_numbers(column, name, dialect.decimal, console)
-    vectors = {name: _join(parts) for name, parts in values.items()}
+            _warn_of_numbers(columns[-1], name, dialect.decimal, console)
+    y, weight, noise = (
+        None
+        if name is None
+        else np.concatenate(
+            [read(table.column(name), name, place, dialect, what) for place, table in files]
+        )
+        for name, read, what in (
+            (task.target, read_numbers, "target"),
+            (task.weight, read_weights, "weight"),
+            (task.noise, read_weights, "noise variance"),
+        )
+    )
     X = pa.table(columns, names=chosen).unify_dictionaries()
-    weight = None if task.weight is None else vectors[task.weight]
-    noise = None if task.noise is None else vectors[task.noise]
-    model.fit(X, vectors[task.target], sample_weight=weight, known_noise=noise)
+    model.fit(X, y, sample_weight=weight, known_noise=noise)
     return weight
 
 
@@ -177,23 +178,17 @@ def _fit_pieces(
     model.fit_pieces(parquet_pieces(paths, task.target, columns=chosen, weight=task.weight))
 
 
-def _join(parts: Sequence[Any]) -> Any:
-    import numpy as np
-
-    return np.concatenate(parts)
-
-
-def _tell_odd_numbers(column: pa.ChunkedArray, name: str, decimal: str, console: Console) -> None:
+def _warn_of_numbers(column: pa.ChunkedArray, name: str, decimal: str, console: Console) -> None:
     """Warn of a column of text most of whose values are numbers: "?" may stand for gaps."""
     values = pc.drop_null(pc.unique(column))
     point = f"[{decimal}]"
     pattern = rf"^\s*[-+]?(\d+{point}?\d*|{point}\d+)([eE][-+]?\d+)?\s*$"
     is_number = pc.match_substring_regex(values, pattern)
     if len(values) > 2 and pc.sum(is_number).as_py() > 0.5 * len(values):
-        odd = values.filter(pc.invert(is_number))
-        if len(odd):
+        others = values.filter(pc.invert(is_number))
+        if len(others):
             console.warn(
-                f"column {name!r} is read as categories, since it holds {odd[0].as_py()!r:.40} "
+                f"column {name!r} is read as categories, since it holds {others[0].as_py()!r:.40} "
                 "beside numbers; --missing says which cells are missing, --categorical that it is "
                 "meant so"
             )

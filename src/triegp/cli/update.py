@@ -40,40 +40,29 @@ def command(
     but those of fit --no-keep-rows) keeps them, and is fitted anew when its rows have doubled or
     left the training box.
     """
-    from triegp.cli.batches import read_batches
-    from triegp.cli.cells import read_features, read_numbers, read_weights
-    from triegp.cli.failures import CommandError
-    from triegp.cli.models import choose_columns, open_model
+    from triegp.cli.models import open_model, read_chunks
     from triegp.cli.writing import check_output, save_model
 
     began, output = time.monotonic(), output or model
     sources = find_sources(data, dialect)
     check_output(output)
     refuse_same(output, sources)
-    opened = open_model(model)
-    estimator, n_rows = opened.estimator, 0
+    estimator, n_rows = open_model(model), 0
+    keeps_rows = estimator.rows_ is not None
     others = [name for name in (target, weight, noise) if name is not None]
     evaluations, fit_seconds = estimator.n_evaluations_, estimator.fit_seconds_
-    choose = choose_columns(opened, others)
-    for place, table in read_batches(sources, dialect, choose, batch_rows):
-        features = table.select(range(len(opened.columns.kinds)))
-        features = read_features(features, opened.columns, place, dialect)
-        y = read_numbers(table.column(target), target, place, dialect, "target")
-        extra = {}
+    for chunk in read_chunks(estimator, sources, dialect, others, batch_rows):
+        y, extra = chunk.numbers(target), {}
         if weight is not None:
-            column = table.column(weight)
-            extra["sample_weight"] = read_weights(column, weight, place, dialect, "weight")
+            extra["sample_weight"] = chunk.numbers(weight, "weight")
         if noise is not None:
-            column = table.column(noise)
-            extra["known_noise"] = read_weights(column, noise, place, dialect, "noise variance")
+            extra["known_noise"] = chunk.numbers(noise, "noise variance")
         y = y if estimator.one_dimensional_ else y[:, None]
-        estimator.partial_fit(features, y, **extra)
-        n_rows += table.num_rows
+        estimator.partial_fit(chunk.features, y, **extra)
+        n_rows += chunk.n_rows
         console.progress(f"{n_rows:,} rows added")
     console.progress("")
-    if not n_rows:
-        raise CommandError(f"{', '.join(map(str, sources[:3]))}: there are no rows")
-    save_model(estimator, output, training_data=opened.has_rows)
+    save_model(estimator, output, training_data=keeps_rows)
     anew = (estimator.n_evaluations_, estimator.fit_seconds_) != (evaluations, fit_seconds)
     seconds = time.monotonic() - began
     facts = {"model": output, "rows_added": n_rows, "fitted_anew": anew, "seconds": seconds}

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,16 +20,6 @@ from triegp.cli.cells import is_text
 from triegp.cli.failures import CommandError, describe_os, one_line
 from triegp.cli.sources import EXTENSIONS, format_of
 from triegp.files.whole import open_whole
-
-
-class Writer(Protocol):
-    """Writes tables of one schema, one below the other."""
-
-    def write(self, table: pa.Table) -> None:
-        """Write some rows."""
-
-    def close(self) -> None:
-        """Write what ends the file."""
 
 
 @contextmanager
@@ -65,17 +55,17 @@ def save_model(estimator: Any, path: str, *, training_data: bool) -> None:
         estimator.save(path, training_data=training_data)
 
 
-def output_format(path: str, given: str | None) -> str:
+def output_format(path: str, option: str | None) -> str:
     """Format of an output, by option or by extension; CSV for pipes and devices."""
-    found = given or format_of(path)
-    if found is None and (path == "-" or (os.path.exists(path) and not os.path.isfile(path))):
-        found = "csv"
-    if found is None:
+    format_ = option or format_of(path)
+    if format_ is None and (path == "-" or (os.path.exists(path) and not os.path.isfile(path))):
+        format_ = "csv"
+    if format_ is None:
         known = ", ".join(EXTENSIONS)
         raise CommandError(
             f"{path}: unknown extension, expected one of {known}; or pass --output-format"
         )
-    return found
+    return format_
 
 
 def check_output(path: str, *, piped: bool = False) -> None:
@@ -98,15 +88,14 @@ def check_output(path: str, *, piped: bool = False) -> None:
         raise CommandError(f"{path}: permission denied")
 
 
-def new_writer(
-    format_: str, file: IO[bytes], schema: Any, delimiter: str, *, piped: bool
-) -> Writer:
-    """Writer of a format; Arrow is a stream if it is piped, and otherwise a file."""
+def new_writer(format_: str, file: IO[bytes], schema: Any, delimiter: str, *, piped: bool) -> Any:
+    """Writer of a format, with `write_table` and `close`; Arrow is a stream if it is piped."""
     if format_ == "csv":
         return CsvWriter(file, schema, delimiter)
+    sink = pa.PythonFile(Unclosed(file), mode="w")
     if format_ == "parquet":
-        return ParquetWriter(file, schema)
-    return ArrowWriter(file, schema, piped)
+        return pq.ParquetWriter(sink, schema)
+    return (ipc.new_stream if piped else ipc.new_file)(sink, schema)
 
 
 class CsvWriter:
@@ -118,7 +107,7 @@ class CsvWriter:
         csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(schema.names)
         file.write(header.getvalue().encode())
 
-    def write(self, table: pa.Table) -> None:
+    def write_table(self, table: pa.Table) -> None:
         """Write some rows; cells are quoted in batches that have one that needs it."""
         special = '["\r\n' + ("\\" + self._delimiter) + "]"
         texts = [column for column in table.columns if is_text(column.type)]
@@ -133,37 +122,6 @@ class CsvWriter:
 
     def close(self) -> None:
         """Nothing ends a CSV file."""
-
-
-class ParquetWriter:
-    """Parquet, one row group per batch."""
-
-    def __init__(self, file: IO[bytes], schema: Any) -> None:
-        self._writer = pq.ParquetWriter(pa.PythonFile(Unclosed(file), mode="w"), schema)
-
-    def write(self, table: pa.Table) -> None:
-        """Write a row group."""
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        """Write the footer."""
-        self._writer.close()
-
-
-class ArrowWriter:
-    """Arrow, as a file or as a stream."""
-
-    def __init__(self, file: IO[bytes], schema: Any, piped: bool) -> None:
-        sink = pa.PythonFile(Unclosed(file), mode="w")
-        self._writer: Any = (ipc.new_stream if piped else ipc.new_file)(sink, schema)
-
-    def write(self, table: pa.Table) -> None:
-        """Write record batches."""
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        """Write the footer."""
-        self._writer.close()
 
 
 class Unclosed:

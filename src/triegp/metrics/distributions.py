@@ -15,11 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import boolean, float_array
+from triegp.checks import boolean
 from triegp.engines import CpuEngine
 from triegp.metrics.observed import Mask, Observed, read_observed
 from triegp.models.crps import mixture_score, transformed_score
-from triegp.models.distribution import PredictiveDistribution, average, fetch_distribution
+from triegp.models.distribution import (
+    PredictiveDistribution,
+    average,
+    check_quantiles,
+    fetch_distribution,
+)
 from triegp.models.transformed import TransformedDistribution
 
 Floats = npt.NDArray[np.float64]
@@ -170,9 +175,7 @@ def calibration_error(
     >>> calibration_error(y, normal(1.0)) < 0.01 < 0.1 < calibration_error(y, normal(2.0))
     True
     """
-    nominal = float_array("levels", levels).ravel()
-    if not (nominal.size and ((nominal > 0) & (nominal < 1)).all()):
-        raise ValueError(f"levels must lie strictly between 0 and 1, got {levels!r:.80}")
+    nominal = check_quantiles(levels, "levels")
     observed = read_observed(y, sample_weight)
     values = pit(y, distribution, sample_weight=sample_weight).reshape(observed.n_rows, -1)
     # An interval with probability c between two equal tails contains y if F(y) is that central.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import boolean, float_array, positive_number
+from triegp.checks import boolean, float_array
 from triegp.devices import to_host
 from triegp.metrics.observed import Observed, read_observed
-from triegp.models.distribution import check_quantiles
+from triegp.models.distribution import check_quantiles, interval_quantiles
 
 Floats = npt.NDArray[np.float64]
 
@@ -90,13 +90,11 @@ def interval_score(
     array([ 2., 22.])
     """
     whole, observed = boolean("by_row", by_row), read_observed(y, sample_weight)
-    inside = positive_number("coverage", coverage)
-    if not inside < 1:
-        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage}")
+    tail = interval_quantiles(coverage)[0]
     low, high = _ends(interval, observed)
     outside = np.maximum(low - observed.y, 0.0) + np.maximum(observed.y - high, 0.0)
     width = np.subtract(high, low, out=np.zeros_like(low), where=low < high)  # inf - inf is 0
-    return observed.result(width + 2.0 / (1.0 - inside) * outside, whole=whole)
+    return observed.result(width + outside / tail, whole=whole)
 
 
 def coverage(

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from triegp.metrics.distributions import LEVELS, calibration_error, crps, nll, quantiles_of
+from triegp.metrics.forecasts import unwrap
 from triegp.metrics.intervals import interval_score, pinball
 from triegp.models.distribution import interval_quantiles
 
@@ -142,17 +142,13 @@ def predict_distribution(estimator: Any, X: Any) -> Any:
 
     In a pipeline, X goes through the steps before the last.
     """
-    if isinstance(estimator, Pipeline):
-        *before, (_, last) = estimator.steps
-        return predict_distribution(last, estimator[:-1].transform(X) if before else X)
-    if hasattr(estimator, "best_estimator_"):
-        return predict_distribution(estimator.best_estimator_, X)
-    if not hasattr(estimator, "predict_distribution"):
+    fitted, rows = unwrap(estimator, X)
+    if not hasattr(fitted, "predict_distribution"):
         raise TypeError(
             "this scorer needs an estimator with predict_distribution, such as TrieGPRegressor, or "
-            f"a pipeline that ends in one, got {type(estimator).__name__}"
+            f"a pipeline that ends in one, got {type(fitted).__name__}"
         )
-    return estimator.predict_distribution(X)
+    return fitted.predict_distribution(rows)
 
 
 def _quantiles(distribution: Any, levels: Any) -> Any:

@@ -255,14 +255,14 @@ def average(weights: Floats, values: Floats) -> Floats:
     return np.asarray(np.einsum("km,km->m", weights, values))
 
 
-def check_quantiles(q: Any) -> Floats:
+def check_quantiles(q: Any, name: str = "quantiles") -> Floats:
     """Probabilities as a vector (k,); raises ValueError unless all lie in (0, 1)."""
-    checked = float_array("quantiles", q)
+    checked = float_array(name, q)
     if checked.ndim > 1:
-        raise ValueError(f"quantiles must be a number or a vector, got shape {checked.shape}")
+        raise ValueError(f"{name} must be a number or a vector, got shape {checked.shape}")
     checked = checked.ravel()
     if not (checked.size and ((checked > 0) & (checked < 1)).all()):
-        raise ValueError(f"quantiles must lie strictly between 0 and 1, got {checked}")
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {checked}")
     return checked
 
 

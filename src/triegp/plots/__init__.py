@@ -9,13 +9,11 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ImportError("triegp.plots needs matplotlib: pip install 'triegp[plots]'")
 
-from triegp.plots.calibration import CalibrationDisplay
-from triegp.plots.coverage_by_feature import CoverageByFeatureDisplay
-from triegp.plots.coverage_by_width import CoverageByWidthDisplay
+from triegp.plots.calibration import CalibrationDisplay, PitDisplay
+from triegp.plots.coverage import CoverageByFeatureDisplay, CoverageByWidthDisplay
 from triegp.plots.importance import ImportanceDisplay
 from triegp.plots.palette import DARK, LIGHT, Palette, use_palette
 from triegp.plots.partial_effect import PartialEffectDisplay
-from triegp.plots.pit import PitDisplay
 from triegp.plots.predictive_band import PredictiveBandDisplay
 from triegp.plots.residuals import ResidualDisplay
 from triegp.plots.training_curve import TrainingCurveDisplay

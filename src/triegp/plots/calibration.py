@@ -1,22 +1,25 @@
-"""Nominal against observed coverage of central intervals."""
+"""Calibration: observed against nominal coverage, and the histogram of P(Y <= y)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from triegp.checks import float_array, positive_number
-from triegp.plots.canvas import draw_expected, draw_legend, draw_reference, dress, merge, open_axes
-from triegp.plots.forecasts import ForecastDisplay, binomial_band, make_forecast, pit_of
+from triegp.checks import whole_number
+from triegp.metrics.forecasts import Forecast
+from triegp.models.distribution import check_quantiles
+from triegp.plots.canvas import (
+    Style,
+    draw_expected,
+    draw_reference,
+    dress,
+    merge,
+)
+from triegp.plots.forecasts import ForecastDisplay
 from triegp.plots.palette import current_palette
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,53 +66,30 @@ class CalibrationDisplay(ForecastDisplay):
     low: Floats
     high: Floats
     n_rows: int
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        levels: Any = LEVELS,
-        target: int | None = None,
-        name: str | None = None,
-        ax: Axes | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Calibration curve of predictive distributions. O(K m) for m rows of K components.
+    def from_forecast(cls, forecast: Forecast, levels: Any = LEVELS) -> Self:
+        """Count targets inside intervals; nothing is drawn. O(K m) for m rows of K components.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         levels : array-like (k,), default: 0.02, 0.04, ..., 0.98
             Nominal coverages, strictly between 0 and 1.
-        target : int, optional
-            Which target; needed if there are several.
-        name, ax, line_kw, band_kw
-            As for `plot`.
         """
-        nominal = check_coverages("levels", levels)
-        forecast = make_forecast(y, distribution, target)
-        # The central interval of coverage c contains y if P(Y <= y) is within c / 2 of a half.
-        reached = np.sort(np.abs(2.0 * pit_of(forecast) - 1.0))
-        observed = np.searchsorted(reached, nominal, side="right") / forecast.n_rows
-        low, high = binomial_band(forecast.n_rows, nominal)
-        display = cls(nominal, observed, low, high, forecast.n_rows)
-        return display.plot(ax, name=name, line_kw=line_kw, band_kw=band_kw)
+        nominal = np.sort(check_quantiles(levels, "levels"))
+        *inside, total = forecast.weight_inside([*nominal, 1.0])
+        observed = np.array(inside) / total
+        return cls(nominal, observed, *forecast.band(nominal), forecast.n_rows)
 
     def plot(
         self,
-        ax: Axes | None = None,
+        ax: Any = None,
         *,
         name: str | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
+        line_kw: Style = None,
+        band_kw: Style = None,
     ) -> Self:
         """Draw the curve, the diagonal and the band around it.
 
@@ -122,30 +102,89 @@ class CalibrationDisplay(ForecastDisplay):
         line_kw, band_kw : dict, optional
             Keyword arguments for the curve (`Axes.plot`) and the band (`Axes.fill_between`).
         """
-        palette, self.ax_ = current_palette(), open_axes(ax, (4.4, 4.2))
-        label = "95 % if calibrated"
-        draw_expected(self.ax_, self.nominal, self.low, self.high, label, **(band_kw or {}))
-        draw_reference(self.ax_, [0, 1], [0, 1])
-        defaults = {"color": palette.accent, "linewidth": 2.0, "label": name or "observed"}
-        self.ax_.plot(self.nominal, self.observed, **merge(defaults, line_kw))
-        self.ax_.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        dress(self.ax_, "nominal coverage", "observed coverage")
-        draw_legend(self.ax_, loc="upper left")
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+        ax = self._open(ax, (4.4, 4.2))
+        draw_expected(ax, self.nominal, self.low, self.high, band_kw)
+        draw_reference(ax, [0, 1], [0, 1])
+        line = {"color": current_palette().accent, "linewidth": 2.0, "label": name or "observed"}
+        ax.plot(self.nominal, self.observed, **merge(line_kw, **line))
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        dress(ax, "nominal coverage", "observed coverage", "upper left")
         return self
 
 
-def check_coverages(name: str, value: Any) -> Floats:
-    """Coverages as an ascending vector (k,); raises ValueError unless all lie in (0, 1)."""
-    levels = np.sort(np.atleast_1d(float_array(name, value)).ravel())
-    if not (levels.size and ((levels > 0) & (levels < 1)).all()):
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {levels}")
-    return levels
+@dataclass(eq=False)
+class PitDisplay(ForecastDisplay):
+    """Histogram of the PIT, P(Y <= y) at each row, which is uniform if the model is calibrated.
 
+    A hill says that distributions are too wide, a bowl that they are too narrow, a slope that they
+    are biased. Use `from_estimator`, `from_loo` or `from_predictions`.
 
-def check_coverage(name: str, value: Any) -> float:
-    """One coverage; raises ValueError unless it lies in (0, 1)."""
-    number = positive_number(name, value)
-    if not number < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
-    return number
+    Attributes
+    ----------
+    pit : float64 (m,)
+        The transform of each row.
+    edges : float64 (n_bins + 1,)
+        Edges of the bins.
+    density : float64 (n_bins,)
+        Share of the rows in each bin times n_bins; 1 is uniform.
+    low, high : float
+        Binomial band: where the density of a bin lies with a probability of 95 % if the model is
+        calibrated and rows are independent.
+    ax_, figure_
+        Axes and figure of the last plot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from triegp import PredictiveDistribution
+    >>> from triegp.plots import PitDisplay
+    >>> y = np.random.default_rng(0).standard_normal(1_000)
+    >>> normal = PredictiveDistribution(np.ones(1), np.zeros((1, 1_000)), np.ones((1, 1_000)))
+    >>> display = PitDisplay.from_predictions(y, normal, n_bins=10)
+    >>> bool((display.density > display.low).all())
+    True
+    """
+
+    pit: Floats
+    edges: Floats
+    density: Floats
+    low: float
+    high: float
+
+    @classmethod
+    def from_forecast(cls, forecast: Forecast, n_bins: int = 20) -> Self:
+        """Count rows by their PIT; nothing is drawn. O(K m) for m rows of K components.
+
+        Parameters
+        ----------
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
+        n_bins : int, default=20
+            Number of bins.
+        """
+        n_bins = whole_number("n_bins", n_bins)
+        edges = np.linspace(0.0, 1.0, n_bins + 1)
+        count = np.histogram(forecast.pit, edges, weights=forecast.weight)[0]
+        band = forecast.band(1.0 / n_bins, n_bins)
+        return cls(forecast.pit, edges, count * (n_bins / count.sum()), *map(float, band))
+
+    def plot(self, ax: Any = None, *, bar_kw: Style = None, band_kw: Style = None) -> Self:
+        """Draw the histogram and the band around the uniform density.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; by default in a new figure.
+        bar_kw, band_kw : dict, optional
+            Keyword arguments for the bars (`Axes.bar`) and the band (`Axes.fill_between`).
+        """
+        accent, ax = current_palette().accent, self._open(ax)
+        bars = merge(bar_kw, color=accent, alpha=0.45, linewidth=0.0)
+        ax.bar(self.edges[:-1], self.density, np.diff(self.edges), align="edge", **bars)
+        ax.stairs(self.density, self.edges, color=accent, linewidth=1.2)
+        draw_expected(ax, [0, 1], self.low, self.high, band_kw)
+        draw_reference(ax, [0, 1], [1, 1], zorder=2.1)
+        top = max(1.3 * self.high, 1.1 * float(self.density.max()))
+        ax.set(xlim=(0, 1), ylim=(0, top))
+        dress(ax, "PIT, P(Y ≤ y)", "density", "upper right")
+        return self

@@ -6,26 +6,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from triegp.devices import to_host
-from triegp.encoding.tables import is_named_frame, read_table
-from triegp.plots.numbers import show_number
-
-if TYPE_CHECKING:
-    from matplotlib.axis import Axis
+from triegp.encoding.columns import Columns
+from triegp.encoding.tables import ReadTable, is_named_frame, read_table
+from triegp.plots.text import LISTED, MISSING, show_value
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-LISTED = ("category", "ordered")
-MISSING = "missing"
-LONGEST = 18  # characters of a category that are shown
+ENDS = (0.01, 0.99)  # quantiles of numbers at which a grid ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +55,9 @@ class Feature:
         """Whether the values are categories."""
         return self.kind in LISTED
 
-    def label(self, value: float) -> str:
+    def label(self, value: float, digits: int = 3) -> str:
         """A value in words."""
-        if np.isnan(value):
-            return MISSING
-        if self.listed:
-            text = str(self.categories[int(value)])
-            return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-        return say_number(value, self.kind)
-
-
-def say_number(value: float, kind: str) -> str:
-    """A number, time or duration in words."""
-    if kind == "time":
-        moment = str(np.datetime64(round(value * 86_400), "s"))
-        return moment.removesuffix(":00").removesuffix("T00:00").replace("T", " ")
-    return show_number(value, 3)
+        return show_value(value, self.kind, self.categories, digits)
 
 
 def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:
@@ -95,6 +79,17 @@ def read_feature(X: Any, feature: int | str, model: Any = None) -> Feature:
     by_name = known is not None and known.names is not None and is_named_frame(X)
     place = list(nw.from_native(X).columns).index(name) if by_name else j
     return Feature(place, name, columns.kinds[j], values, columns.categories[j])
+
+
+def column_of(table: ReadTable, j: int) -> Feature:
+    """Column j of a table that a model has read."""
+    columns, values = table.columns, np.asarray(table.data[:, j], np.float64)
+    return Feature(j, label_column(columns, j), columns.kinds[j], values, columns.categories[j])
+
+
+def label_column(columns: Columns, j: int) -> str:
+    """Name of column j; "feature j" if the table has no names."""
+    return f"feature {j}" if columns.names is None else columns.names[j]
 
 
 def find_feature(feature: int | str, n_features: int, names: tuple[str, ...] | None) -> int:
@@ -186,12 +181,84 @@ def nameless_rows() -> Iterator[None]:
         yield
 
 
-def tick_values(axis: Axis, kind: str, most: int = 8) -> None:
-    """Ticks of an axis that shows times as dates."""
-    if kind == "time":
-        from matplotlib import dates
+def quantile_bins(values: Floats, n_bins: int) -> tuple[Ints, Floats]:
+    """Bins of about equal numbers of rows.
 
-        # With more ticks at least, spans that no interval divides so finely make it warn.
-        locator = dates.AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
-        axis.set_major_locator(locator)
-        axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    Equal values share a bin, so there may be fewer bins.
+
+    Returns
+    -------
+    bins : int64 (m,)
+        Bin of each row, 0 to n - 1.
+    edges : float64 (n + 1,)
+        Smallest value, edges between bins, largest value.
+    """
+    ascending = np.sort(values)
+    last = -(-np.arange(1, n_bins) * values.size // n_bins) - 1  # row of each bin, rounded upwards
+    inner = np.unique(ascending[last])
+    inner = inner[inner < ascending[-1]]
+    edges = np.concatenate([ascending[:1], inner, ascending[-1:]])
+    return np.searchsorted(inner, values, side="left"), edges
+
+
+def bin_values(
+    column: Feature, n_bins: int, others: str = "others"
+) -> tuple[Ints, list[str], Floats | None]:
+    """Bin of each row (m,), what is in each bin, and edges of numbers that share bins.
+
+    Numbers share bins by quantiles if more than n_bins are distinct, and so do ordered categories.
+    Other categories are in the order of their frequency; `others`, formatted with how many there
+    are, names the rarest. Missing values have the last bin.
+    """
+    gaps = np.isnan(column.values)
+    values, edges = column.values[~gaps], None
+    bins = np.zeros(gaps.size, np.int64)
+    distinct, count = np.unique(values, return_counts=True)
+    if column.kind != "category" and distinct.size > n_bins:
+        bins[~gaps], edges = quantile_bins(values, n_bins)
+        for digits in range(3, 9):  # until ends of bins can be told from each other
+            ends = [column.label(edge, digits) for edge in edges.tolist()]
+            if len(set(ends)) == len(ends):
+                break
+        pairs = list(pairwise(ends))
+        labels = [low if low == high else f"{low} to {high}" for low, high in pairs]
+    else:
+        kept = distinct
+        if column.kind == "category":
+            kept = distinct[np.argsort(-count, kind="stable")]
+            kept = kept[: n_bins - 1] if kept.size > n_bins else kept
+        same = values[:, None] == kept
+        bins[~gaps] = np.where(same.any(axis=1), same.argmax(axis=1), kept.size)
+        labels = [column.label(value, 4) for value in kept.tolist()]
+        if distinct.size > kept.size:
+            labels.append(others.format(distinct.size - kept.size))
+    if gaps.any():
+        bins[gaps] = len(labels)
+        labels.append(MISSING)
+    return bins, labels, None if column.listed else edges
+
+
+def choose_values(feature: Feature, n_grid: int) -> Ints:
+    """Rows whose values of a feature are the grid, ascending: quantiles, or frequent categories."""
+    values = np.where(np.isnan(feature.values), np.inf, feature.values)  # missing ones last
+    distinct, first, count = np.unique(values, return_index=True, return_counts=True)
+    if feature.listed:
+        kept = np.sort(np.argsort(-count, kind="stable")[:n_grid])
+        return np.asarray(first[kept], np.int64)
+    known = np.isfinite(distinct)
+    distinct, first, count = distinct[known], first[known], count[known]
+    if not distinct.size:
+        raise ValueError(f"features must have values, got only missing ones in {feature.name!r}")
+    if distinct.size <= n_grid:
+        return np.asarray(first, np.int64)
+    below = (np.cumsum(count) - 0.5 * count) / count.sum()
+    levels = np.linspace(max(below[0], ENDS[0]), min(below[-1], ENDS[1]), n_grid)
+    nearest = np.searchsorted(below, levels - 1e-12).clip(max=distinct.size - 1)
+    return np.asarray(first[np.unique(nearest)], np.int64)
+
+
+def deciles_of(feature: Feature) -> Floats:
+    """Deciles of a feature, (9,); empty for categories."""
+    if feature.listed:
+        return np.empty(0)
+    return np.asarray(np.nanquantile(feature.values, np.arange(1, 10) / 10.0))

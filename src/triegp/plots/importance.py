@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import one_of, whole_number
-from triegp.plots.canvas import (
-    draw_cells,
-    draw_colorbar,
-    draw_legend,
-    dress,
-    merge,
-    open_axes,
-    ramp,
-)
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.plots.canvas import Display, Style, draw_cells, dress, list_names, merge, ramp
 from triegp.plots.features import names_of
-from triegp.plots.forecasts import choose_target, unwrap
 from triegp.plots.palette import current_palette
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
 SHARES = ("explained", "prior")
 KINDS = ("bars", "heatmap")
-SMOOTH = "smooth"
 FAINTEST = 0.25  # opacity of the finest bit in a bar
 NEGLIGIBLE = 1e-3  # bits that add less than this in all features are not shown
 
 
 @dataclass(eq=False)
-class ImportanceDisplay:
+class ImportanceDisplay(Display):
     """Shares of variance by feature, and by the scale at which a feature matters.
 
     A feature is cut to bits. Its first bit is coarse, one half of its range against the other; each
@@ -80,8 +66,6 @@ class ImportanceDisplay:
     smooth: Floats
     share: str
     n_hidden: int
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
     def from_estimator(
@@ -91,9 +75,7 @@ class ImportanceDisplay:
         share: str = "explained",
         max_features: int = 20,
         target: int | None = None,
-        kind: str = "bars",
-        ax: Axes | None = None,
-        bar_kw: Mapping[str, Any] | None = None,
+        **style: Any,
     ) -> Self:
         """Importances of a fitted model. O(n) per tree.
 
@@ -108,35 +90,23 @@ class ImportanceDisplay:
             Number of features to show.
         target : int, optional
             Which target; needed if there are several.
-        kind, ax, bar_kw
+        **style
             As for `plot`.
         """
         one_of("share", share, SHARES)
         most = whole_number("max_features", max_features)
-        own, _ = unwrap(model)
-        found = own.importances_
-        k = choose_target(target, 1 if own.one_dimensional_ else len(found))
-        part = found if own.one_dimensional_ else found[k]
-        total, by_bit, smooth = (getattr(part, share + end) for end in ("", "_by_bit", "_smooth"))
+        fitted, _ = unwrap(model)
+        importances = fitted.importances_
+        if fitted.one_dimensional_:
+            importances = [importances]
+        chosen = importances[choose_target(target, len(importances))]
+        total, by_bit, smooth = (getattr(chosen, share + end) for end in ("", "_by_bit", "_smooth"))
         order = np.argsort(-total, kind="stable")[:most]
-        names = names_of(own)
-        display = cls(
-            tuple(names[j] for j in order),
-            total[order],
-            by_bit[order],
-            smooth[order],
-            share,
-            total.size - order.size,
-        )
-        return display.plot(ax, kind=kind, bar_kw=bar_kw)
+        names = tuple(names_of(fitted)[j] for j in order)
+        arrays = total[order], by_bit[order], smooth[order]
+        return cls(names, *arrays, share, total.size - order.size).plot(**style)
 
-    def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        kind: str = "bars",
-        bar_kw: Mapping[str, Any] | None = None,
-    ) -> Self:
+    def plot(self, ax: Any = None, *, kind: str = "bars", bar_kw: Style = None) -> Self:
         """Draw a bar per feature, or a heat map by feature and bit.
 
         Parameters
@@ -150,25 +120,24 @@ class ImportanceDisplay:
             Keyword arguments for the bars (`Axes.barh`) or the heat map (`Axes.pcolormesh`).
         """
         one_of("kind", kind, KINDS)
-        height = 1.1 + 0.28 * len(self.names)
-        self.ax_ = open_axes(ax, (5.8, max(height, 2.2)))
+        ax = self._open(ax, (5.8, max(1.1 + 0.28 * len(self.names), 2.2)))
+        # Without the finest bits, which add next to nothing.
+        matter = np.flatnonzero((np.abs(self.by_bit) > NEGLIGIBLE).any(axis=0))
+        bits = self.by_bit[:, : int(matter[-1]) + 1 if matter.size else 1]
+        variance = f"share of the {self.share} variance"
+        hidden = f" ({self.n_hidden} features not shown)" if self.n_hidden else ""
         if kind == "bars":
-            self._plot_bars(bar_kw)
+            self._plot_bars(ax, bits, bar_kw)
+            dress(ax, variance + hidden, legend="lower right")
+            ax.spines["left"].set_visible(False)
         else:
-            self._plot_cells(bar_kw)
-        self.ax_.set_yticks(np.arange(len(self.names)), self.names)
-        self.ax_.set_ylim(len(self.names) - 0.5, -0.5)
-        self.ax_.tick_params(axis="y", length=0)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+            self._plot_cells(ax, bits, variance, bar_kw)
+            dress(ax, f"bit, coarse to fine{hidden}")
+        list_names(ax, self.names)
         return self
 
-    def _shown_bits(self) -> Floats:
-        """By bit, without the finest bits, which add next to nothing, (k, n)."""
-        matter = np.flatnonzero((np.abs(self.by_bit) > NEGLIGIBLE).any(axis=0))
-        return self.by_bit[:, : int(matter[-1]) + 1 if matter.size else 1]
-
-    def _plot_bars(self, bar_kw: Mapping[str, Any] | None) -> None:
-        palette, y, bits = current_palette(), np.arange(len(self.names)), self._shown_bits()
+    def _plot_bars(self, ax: Any, bits: Floats, bar_kw: Style) -> None:
+        palette, y = current_palette(), np.arange(len(self.names))
         parts: list[tuple[Floats, str, float, str | None]] = []
         if self.smooth.any():
             parts.append((self.smooth, palette.accent2, 1.0, "smooth part"))
@@ -180,41 +149,19 @@ class ImportanceDisplay:
         for values, color, alpha, label in parts:
             side = (values > 0).astype(np.int64)
             bars = {"color": color, "alpha": alpha, "linewidth": 0.0, "label": label}
-            self.ax_.barh(y, values, 0.7, left=ends[side, y], **merge(bars, bar_kw))
+            ax.barh(y, values, 0.7, left=ends[side, y], **merge(bar_kw, **bars))
             ends[side, y] += values
         if (ends[0] < -NEGLIGIBLE).any():
-            marks: dict[str, Any] = {
-                "color": palette.ink,
-                "marker": "|",
-                "linestyle": "none",
-                "markersize": 12,
-            }
-            self.ax_.plot(self.total, y, label="sum", **marks)
-        self.ax_.axvline(0.0, color=palette.ink, linewidth=0.8)
-        dress(self.ax_, f"share of the {self._variance()}{self._hidden()}")
-        self.ax_.spines["left"].set_visible(False)
-        draw_legend(self.ax_, loc="lower right")
+            marks: dict[str, Any] = {"marker": "|", "linestyle": "none", "markersize": 12}
+            ax.plot(self.total, y, label="sum", color=palette.ink, **marks)
+        ax.axvline(0.0, color=palette.ink, linewidth=0.8)
 
-    def _plot_cells(self, bar_kw: Mapping[str, Any] | None) -> None:
-        bits = self._shown_bits()
-        values = np.column_stack([self.smooth, bits]) if self.smooth.any() else bits
-        signed = bool(values.min() < -0.01)
-        top = float(np.abs(values).max())
-        options = {"cmap": ramp(signed=signed), "vmin": -top if signed else 0.0, "vmax": top}
-        x = np.arange(values.shape[1] + 1) - 0.5
-        y = np.arange(len(self.names) + 1) - 0.5
-        found = draw_cells(
-            self.ax_, x, y, values if signed else values.clip(0.0), **merge(options, bar_kw)
-        )
-        draw_colorbar(self.ax_, found, f"share of the {self._variance()}")
-        first = [SMOOTH] if self.smooth.any() else []
+    def _plot_cells(self, ax: Any, bits: Floats, variance: str, bar_kw: Style) -> None:
+        first = ["smooth"] if self.smooth.any() else []
+        values = np.column_stack([self.smooth, bits]) if first else bits
+        signed, top = bool(values.min() < -0.01), float(np.abs(values).max())
+        colors = {"cmap": ramp(signed=signed), "vmin": -top if signed else 0.0, "vmax": top}
+        draw_cells(ax, values if signed else values.clip(0.0), variance, bar_kw, **colors)
         step = 1 if bits.shape[1] <= 10 else 2
         labels = [*first, *(str(d + 1) if d % step == 0 else "" for d in range(bits.shape[1]))]
-        self.ax_.set_xticks(np.arange(values.shape[1]), labels)
-        dress(self.ax_, f"bit, coarse to fine{self._hidden()}")
-
-    def _variance(self) -> str:
-        return "explained variance" if self.share == "explained" else "prior variance"
-
-    def _hidden(self) -> str:
-        return f" ({self.n_hidden} features not shown)" if self.n_hidden else ""
+        ax.set_xticks(np.arange(values.shape[1]), labels)

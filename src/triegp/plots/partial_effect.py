@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.checks import boolean, random_generator, whole_number
-from triegp.plots.calibration import check_coverages
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.models.distribution import check_quantiles
 from triegp.plots.canvas import (
-    BAND_ALPHAS,
+    Display,
+    Style,
+    cell_edges,
+    draw_bands,
     draw_cells,
-    draw_colorbar,
-    draw_legend,
+    draw_rug,
     dress,
     merge,
-    open_axes,
-    open_pair,
     ramp,
+    set_labels,
+    tick_values,
 )
-from triegp.plots.coverage import set_labels
 from triegp.plots.features import (
-    LISTED,
+    choose_values,
+    deciles_of,
     nameless_rows,
     read_feature,
     replace_values,
-    tick_values,
     training_rows,
 )
-from triegp.plots.forecasts import choose_target, unwrap
-from triegp.plots.grids import cell_edges, choose_values, deciles_of
 from triegp.plots.palette import current_palette
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from triegp.plots.text import LISTED
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,7 +45,7 @@ N_ROWS = {1: 50, 2: 20}  # rows that are averaged
 
 
 @dataclass(eq=False)
-class PartialEffectDisplay:
+class PartialEffectDisplay(Display):
     """Mean effect of one or two features: the function, averaged over rows, by their values.
 
     The effect at v is the mean over rows of f(row with the feature set to v). Its deviation needs
@@ -116,8 +114,6 @@ class PartialEffectDisplay:
     centred: bool
     coverages: Floats
     transformed: bool
-    ax_: Any = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
     def from_estimator(
@@ -133,9 +129,7 @@ class PartialEffectDisplay:
         coverages: Any = COVERAGES,
         target: int | None = None,
         random_state: Any = 0,
-        ax: Any = None,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
+        **style: Any,
     ) -> Self:
         """Average the function over rows, with one or two features set to values of a grid.
 
@@ -166,77 +160,74 @@ class PartialEffectDisplay:
             Which target; needed if there are several.
         random_state : int, RandomState, Generator or None, default=0
             Source of random numbers, for rows and draws.
-        ax, line_kw, band_kw
+        **style
             As for `plot`.
         """
-        listed = [features] if isinstance(features, str) or not np.iterable(features) else features
-        chosen = list(listed)
-        if len(chosen) not in (1, 2):
-            raise ValueError(f"features must be one or two, got {len(chosen)}")
-        levels, centred = check_coverages("coverages", coverages), boolean("centred", centred)
-        own, _ = unwrap(model)
-        target = choose_target(target, own.target_mean_.size)
+        names = [features] if isinstance(features, str) or not np.iterable(features) else features
+        names = list(names)
+        if len(names) not in (1, 2):
+            raise ValueError(f"features must be one or two, got {len(names)}")
+        levels, centred = (
+            np.sort(check_quantiles(coverages, "coverages")),
+            boolean("centred", centred),
+        )
+        fitted, _ = unwrap(model)
+        target = choose_target(target, fitted.target_mean_.size)
         if X is None:
-            if own is not model:
+            if fitted is not model:
                 raise ValueError("X must be given for a pipeline")
             X = training_rows(model)
-        read = [read_feature(X, one, own if own is model else None) for one in chosen]
-        if len({one.index for one in read}) < len(read):
+        columns = [read_feature(X, name, fitted if fitted is model else None) for name in names]
+        if len({column.index for column in columns}) < len(columns):
             raise ValueError(f"features must be two different ones, got {features}")
         rng = random_generator(random_state)
-        size = read[0].values.size
-        n_grid = N_GRID[len(read)] if n_grid is None else whole_number("n_grid", n_grid)
-        n_rows = N_ROWS[len(read)] if n_rows is None else whole_number("n_rows", n_rows)
+        size = columns[0].values.size
+        n_grid = N_GRID[len(names)] if n_grid is None else whole_number("n_grid", n_grid)
+        n_rows = N_ROWS[len(names)] if n_rows is None else whole_number("n_rows", n_rows)
         rows = np.sort(rng.choice(size, min(n_rows, size), replace=False))
-        sources = [choose_values(one, n_grid) for one in read]
+        sources = [choose_values(column, n_grid) for column in columns]
         shape = tuple(source.size for source in sources)
         places = np.meshgrid(*sources, rows, indexing="ij")
-        replaced = {one.index: at.ravel() for one, at in zip(read, places[:-1], strict=True)}
-        own, table = unwrap(model, replace_values(X, places[-1].ravel(), replaced))
+        replaced = {col.index: at.ravel() for col, at in zip(columns, places[:-1], strict=True)}
+        fitted, table = unwrap(model, replace_values(X, places[-1].ravel(), replaced))
         with nameless_rows():
-            mean = own.predict(table, latent=True)
+            mean = fitted.predict(table, latent=True)
             n_draws = whole_number("n_draws", n_draws, 2)
-            drawn = own.sample_y(table, n_draws, rng, latent=True)
-        if not own.one_dimensional_:
+            drawn = fitted.sample_y(table, n_draws, rng, latent=True)
+        if not fitted.one_dimensional_:
             mean, drawn = mean[:, target], drawn[:, target]
         effect = np.asarray(mean).reshape(*shape, rows.size).mean(axis=-1)
         draws = np.asarray(drawn).reshape(*shape, rows.size, n_draws).mean(axis=-2)
         if centred:
             effect = effect - effect.mean()
             draws = draws - draws.mean(axis=tuple(range(len(shape))))
-        std = draws.std(axis=-1, ddof=1)
-        grids = [
-            np.arange(source.size, dtype=np.float64) if one.listed else one.values[source]
-            for one, source in zip(read, sources, strict=True)
+        values = [col.values[source] for col, source in zip(columns, sources, strict=True)]
+        grid = [
+            np.arange(at.size, dtype=np.float64) if column.listed else at
+            for column, at in zip(columns, values, strict=True)
         ]
         labels = [
-            [one.label(value) for value in one.values[source].tolist()]
-            for one, source in zip(read, sources, strict=True)
+            [column.label(value) for value in at.tolist()]
+            for column, at in zip(columns, values, strict=True)
         ]
-        names = own.target_transform_
-        transform = names[target] if isinstance(names, list) else names
+        transforms = fitted.target_transform_
+        transform = transforms[target] if isinstance(transforms, list) else transforms
         display = cls(
-            tuple(one.name for one in read),
-            tuple(one.kind for one in read),
-            tuple(grids),
-            tuple(labels),
-            effect,
-            std,
-            draws,
-            tuple(map(deciles_of, read)),
-            centred,
-            levels,
-            transform != "identity",
+            names=tuple(column.name for column in columns),
+            kinds=tuple(column.kind for column in columns),
+            grid=tuple(grid),
+            labels=tuple(labels),
+            effect=effect,
+            std=draws.std(axis=-1, ddof=1),
+            draws=draws,
+            deciles=tuple(map(deciles_of, columns)),
+            centred=centred,
+            coverages=levels,
+            transformed=transform != "identity",
         )
-        return display.plot(ax, line_kw=line_kw, band_kw=band_kw)
+        return display.plot(**style)
 
-    def plot(
-        self,
-        ax: Any = None,
-        *,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
-    ) -> Self:
+    def plot(self, ax: Any = None, *, line_kw: Style = None, band_kw: Style = None) -> Self:
         """Draw the effect and its bands; for two features, heat maps of effect and deviation.
 
         Parameters
@@ -248,32 +239,32 @@ class PartialEffectDisplay:
             two features, for the heat maps of the effect and of the deviation
             (`Axes.pcolormesh`).
         """
-        if len(self.names) == 2:
-            return self._plot_pair(ax, line_kw, band_kw)
-        self.ax_ = open_axes(ax)
-        marked = self._is_marked(0)
-        if marked:
-            self._plot_marks(line_kw, band_kw)
-        else:
-            self._plot_line(line_kw, band_kw)
-        dress(self.ax_, self.names[0], "centred mean effect" if self.centred else "mean effect")
-        if marked:
-            set_labels(self.ax_, np.arange(self.grid[0].size), self.labels[0])
-        else:
-            tick_values(self.ax_.xaxis, self.kinds[0])
-        draw_legend(self.ax_, loc="best")
-        self.figure_ = self.ax_.figure
-        return self
-
-    def _bands(self) -> list[tuple[str, tuple[Floats, Floats], float]]:
-        """Label, ends (g,) and opacity of each band, the widest first."""
-        last = max(self.coverages.size - 1, 1)
-        alphas = np.interp(np.arange(self.coverages.size), [0, last], BAND_ALPHAS)
-        found = [
-            (f"{100 * level:g} %", self._ends(level), float(alpha))
-            for level, alpha in zip(self.coverages.tolist(), alphas.tolist(), strict=True)
+        what = "centred mean effect" if self.centred else "mean effect"
+        # Categories, or two numbers, are marks with labels.
+        marked = [
+            kind in LISTED or grid.size <= 2
+            for kind, grid in zip(self.kinds, self.grid, strict=True)
         ]
-        return found[::-1]
+        if len(self.names) == 2:
+            signed, top = self.centred, float(np.abs(self.effect).max()) or 1.0
+            colors: dict[str, Any] = {"vmin": -top, "vmax": top} if signed else {}
+            first, second = self._open(ax, (9.6, 3.8), 2)
+            effect = merge(line_kw, cmap=ramp(signed=signed), **colors)
+            self._plot_cells(first, self.effect, what, effect, marked)
+            deviation = merge(band_kw, cmap=ramp("accent3"))
+            self._plot_cells(second, self.std, "standard deviation", deviation, marked)
+            second.set_ylabel("")
+            second.tick_params(labelleft=False)
+            return self
+        ax = self._open(ax)
+        draw = self._plot_marks if marked[0] else self._plot_line
+        draw(ax, list(map(self._ends, self.coverages.tolist())), line_kw, band_kw)
+        dress(ax, self.names[0], what, "best")
+        if marked[0]:
+            set_labels(ax, np.arange(self.grid[0].size), self.labels[0])
+        else:
+            tick_values(ax.xaxis, self.kinds[0])
+        return self
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Lower and upper end of the band of a coverage, (g,) each."""
@@ -283,78 +274,44 @@ class PartialEffectDisplay:
         half = float(ndtri(0.5 + 0.5 * level)) * self.std
         return self.effect - half, self.effect + half
 
-    def _is_marked(self, k: int) -> bool:
-        """Whether the values of a feature are marks with labels: categories, or two numbers."""
-        return self.kinds[k] in LISTED or self.grid[k].size <= 2
-
-    def _plot_line(
-        self, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
-    ) -> None:
+    def _plot_line(self, ax: Any, ends: Any, line_kw: Style, band_kw: Style) -> None:
         palette, x = current_palette(), self.grid[0]
-        for label, ends, alpha in self._bands():
-            band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "label": label}
-            self.ax_.fill_between(x, *ends, **merge(band, band_kw))
+        draw_bands(ax, x, self.coverages, ends, band_kw)
         line = {"color": palette.accent, "linewidth": 2.0, "label": "mean"}
-        self.ax_.plot(x, self.effect, **merge(line, line_kw))
+        ax.plot(x, self.effect, **merge(line_kw, **line))
         inside = self.deciles[0]
         inside = inside[(inside >= x[0]) & (inside <= x[-1])]
-        self.ax_.plot(
-            inside,
-            np.full(inside.size, 0.015),
-            color=palette.faint,
-            marker="|",
-            markersize=7,
-            linestyle="none",
-            label="deciles",
-            transform=self.ax_.get_xaxis_transform(),
-        )
-        self.ax_.margins(x=0.02)
+        draw_rug(ax, inside, 0.015, label="deciles")
+        ax.margins(x=0.02)
 
-    def _plot_marks(
-        self, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
-    ) -> None:
-        palette, x = current_palette(), np.arange(self.grid[0].size)
-        for label, (low, high), alpha in self._bands():
-            band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "label": label}
-            self.ax_.bar(x, high - low, 0.6, bottom=low, **merge(band, band_kw))
-        marks = {"color": palette.accent, "linestyle": "none", "marker": "_", "markersize": 14}
-        self.ax_.plot(x, self.effect, **merge({**marks, "label": "mean"}, line_kw))
-        self.ax_.margins(x=0.1)
+    def _plot_marks(self, ax: Any, ends: Any, line_kw: Style, band_kw: Style) -> None:
+        x = np.arange(self.grid[0].size)
+        draw_bands(ax, x, self.coverages, ends, band_kw, bars=True)
+        marks: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 14}
+        marks |= {"color": current_palette().accent, "label": "mean"}
+        ax.plot(x, self.effect, **merge(line_kw, **marks))
+        ax.margins(x=0.1)
         room = 0.1 * float(np.ptp(self.effect)) + 2.5 * float(self.std.max())
         if room and not self.transformed:
-            self.ax_.set_ylim(self.effect.min() - room, self.effect.max() + room)
+            ax.set_ylim(self.effect.min() - room, self.effect.max() + room)
 
-    def _plot_pair(
-        self, ax: Any, line_kw: Mapping[str, Any] | None, band_kw: Mapping[str, Any] | None
-    ) -> Self:
-        self.ax_ = open_pair(ax)
-        marked = [self._is_marked(k) for k in range(2)]
-        x, y = (
-            np.arange(grid.size + 1) - 0.5 if points else cell_edges(grid)
-            for grid, points in zip(self.grid, marked, strict=True)
-        )
-        top = float(np.abs(self.effect).max()) or 1.0
-        effect: dict[str, Any] = {"cmap": ramp(signed=self.centred)}
-        if self.centred:
-            effect |= {"vmin": -top, "vmax": top}
-        deviation: dict[str, Any] = {"cmap": ramp("accent3")}
-        what = "centred mean effect" if self.centred else "mean effect"
-        for axes, values, options, title in (
-            (self.ax_[0], self.effect, merge(effect, line_kw), what),
-            (self.ax_[1], self.std, merge(deviation, band_kw), "standard deviation"),
+    def _plot_cells(
+        self, ax: Any, values: Floats, title: str, style: Style, marked: list[bool]
+    ) -> None:
+        """A heat map over two features; marked: whether the values of each are marks."""
+        edges = {
+            name: cell_edges(grid)
+            for name, grid, marks in zip("xy", self.grid, marked, strict=True)
+            if not marks
+        }
+        draw_cells(ax, values.T, title, style, **edges)
+        dress(ax, self.names[0], self.names[1])
+        for axis, kind, labels, marks in zip(
+            (ax.xaxis, ax.yaxis), self.kinds, self.labels, marked, strict=True
         ):
-            found = draw_cells(axes, x, y, values.T, **options)
-            draw_colorbar(axes, found, title)
-            dress(axes, self.names[0], "" if axes is self.ax_[1] else self.names[1])
-            for axis, kind, labels, points in zip(
-                (axes.xaxis, axes.yaxis), self.kinds, self.labels, marked, strict=True
-            ):
-                if points:
-                    axis.set_ticks(np.arange(len(labels)), labels)
-                else:
-                    tick_values(axis, kind, 5)
-            if marked[0]:
-                set_labels(axes, np.arange(len(self.labels[0])), self.labels[0])
-        self.ax_[1].tick_params(labelleft=False)
-        self.figure_ = self.ax_[0].figure
-        return self
+            if marks:
+                axis.set_ticks(np.arange(len(labels)), labels)
+            else:
+                tick_values(axis, kind, 5)
+        if marked[0]:
+            set_labels(ax, np.arange(len(self.labels[0])), self.labels[0])

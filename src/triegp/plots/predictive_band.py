@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.checks import float_array, whole_number
-from triegp.plots.calibration import check_coverages
-from triegp.plots.canvas import BAND_ALPHAS, draw_legend, dress, merge, open_axes
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.models.distribution import check_quantiles
+from triegp.plots.canvas import (
+    Display,
+    Style,
+    draw_bands,
+    draw_points,
+    dress,
+    merge,
+    tick_values,
+)
 from triegp.plots.features import (
     Feature,
     nameless_rows,
     names_of,
     read_feature,
-    tick_values,
     training_rows,
 )
-from triegp.plots.forecasts import choose_target, unwrap
 from triegp.plots.palette import current_palette
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
 COVERAGES = (0.5, 0.9)
+DAY_MICROSECONDS = 86_400e6
 
 
 @dataclass(eq=False)
-class PredictiveBandDisplay:
+class PredictiveBandDisplay(Display):
     """Mean and central intervals along one feature, with data points and joint samples.
 
     Use `from_estimator` for models of one feature, `from_predictions` for any line of rows.
@@ -81,8 +84,6 @@ class PredictiveBandDisplay:
     samples: Floats
     name: str = "x"
     is_time: bool = False
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
     def from_estimator(
@@ -91,18 +92,13 @@ class PredictiveBandDisplay:
         X: Any = None,
         y: Any = None,
         *,
-        coverages: Any = COVERAGES,
         n_grid: int = 400,
         margin: float = 0.0,
         n_samples: int = 0,
         latent: bool = False,
         target: int | None = None,
         random_state: Any = 0,
-        ax: Axes | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
-        point_kw: Mapping[str, Any] | None = None,
-        sample_kw: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Self:
         """Predict an even grid over the range of the only feature.
 
@@ -115,8 +111,6 @@ class PredictiveBandDisplay:
         y : array-like (n,) or (n, n_targets), optional
             Targets of these rows, drawn as points. Targets of the training rows by default, if X is
             not given.
-        coverages : array-like (c,), default=(0.5, 0.9)
-            Coverages of the bands, strictly between 0 and 1.
         n_grid : int, default=400
             Number of values of the feature.
         margin : float, default=0.0
@@ -129,11 +123,10 @@ class PredictiveBandDisplay:
             Which target; needed if there are several.
         random_state : int, RandomState, Generator or None, default=0
             Source of random numbers of the samples.
-        ax, line_kw, band_kw, point_kw, sample_kw
-            As for `plot`.
+        **options
+            `coverages`, as for `from_predictions`, and those of `plot`.
         """
-        own, _ = unwrap(model)
-        if own is not model:
+        if unwrap(model)[0] is not model:
             raise ValueError("model must be an estimator, not a pipeline: see from_predictions")
         if model.n_features_in_ != 1:
             raise ValueError(
@@ -159,16 +152,11 @@ class PredictiveBandDisplay:
         return cls.from_predictions(
             grid,
             distribution,
-            points=_points(feature, y, k),
+            points=None if y is None else _points(feature, y, k),
             samples=samples,
-            coverages=coverages,
             name=names_of(model)[0],
             is_time=feature.kind == "time",
-            ax=ax,
-            line_kw=line_kw,
-            band_kw=band_kw,
-            point_kw=point_kw,
-            sample_kw=sample_kw,
+            **options,
         )
 
     @classmethod
@@ -182,11 +170,7 @@ class PredictiveBandDisplay:
         coverages: Any = COVERAGES,
         name: str = "x",
         is_time: bool = False,
-        ax: Axes | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
-        point_kw: Mapping[str, Any] | None = None,
-        sample_kw: Mapping[str, Any] | None = None,
+        **style: Any,
     ) -> Self:
         """Draw predictive distributions along a line of rows.
 
@@ -206,11 +190,10 @@ class PredictiveBandDisplay:
             Name of the line.
         is_time : bool, default=False
             Whether x are times, in days since 1970.
-        ax, line_kw, band_kw, point_kw, sample_kw
+        **style
             As for `plot`.
         """
-        levels = check_coverages("coverages", coverages)
-        at = float_array("x", x)
+        levels, at = np.sort(check_quantiles(coverages, "coverages")), float_array("x", x)
         if at.shape != (distribution.n_rows,):
             raise ValueError(f"x must have shape ({distribution.n_rows},), got {at.shape}")
         drawn = np.empty((at.size, 0)) if samples is None else float_array("samples", samples)
@@ -221,20 +204,17 @@ class PredictiveBandDisplay:
             raise ValueError(f"points must have shape (n, 2), got {data.shape}")
         order = np.argsort(at, kind="stable")
         bands = np.stack([distribution.interval(level)[order] for level in levels.tolist()])
-        mean = distribution.mean()[order]
-        display = cls(at[order], mean, levels, bands, data, drawn[order], name, is_time)
-        return display.plot(
-            ax, line_kw=line_kw, band_kw=band_kw, point_kw=point_kw, sample_kw=sample_kw
-        )
+        arrays = at[order], distribution.mean()[order], levels, bands, data, drawn[order]
+        return cls(*arrays, name, is_time).plot(**style)
 
     def plot(
         self,
-        ax: Axes | None = None,
+        ax: Any = None,
         *,
-        line_kw: Mapping[str, Any] | None = None,
-        band_kw: Mapping[str, Any] | None = None,
-        point_kw: Mapping[str, Any] | None = None,
-        sample_kw: Mapping[str, Any] | None = None,
+        line_kw: Style = None,
+        band_kw: Style = None,
+        point_kw: Style = None,
+        sample_kw: Style = None,
     ) -> Self:
         """Draw bands, mean, samples and data points.
 
@@ -246,34 +226,21 @@ class PredictiveBandDisplay:
             Keyword arguments for the mean (`Axes.plot`), bands (`Axes.fill_between`), data points
             and samples (`Axes.plot`).
         """
-        palette, self.ax_ = current_palette(), open_axes(ax, (6.4, 3.8))
+        palette, ax = current_palette(), self._open(ax, (6.4, 3.8))
         if self.points.size:
             many = self.points.shape[0] > 1_000
-            points: dict[str, Any] = {"color": palette.faint, "marker": "o", "linestyle": "none"}
+            points: dict[str, Any] = {"color": palette.faint, "label": "data"}
             points |= {"markersize": 1.5 if many else 3.0, "alpha": 0.5 if many else 0.8}
-            points |= {"markeredgewidth": 0.0, "label": "data"}
-            self.ax_.plot(*self.points.T, **merge(points, point_kw))
-        alphas = np.interp(
-            np.arange(self.coverages.size), [0, max(self.coverages.size - 1, 1)], BAND_ALPHAS
-        )
-        for level, (low, high), alpha in zip(
-            self.coverages.tolist(), self.bands.transpose(0, 2, 1), alphas.tolist(), strict=True
-        ):
-            band = {"color": palette.band, "alpha": alpha, "linewidth": 0.0, "zorder": 1.5}
-            band["label"] = f"{100 * level:g} %"
-            self.ax_.fill_between(self.x, low, high, **merge(band, band_kw))
+            draw_points(ax, self.points[:, 0], self.points[:, 1], point_kw, **points)
+        draw_bands(ax, self.x, self.coverages, list(self.bands.transpose(0, 2, 1)), band_kw)
         if self.samples.size:
-            lines = {"color": palette.accent2, "linewidth": 0.8, "alpha": 0.8}
-            found = self.ax_.plot(self.x, self.samples, **merge(lines, sample_kw))
-            found[0].set_label("samples")
-        line = {"color": palette.accent, "linewidth": 1.8, "label": "mean"}
-        self.ax_.plot(self.x, self.mean, **merge(line, line_kw))
-        self.ax_.margins(x=0.01)
-        dress(self.ax_, self.name, "y")
-        if self.is_time:
-            tick_values(self.ax_.xaxis, "time")
-        draw_legend(self.ax_, loc="best", ncols=2)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+            lines = merge(sample_kw, color=palette.accent2, linewidth=0.8, alpha=0.8)
+            ax.plot(self.x, self.samples, **lines)[0].set_label("samples")
+        line = merge(line_kw, color=palette.accent, linewidth=1.8, label="mean")
+        ax.plot(self.x, self.mean, **line)
+        ax.margins(x=0.01)
+        dress(ax, self.name, "y", "best", 2)
+        tick_values(ax.xaxis, "time" if self.is_time else "number")
         return self
 
 
@@ -292,17 +259,14 @@ def even_grid(feature: Feature, n_grid: int, margin: float) -> Floats:
 
 def grid_rows(feature: Feature, grid: Floats) -> Any:
     """Rows (k, 1) of the only feature, as the estimators read them."""
-    if feature.kind == "time":
-        return (grid * 86_400e6).round().astype("datetime64[us]")[:, None]
-    if feature.kind == "duration":
-        return (grid * 86_400e6).round().astype("timedelta64[us]")[:, None]
-    return grid[:, None]
+    if feature.kind not in ("time", "duration"):
+        return grid[:, None]
+    unit = "datetime64[us]" if feature.kind == "time" else "timedelta64[us]"
+    return (grid * DAY_MICROSECONDS).round().astype(unit)[:, None]
 
 
-def _points(feature: Feature, y: Any, k: int) -> Floats | None:
-    """Data points (n, 2) of one target; None if there is no y."""
-    if y is None:
-        return None
+def _points(feature: Feature, y: Any, k: int) -> Floats:
+    """Data points (n, 2) of one target."""
     observed = float_array("y", y)
     if observed.ndim == 2:
         observed = observed[:, k]

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.checks import one_of, whole_number
-from triegp.plots.canvas import draw_colorbar, draw_legend, dress, merge, open_axes, ramp
-from triegp.plots.coverage import quantile_bins
-from triegp.plots.forecasts import Forecast, ForecastDisplay, make_forecast
+from triegp.metrics.forecasts import Forecast
+from triegp.plots.canvas import DASHED, Style, draw_colorbar, draw_points, dress, merge, ramp
+from triegp.plots.features import quantile_bins
+from triegp.plots.forecasts import ForecastDisplay
 from triegp.plots.palette import current_palette
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
-OVER = ("std", "mean")
+OVER = {"std": "standard deviation", "mean": "mean"}
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 BIN_ROWS = 400  # rows of a bin that tell the quantiles which it should have
 STEPS = np.sinh(np.linspace(-4.0, 4.0, 161))  # residuals at which distributions are evaluated
@@ -76,49 +72,29 @@ class ResidualDisplay(ForecastDisplay):
     middle: Floats
     observed: Floats
     expected: Floats
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
-    def from_predictions(
-        cls,
-        y: Any,
-        distribution: Any,
-        *,
-        over: str = "std",
-        n_bins: int = 10,
-        target: int | None = None,
-        ax: Axes | None = None,
-        point_kw: Mapping[str, Any] | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Residuals of predictive distributions.
+    def from_forecast(cls, forecast: Forecast, over: str = "std", n_bins: int = 10) -> Self:
+        """Residuals and their quantiles in bins; nothing is drawn.
 
         Parameters
         ----------
-        y : array-like (m,) or (m, n_targets)
-            Targets. Rows with NaN are left out.
-        distribution : PredictiveDistribution or TransformedDistribution, or a list of them
-            What was predicted.
+        forecast : Forecast
+            Of `triegp.metrics.forecasts.make_forecast`.
         over : {"std", "mean"}, default="std"
             Whether x is the predicted standard deviation or the predicted mean.
         n_bins : int, default=10
             Bins of about equal numbers of rows, in which quantiles are computed.
-        target : int, optional
-            Which target; needed if there are several.
-        ax, point_kw, line_kw
-            As for `plot`.
 
         Notes
         -----
         O(K m) for the moments, O(m log m) for the bins, and O(64,000 K) per bin for the quantiles
         that residuals should have.
         """
-        one_of("over", over, OVER)
-        forecast = make_forecast(y, distribution, target)
-        mean, std = forecast.distribution.mean(), forecast.distribution.std()
+        one_of("over", over, tuple(OVER))
+        mean, std = forecast.mean, forecast.distribution.std()
         with np.errstate(divide="ignore", invalid="ignore"):
-            residual = (forecast.y - mean) / std
+            residual = forecast.residual / std
         residual[forecast.y == mean] = 0.0
         residual[~np.isfinite(mean + std)] = np.nan
         x = std if over == "std" else mean
@@ -126,20 +102,13 @@ class ResidualDisplay(ForecastDisplay):
         if not usable.any():
             raise ValueError("distribution must have finite means and positive deviations")
         bins, edges = quantile_bins(x[usable], whole_number("n_bins", n_bins))
-        rows = [np.flatnonzero(usable)[bins == k] for k in range(edges.size - 1)]
-        observed = np.array([np.quantile(residual[some], LEVELS) for some in rows])
-        expected = np.array([_expected(forecast, some, mean, std) for some in rows])
-        middle = np.array([np.median(x[some]) for some in rows])
-        display = cls(over, x, residual, LEVELS.copy(), middle, observed, expected)
-        return display.plot(ax, point_kw=point_kw, line_kw=line_kw)
+        groups = [np.flatnonzero(usable)[bins == k] for k in range(edges.size - 1)]
+        observed = np.array([np.quantile(residual[rows], LEVELS) for rows in groups])
+        expected = np.array([_expected(forecast, rows, std) for rows in groups])
+        middle = np.array([np.median(x[rows]) for rows in groups])
+        return cls(over, x, residual, LEVELS.copy(), middle, observed, expected)
 
-    def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        point_kw: Mapping[str, Any] | None = None,
-        line_kw: Mapping[str, Any] | None = None,
-    ) -> Self:
+    def plot(self, ax: Any = None, *, point_kw: Style = None, line_kw: Style = None) -> Self:
         """Draw residuals and their quantiles.
 
         Up to 5,000 rows are drawn as points, more as hexagons by the logarithm of their number. So
@@ -154,60 +123,43 @@ class ResidualDisplay(ForecastDisplay):
             Keyword arguments for the points (`Axes.plot`) or hexagons (`Axes.hexbin`), and for the
             lines of observed quantiles (`Axes.plot`).
         """
-        palette, self.ax_ = current_palette(), open_axes(ax)
+        palette, ax = current_palette(), self._open(ax)
         shown = np.isfinite(self.residual) & np.isfinite(self.x)
         x, residual = self.x[shown], self.residual[shown]
         lines = float(max(np.abs(self.observed).max(), np.abs(self.expected).max()))
         reach = float(np.clip(np.quantile(np.abs(residual), 0.999), 1.4 * lines, 4.0 * lines))
         reach = max(reach, 3.0)
-        log = self.over == "std" and bool(x.min() > 0 and x.max() > WIDE_RANGE * x.min())
-        drawn = residual.clip(-reach, reach)
+        wide = self.over == "std" and bool(x.min() > 0 and x.max() > WIDE_RANGE * x.min())
+        scale, drawn = "log" if wide else "linear", residual.clip(-reach, reach)
         if x.size <= MOST_POINTS:
-            size = 2.0 if x.size > 500 else 3.0
-            points = {"color": palette.faint, "alpha": 0.6, "markersize": size, "marker": "o"}
-            points |= {"linestyle": "none", "markeredgewidth": 0.0}
-            self.ax_.plot(x, drawn, **merge(points, point_kw))
-            self.ax_.set_xscale("log" if log else "linear")
+            points = {"color": palette.faint, "alpha": 0.6, "markersize": 2 if x.size > 500 else 3}
+            draw_points(ax, x, drawn, point_kw, **points)
+            ax.set_xscale(scale)
         else:
             cells = {"gridsize": (60, 30), "bins": "log", "mincnt": 1, "linewidths": 0.0}
-            cells |= {"cmap": ramp(), "xscale": "log" if log else "linear"}
-            found = self.ax_.hexbin(x, drawn, **merge(cells, point_kw))
-            draw_colorbar(self.ax_, found, "rows")
-        centre = self.levels.size // 2
-        for k in range(self.levels.size):
-            width = 2.0 if k == centre else 1.3
-            line = {"color": palette.accent2, "linewidth": width, "marker": "o", "markersize": 3}
-            self.ax_.plot(
-                self.middle,
-                self.observed[:, k],
-                label="observed 5, 25, 50, 75, 95 %" if k == 0 else None,
-                **merge(line, line_kw),
-            )
-            self.ax_.plot(
-                self.middle,
-                self.expected[:, k],
-                color=palette.ink,
-                linewidth=1.2,
-                linestyle=(0, (4, 3)),
-                label="if calibrated" if k == 0 else None,
-            )
-        self.ax_.set_ylim(-1.05 * reach, 1.35 * reach)
-        name = "standard deviation" if self.over == "std" else "mean"
-        dress(self.ax_, f"predicted {name}", "standardised residual")
-        draw_legend(self.ax_, loc="upper right", ncols=2)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+            hexagons = merge(point_kw, **cells, cmap=ramp(), xscale=scale)
+            draw_colorbar(ax, ax.hexbin(x, drawn, **hexagons), "rows")
+        expected = {"color": palette.ink, "linewidth": 1.2, "linestyle": DASHED}
+        for k, level in enumerate(self.levels):
+            names = (None, None) if k else ("observed 5, 25, 50, 75, 95 %", "if calibrated")
+            line = {"linewidth": 2.0 if level == 0.5 else 1.3, "marker": "o", "markersize": 3}
+            line = merge(line_kw, color=palette.accent2, label=names[0], **line)
+            ax.plot(self.middle, self.observed[:, k], **line)
+            ax.plot(self.middle, self.expected[:, k], label=names[1], **expected)
+        ax.set_ylim(-1.05 * reach, 1.35 * reach)
+        dress(ax, f"predicted {OVER[self.over]}", "standardised residual", "upper right", 2)
         return self
 
 
-def _expected(forecast: Forecast, rows: Any, mean: Floats, std: Floats) -> Floats:
+def _expected(forecast: Forecast, rows: Any, std: Floats) -> Floats:
     """Quantiles of the residuals of some rows together, under their distributions, (5,)."""
     if rows.size > BIN_ROWS:
         rows = rows[np.linspace(0, rows.size - 1, BIN_ROWS).astype(np.int64)]
     rows = rows[std[rows] > 0]
     if not rows.size:
         return np.zeros(LEVELS.size)
-    some = forecast.distribution.select(rows)
-    below = np.array([some.cdf(mean[rows] + z * std[rows]).mean() for z in STEPS])
+    group, mean, std = forecast.distribution.select(rows), forecast.mean[rows], std[rows]
+    below = np.array([group.cdf(mean + z * std).mean() for z in STEPS])
     # By normal scores, between which lines are nearly straight.
     scores = ndtri(below.clip(1e-15, 1.0 - 1e-15))
     return np.asarray(np.interp(ndtri(LEVELS), scores, STEPS))

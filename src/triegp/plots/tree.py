@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,12 @@ import numpy.typing as npt
 from triegp.additive.start import depths_of, features_of
 from triegp.checks import whole_number
 from triegp.devices import to_host
-from triegp.plots.canvas import dress, open_axes
-from triegp.plots.forecasts import choose_target, unwrap
-from triegp.plots.numbers import show_number
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.plots.canvas import Display, dress
 from triegp.plots.palette import current_palette
-from triegp.plots.weights import working_names
+from triegp.plots.text import show_number
+from triegp.plots.weights import part_of_target, working_names
 from triegp.tree.posterior import Posterior
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,7 +27,7 @@ MOST_BITS = 4  # bits of an edge that are written out
 
 
 @dataclass(eq=False)
-class TreeDisplay:
+class TreeDisplay(Display):
     """The tree of a small model: where rows part, and the message that each node sends up.
 
     Only depths at which rows part are drawn (`docs/notation.md`). Use `from_estimator` or
@@ -82,12 +78,10 @@ class TreeDisplay:
     std: Floats
     row: Ints
     bit_names: tuple[str, ...]
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
     def from_estimator(
-        cls, model: Any, *, member: int = 0, target: int | None = None, ax: Axes | None = None
+        cls, model: Any, *, member: int = 0, target: int | None = None, ax: Any = None
     ) -> Self:
         """The tree of one member of a mixture, in units of the target after its transform.
 
@@ -103,35 +97,30 @@ class TreeDisplay:
         ax
             As for `plot`.
         """
-        own, _ = unwrap(model)
-        if not hasattr(own, "ensembles_"):
+        fitted, _ = unwrap(model)
+        if not hasattr(fitted, "ensembles_"):
             raise TypeError(
-                f"model must be a BinaryTreeGPRegressor, got {type(own).__name__}: the trees of a "
-                "sum have no messages of their own"
+                f"model must be a BinaryTreeGPRegressor, got {type(fitted).__name__}: the trees of "
+                "a sum have no messages of their own"
             )
-        k = choose_target(target, own.target_mean_.size)
-        ensembles = own.ensembles_
-        ensemble, column = (ensembles[0], k) if len(ensembles) == 1 else (ensembles[k], 0)
+        k = choose_target(target, fitted.target_mean_.size)
+        ensemble, column = part_of_target(fitted.ensembles_, fitted, k)
         if whole_number("member", member, 0) >= len(ensemble.members):
             raise ValueError(
                 f"member must be between 0 and {len(ensemble.members) - 1}, got {member}"
             )
         chosen = ensemble.members[member]
         posterior = chosen.posteriors[column]
-        _refuse_many(posterior.n_rows)
-        names, bits = working_names(own), posterior.trie.bits
+        arrays = _arrange(posterior, float(fitted.target_mean_[k]), float(fitted.target_scale_[k]))
+        names, bits = working_names(fitted), posterior.trie.bits
         features, depths = features_of(chosen.encoder)[bits], depths_of(chosen.encoder)[bits]
         named = [f"{names[j]}, bit {d + 1}" for j, d in zip(features, depths, strict=True)]
-        mean, scale = float(own.target_mean_[k]), float(own.target_scale_[k])
-        arrays = _arrange(posterior, mean, scale)
         leaves = arrays["row"] >= 0
-        arrays["row"][leaves] = _passed_rows(own, posterior.n_rows)[arrays["row"][leaves]]
+        arrays["row"][leaves] = _passed_rows(fitted, posterior.n_rows)[arrays["row"][leaves]]
         return cls(**arrays, bit_names=tuple(named)).plot(ax)
 
     @classmethod
-    def from_posterior(
-        cls, posterior: Posterior, *, bit_names: Any = None, ax: Axes | None = None
-    ) -> Self:
+    def from_posterior(cls, posterior: Posterior, *, bit_names: Any = None, ax: Any = None) -> Self:
         """The tree of a posterior of `triegp.tree`.
 
         Parameters
@@ -143,14 +132,13 @@ class TreeDisplay:
         ax
             As for `plot`.
         """
-        _refuse_many(posterior.n_rows)
         n_levels = posterior.trie.n_levels
         names = tuple(bit_names or (f"bit {d + 1}" for d in range(n_levels)))
         if len(names) != n_levels:
             raise ValueError(f"bit_names must have {n_levels} entries, got {len(names)}")
         return cls(**_arrange(posterior), bit_names=names).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the tree, depth downwards; the left axis names the bits at which rows part.
 
         Parameters
@@ -158,79 +146,60 @@ class TreeDisplay:
         ax : matplotlib axes, optional
             Where to draw; by default in a new figure.
         """
-        palette = current_palette()
-        n_leaves = (self.parent.size + 1) // 2
+        palette, n_leaves = current_palette(), (self.parent.size + 1) // 2
         levels, y = np.unique(self.depth[n_leaves:], return_inverse=True)
         upright = n_leaves <= UPRIGHT
         y = np.concatenate([np.full(n_leaves, levels.size), y])
         size = (1.6 + (1.0 if upright else 0.42) * n_leaves, 1.7 + 0.62 * levels.size)
-        self.ax_ = open_axes(ax, (max(size[0], 3.4), max(size[1], 2.2)))
-        for k, above in enumerate(self.parent.tolist()):
-            if above < 0:
-                continue
-            x, at = [self.x[above], self.x[k]], [y[above], y[k]]
-            self.ax_.plot(x, at, color=palette.faint, linewidth=1.1, zorder=1)
-            text = self.bits[k]  # empty if the edge has length 0
-            most = MOST_BITS if upright else 1
-            text = text if len(text) <= MOST_BITS and upright else text[:most] + "…" * upright
-            middle = 0.5 * sum(x), 0.5 * sum(at)
-            self._write(*middle, text, palette.faint, 4 * self._side(k), size="x-small")
-        self.ax_.plot(
-            self.x[n_leaves:], y[n_leaves:], "o", color=palette.accent, markersize=5, zorder=3
-        )
-        self.ax_.plot(
-            self.x[:n_leaves], y[:n_leaves], "s", color=palette.accent2, markersize=5, zorder=3
-        )
-        for k in range(self.parent.size):
+        ax = self._open(ax, (max(size[0], 3.4), max(size[1], 2.2)))
+        small = "small" if upright else "x-small"
+        for k, parent in enumerate(self.parent.tolist()):
+            # A node lies left (-1) or right (1) of its parent; the root is 0.
+            side = 0 if parent < 0 else int(np.sign(self.x[k] - self.x[parent]))
             text = f"{show_number(self.mean[k], 3)} ± {show_number(self.std[k], 2)}"
             if k >= n_leaves:  # beside the node, where no edge is
-                side = self._side(k)
-                lift = 2 if side else 7
-                small = "small" if upright else "x-small"
-                ink = palette.ink
-                self._write(self.x[k], y[k], text, ink, 6 * side, lift, va="bottom", size=small)
-                continue
-            named = f"row {self.row[k]}" if self.row[k] >= 0 else ""
-            lines = (named, text) if named else (text,)
-            joined = ("\n" if upright else "   ").join(lines)
-            turn = 0 if upright else 90
-            self._write(self.x[k], y[k], joined, palette.ink, 0, -7, va="top", rotation=turn)
-        self._finish(levels, n_leaves, upright)
+                options = {"va": "bottom", "size": small}
+                _write(
+                    ax, self.x[k], y[k], text, palette.ink, 6 * side, 2 if side else 7, **options
+                )
+            else:
+                lines = [f"row {self.row[k]}", text] if self.row[k] >= 0 else [text]
+                joined = ("\n" if upright else "   ").join(lines)
+                turned: dict[str, Any] = {"va": "top", "rotation": 0 if upright else 90}
+                _write(ax, self.x[k], y[k], joined, palette.ink, 0, -7, **turned)
+            if parent >= 0:
+                x, ends = [self.x[parent], self.x[k]], [y[parent], y[k]]
+                ax.plot(x, ends, color=palette.faint, linewidth=1.1, zorder=1)
+                bits, most = self.bits[k], MOST_BITS if upright else 1
+                if len(bits) > most:
+                    bits = bits[:most] + "…" * upright
+                middle = 0.5 * sum(x), 0.5 * sum(ends)
+                _write(ax, *middle, bits, palette.faint, 4 * side, size="x-small")
+        for part, marker, color in (
+            (slice(n_leaves, None), "o", palette.accent),
+            (slice(n_leaves), "s", palette.accent2),
+        ):
+            ax.plot(self.x[part], y[part], marker, color=color, markersize=5, zorder=3)
+        names = [self.bit_names[d] if d < len(self.bit_names) else "same key" for d in levels]
+        below = 0.9 if upright else 0.95 + 0.13 * max(2, levels.size)
+        ax.set_ylim(levels.size + below, -0.65)
+        ax.set_xlim(-0.75 if upright else -1.7, n_leaves - (0.25 if upright else -0.7))
+        dress(ax, ylabel="rows part at")
+        ax.set_yticks(np.arange(levels.size + 1), [*names, "leaves"])
+        ax.set_xticks([])
+        for spine in ax.spines.values():
+            spine.set_visible(False)
+        ax.tick_params(axis="y", length=0)
         return self
 
-    def _side(self, k: int) -> int:
-        """Whether a node lies left (-1) or right (1) of its parent; 0 for the root."""
-        above = int(self.parent[k])
-        return 0 if above < 0 else int(np.sign(self.x[k] - self.x[above]))
 
-    def _write(
-        self, x: float, y: float, text: str, color: str, right: int, up: int = 0, **options: Any
-    ) -> None:
-        """Write text so many points to the right of and above a place."""
-        ha = ("center", "left", "right")[int(np.sign(right))]
-        defaults = {"size": "small", "va": "center", "ha": ha, "zorder": 4}
-        self.ax_.annotate(
-            text,
-            (x, y),
-            (right, up),
-            textcoords="offset points",
-            color=color,
-            **{**defaults, **options},
-        )
-
-    def _finish(self, levels: Ints, n_leaves: int, upright: bool) -> None:
-        """Axes: names of bits by depth, and room for the labels of leaves."""
-        names = [self.bit_names[d] if d < len(self.bit_names) else "same key" for d in levels]
-        below = 0.9 if upright else 0.55 + 0.13 * max(2, levels.size)
-        self.ax_.set_ylim(levels.size + below + 0.4 * (not upright), -0.65)
-        self.ax_.set_xlim(-0.75 if upright else -1.7, n_leaves - (0.25 if upright else -0.7))
-        dress(self.ax_, ylabel="rows part at")
-        self.ax_.set_yticks(np.arange(levels.size + 1), [*names, "leaves"])
-        self.ax_.set_xticks([])
-        for spine in self.ax_.spines.values():
-            spine.set_visible(False)
-        self.ax_.tick_params(axis="y", length=0)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+def _write(
+    ax: Any, x: float, y: float, text: str, color: str, right: int, up: int = 0, **options: Any
+) -> None:
+    """Write text so many points to the right of and above a place."""
+    options = {"size": "small", "va": "center", "zorder": 4, "color": color} | options
+    options["ha"] = ("center", "left", "right")[int(np.sign(right))]
+    ax.annotate(text, (x, y), (right, up), textcoords="offset points", **options)
 
 
 def _arrange(posterior: Posterior, mean: float = 0.0, scale: float = 1.0) -> dict[str, Any]:
@@ -239,29 +208,27 @@ def _arrange(posterior: Posterior, mean: float = 0.0, scale: float = 1.0) -> dic
     Ids of the engine leave one unused: leaf i is i and node i is n + i, for i > 0; here n + i - 1.
     """
     trie, n = posterior.trie, posterior.n_rows
+    if n > MOST_LEAVES:
+        raise ValueError(f"a tree of at most {MOST_LEAVES} rows can be drawn, got {n}")
     links = trie.links
     left, right, all_depths = (to_host(part) for part in (links.left, links.right, links.depth))
     used = np.delete(np.arange(2 * n), n)
     depth = all_depths[used].astype(np.int64)
+    children = np.stack([left[1:n], right[1:n]], axis=1).astype(np.int64)
+    children -= children >= n
     parent = np.full(2 * n - 1, -1, np.int64)
+    parent[children] = np.arange(n, 2 * n - 1)[:, None]
     x = np.concatenate([np.arange(n, dtype=np.float64), np.zeros(n - 1)])
     first = np.arange(2 * n - 1)  # a leaf below each, for its key
-
-    def number(ids: int) -> int:
-        return ids if ids < n else ids - 1
-
-    for i in range(1, n):
-        parent[[number(int(part[i])) for part in (left, right)]] = n + i - 1
-    for own in _upwards(parent):
-        below = np.flatnonzero(parent == own)
-        if below.size:
-            x[own], first[own] = x[below].mean(), first[below[0]]
+    for node in _upwards(parent):
+        if node >= n:
+            below = children[node - n]
+            x[node], first[node] = x[below].mean(), first[below[0]]
     keys, bits = to_host(posterior.keys), []
     for k, above in enumerate(parent.tolist()):
         places = range(int(depth[above]), int(depth[k])) if above >= 0 else range(0)
         bits.append("".join(str(_bit(keys[first[k]], place)) for place in places))
     m, s = (to_host(part)[used].astype(np.float64) for part in posterior.inside)
-    row = np.concatenate([to_host(trie.row_idx).astype(np.int64), np.full(n - 1, -1)])
     return {
         "parent": parent,
         "depth": depth,
@@ -269,17 +236,16 @@ def _arrange(posterior: Posterior, mean: float = 0.0, scale: float = 1.0) -> dic
         "x": x,
         "mean": mean + scale * m,
         "std": scale * np.sqrt(s),
-        "row": row,
+        "row": np.concatenate([to_host(trie.row_idx).astype(np.int64), np.full(n - 1, -1)]),
     }
 
 
 def _upwards(parent: Ints) -> list[int]:
     """Numbers of nodes and leaves, children before parents."""
-    below = {k: np.flatnonzero(parent == k).tolist() for k in range(parent.size)}
-    found = [int(np.flatnonzero(parent < 0)[0])]
-    for k in found:  # grows while it is read: parents before children
-        found.extend(below[k])
-    return found[::-1]
+    order = [int(np.flatnonzero(parent < 0)[0])]
+    for k in order:  # grows while it is read: parents before children
+        order.extend(np.flatnonzero(parent == k).tolist())
+    return order[::-1]
 
 
 def _bit(key: npt.NDArray[np.uint64], place: int) -> int:
@@ -291,13 +257,8 @@ def _passed_rows(model: Any, n_rows: int) -> npt.NDArray[np.int64]:
     observations = model._inserted().observations
     if observations is None:
         return np.arange(n_rows)
-    found = np.full(n_rows, -1, np.int64)
+    passed = np.full(n_rows, -1, np.int64)
     if observations.plain:
         used = np.flatnonzero(observations.index >= 0)
-        found[observations.index[used]] = used
-    return found
-
-
-def _refuse_many(n_rows: int) -> None:
-    if n_rows > MOST_LEAVES:
-        raise ValueError(f"a tree of at most {MOST_LEAVES} rows can be drawn, got {n_rows}")
+        passed[observations.index[used]] = used
+    return passed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,11 @@ import numpy.typing as npt
 from triegp.additive.start import depths_of, features_of
 from triegp.checks import whole_number
 from triegp.encoding.quantiser import Quantiser
-from triegp.plots.canvas import draw_cells, draw_colorbar, dress, merge, open_axes, ramp
+from triegp.metrics.forecasts import choose_target, unwrap
+from triegp.plots.canvas import Display, Style, draw_cells, dress, list_names, ramp
 from triegp.plots.features import names_of
-from triegp.plots.forecasts import choose_target, unwrap
 from triegp.plots.palette import current_palette
 from triegp.tree.order import BitOrder
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,7 +26,7 @@ MOST_TEXTS = 250  # cells that are numbered
 
 
 @dataclass(eq=False)
-class WeightsDisplay:
+class WeightsDisplay(Display):
     """Which bit of which feature stands where in the order, and how much variance it carries.
 
     Use `from_estimator`.
@@ -71,18 +67,10 @@ class WeightsDisplay:
     place: Ints
     tree_weight: Floats
     tree: int | None
-    ax_: Axes = field(init=False, repr=False)
-    figure_: Figure = field(init=False, repr=False)
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        *,
-        tree: int | None = None,
-        target: int | None = None,
-        ax: Axes | None = None,
-        cell_kw: Mapping[str, Any] | None = None,
+        cls, model: Any, *, tree: int | None = None, target: int | None = None, **style: Any
     ) -> Self:
         """Orders and weights of the trees of a fitted model.
 
@@ -95,17 +83,16 @@ class WeightsDisplay:
             Number of a tree, or member of a mixture; by default their average is drawn.
         target : int, optional
             Which target; needed if there are several with trees of their own.
-        ax, cell_kw
+        **style
             As for `plot`.
         """
-        own, _ = unwrap(model)
-        pairs, share = trees_of(own, target)
-        if tree is not None and whole_number("tree", tree, 0) >= len(pairs):
-            raise ValueError(f"tree must be between 0 and {len(pairs) - 1}, got {tree}")
-        weight, place = arrange_bits(pairs)
-        return cls(working_names(own), weight, place, share, tree).plot(ax, cell_kw=cell_kw)
+        fitted, _ = unwrap(model)
+        trees, share = trees_of(fitted, target)
+        if tree is not None and whole_number("tree", tree, 0) >= len(trees):
+            raise ValueError(f"tree must be between 0 and {len(trees) - 1}, got {tree}")
+        return cls(working_names(fitted), *arrange_bits(trees), share, tree).plot(**style)
 
-    def plot(self, ax: Axes | None = None, *, cell_kw: Mapping[str, Any] | None = None) -> Self:
+    def plot(self, ax: Any = None, *, cell_kw: Style = None) -> Self:
         """Draw a cell per bit, the darker the more variance it carries.
 
         For one tree, columns are places in the order, and numbers the bits that stand there, 1 for
@@ -119,32 +106,24 @@ class WeightsDisplay:
         cell_kw : dict, optional
             Keyword arguments for the cells (`Axes.pcolormesh`).
         """
-        values, numbers, xlabel, form = self._average() if self.tree is None else self._one()
+        values, numbers, xlabel = self._mean_cells() if self.tree is None else self._tree_cells()
         width = min(3.0 + 0.3 * values.shape[1], 12.0)
-        self.ax_ = open_axes(ax, (width, max(1.3 + 0.32 * len(self.names), 2.0)))
-        x = np.arange(values.shape[1] + 1) + 0.5
-        y = np.arange(len(self.names) + 1) - 0.5
-        top = float(values.max()) or 1.0
-        options = {"cmap": ramp(strongest=0.6), "vmin": 0.0, "vmax": top}
+        ax = self._open(ax, (width, max(1.3 + 0.32 * len(self.names), 2.0)))
         shown = np.ma.masked_where(numbers == 0, values)
-        found = draw_cells(self.ax_, x, y, shown, **merge(options, cell_kw))
-        draw_colorbar(self.ax_, found, "share of variance")
-        ink = current_palette().ink
+        colors = {"cmap": ramp(strongest=0.6), "vmin": 0.0, "vmax": float(values.max()) or 1.0}
+        x = np.arange(values.shape[1] + 1) + 0.5
+        draw_cells(ax, shown, "share of variance", cell_kw, x=x, **colors)
         if np.count_nonzero(numbers) <= MOST_TEXTS:
+            text: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
             for row, column in np.argwhere(numbers > 0).tolist():
-                text = format(numbers[row, column], form)
-                self.ax_.text(
-                    column + 1, row, text, ha="center", va="center", fontsize="small", color=ink
-                )
-        self.ax_.set_yticks(np.arange(len(self.names)), self.names)
-        self.ax_.set_ylim(len(self.names) - 0.5, -0.5)
-        self.ax_.tick_params(axis="y", length=0)
-        dress(self.ax_, xlabel)
-        self.figure_ = self.ax_.figure  # type: ignore[assignment]
+                number, ink = f"{numbers[row, column]:.0f}", current_palette().ink
+                ax.text(column + 1, row, number, color=ink, **text)
+        list_names(ax, self.names)
+        dress(ax, xlabel)
         return self
 
-    def _one(self) -> tuple[Floats, Floats, str, str]:
-        """One tree: weights (n_columns, n_places), bits at these places, 0 if none."""
+    def _tree_cells(self) -> tuple[Floats, Floats, str]:
+        """Weights by place in the order of a tree (n_columns, n_places), and bits, 0 if none."""
         assert self.tree is not None
         weight, place = self.weight[self.tree], self.place[self.tree]
         n_used = int(place[weight > 0].max(initial=1))
@@ -155,51 +134,52 @@ class WeightsDisplay:
             values[column, at], numbers[column, at] = weight[column, depth], depth + 1
         rest = n_used - values.shape[1]
         more = f" ({rest} more not shown)" if rest else ""
-        return values, numbers, f"place in the order of tree {self.tree}{more}", ".0f"
+        return values, numbers, f"place in the order of tree {self.tree}{more}"
 
-    def _average(self) -> tuple[Floats, Floats, str, str]:
+    def _mean_cells(self) -> tuple[Floats, Floats, str]:
         """The average of the trees: weights (n_columns, n_depths) and mean places."""
         share = self.tree_weight[:, None, None]
-        values = (share * self.weight).sum(axis=0)
-        there = share * (self.place > 0)
-        total = there.sum(axis=0)
-        places = (there * self.place).sum(axis=0) / np.where(total > 0, total, 1.0)
-        return values, places, "bit of the feature, coarse to fine; numbers: mean place", ".0f"
+        values, present = (share * self.weight).sum(axis=0), share * (self.place > 0)
+        total = present.sum(axis=0)
+        places = (present * self.place).sum(axis=0) / np.where(total > 0, total, 1.0)
+        return values, places, "bit of the feature, coarse to fine; numbers: mean place"
+
+
+def part_of_target(parts: Sequence[Any], model: Any, target: int | None) -> tuple[Any, int]:
+    """The ensemble or forest of a target, and the number of the target in it.
+
+    target: needed if there are several parts.
+    """
+    n_targets = model.target_mean_.size
+    k = choose_target(target, n_targets) if target is not None or len(parts) > 1 else 0
+    return (parts[0], k) if len(parts) == 1 else (parts[k], 0)
 
 
 def trees_of(model: Any, target: int | None) -> tuple[Sequence[tuple[Quantiser, BitOrder]], Floats]:
     """Grids and orders of a model's trees, and the share of each."""
     if hasattr(model, "ensembles_"):
-        ensembles = model.ensembles_
-        n_targets = model.target_mean_.size
-        k = choose_target(target, n_targets) if target is not None or len(ensembles) > 1 else 0
-        own, column = (ensembles[0], k) if len(ensembles) == 1 else (ensembles[k], 0)
-        share = own.calibrations[column].weight
-        return [(member.encoder, member.order) for member in own.members], np.asarray(share)
-    forests, n_targets = model.forests_, model.target_mean_.size
-    k = choose_target(target, n_targets) if target is not None or len(forests) > 1 else 0
-    forest = forests[0 if len(forests) == 1 else k].model
+        ensemble, column = part_of_target(model.ensembles_, model, target)
+        share = np.asarray(ensemble.calibrations[column].weight)
+        return [(member.encoder, member.order) for member in ensemble.members], share
+    forest = part_of_target(model.forests_, model, target)[0].model
     variance = np.array([order.prior_variance for order in forest.orders])
-    share = (
-        variance / variance.sum()
-        if variance.sum() > 0
-        else np.full(variance.size, 1.0 / variance.size)
-    )
-    return list(zip(forest.encoders, forest.orders, strict=True)), share
+    if not variance.sum() > 0:
+        variance = np.ones(variance.size)
+    return list(zip(forest.encoders, forest.orders, strict=True)), variance / variance.sum()
 
 
-def arrange_bits(pairs: Sequence[tuple[Quantiser, BitOrder]]) -> tuple[Floats, Ints]:
+def arrange_bits(trees: Sequence[tuple[Quantiser, BitOrder]]) -> tuple[Floats, Ints]:
     """Weights and places of bits, by tree, column and depth.
 
     Weights sum to 1 per tree, nugget not included; 0 if it has no variance.
     """
-    width = max(int(encoder.precision_.max()) for encoder, _ in pairs)
-    shape = (len(pairs), pairs[0][0].n_working, width)
+    width = max(int(encoder.precision_.max()) for encoder, _ in trees)
+    shape = (len(trees), trees[0][0].n_working, width)
     weight, place = np.zeros(shape), np.zeros(shape, np.int64)
-    for t, (encoder, order) in enumerate(pairs):
+    for t, (encoder, order) in enumerate(trees):
         at = t, features_of(encoder)[order.key_bits], depths_of(encoder)[order.key_bits]
-        own = -np.diff(order.levels)
-        weight[at] = own / own.sum() if own.sum() > 0 else own
+        drops = -np.diff(order.levels)
+        weight[at] = drops / (drops.sum() or 1.0)
         place[at] = np.arange(1, order.n_levels + 1)
     return weight, place
 

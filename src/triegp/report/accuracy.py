@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triegp.metrics.summary import Scores
 from triegp.report.facts import Evaluation, TargetFacts
 from triegp.report.figures import (
     calibration_figure,
@@ -10,8 +11,19 @@ from triegp.report.figures import (
     width_figure,
 )
 from triegp.report.markup import Child, Html, join, tag
-from triegp.report.scores import Coverage, Scores
-from triegp.report.words import cell, figures, head, heading, number, paragraph, percent, table
+from triegp.report.words import (
+    cell,
+    figures,
+    head,
+    heading,
+    heads,
+    number,
+    off_cell,
+    paragraph,
+    percent,
+    row,
+    table,
+)
 
 MEANINGS = (
     ("r2", "Explained variance, R²", "1 is perfect, 0 no better than the mean"),
@@ -31,7 +43,7 @@ TUNED = (
 
 def evaluations_of(target: TargetFacts) -> list[Evaluation]:
     """By leave-one-out and of the test set, those that exist."""
-    return [one for one in (target.loo, target.test) if one is not None]
+    return [evaluation for evaluation in (target.loo, target.test) if evaluation is not None]
 
 
 def accuracy_section(target: TargetFacts, level: int, name: str) -> Child:
@@ -39,32 +51,28 @@ def accuracy_section(target: TargetFacts, level: int, name: str) -> Child:
     evaluations = evaluations_of(target)
     if not evaluations:
         return paragraph("There are no rows to judge accuracy by.", class_="quiet")
-    heads = [head("Score", class_=None)]
-    for one in evaluations:
-        heads += [head(_title(one.forecast.source)), head("baseline")]
-    rows = []
+    titles, rows = list[str](), []
+    for evaluation in evaluations:
+        titles += [_title(evaluation.source), "baseline"]
     for key, label, meaning in MEANINGS:
-        cells = [tag("th", label, tag("span", f" {meaning}", class_="note only-wide"), scope="row")]
-        for one in evaluations:
-            cells.append(cell(_score(one.scores, key)))
-            quiet = "—" if one.baseline is None else _score(one.baseline, key)
-            cells.append(cell(quiet, class_="num quiet"))
-        rows.append(tag("tr", cells))
-    counted = [f"{one.scores.n_rows:,} rows ({one.forecast.source})" for one in evaluations]
+        cells = []
+        for evaluation in evaluations:
+            quiet = "—" if evaluation.baseline is None else _score(evaluation.baseline, key)
+            cells += [cell(_score(evaluation.scores, key)), cell(quiet, class_="num quiet")]
+        label = join(label, tag("span", f" {meaning}", class_="note only-wide"))
+        rows.append(row(label, *cells))
+    counted = [f"{part.scores.n_rows:,} rows ({part.source})" for part in evaluations]
+    caption = ". Each point is a row. On the dashed line, the prediction is right."
     pictures = [
-        (
-            scatter_figure(one, f"{name}-scatter{k}"),
-            join(tag("b", _title(one.forecast.source)), ". Each point is a row. On the dashed "
-            "line, the prediction is right."),
-        )
-        for k, one in enumerate(evaluations)
-    ]  # fmt: skip
+        (scatter_figure(part, f"{name}-scatter{k}"), join(tag("b", _title(part.source)), caption))
+        for k, part in enumerate(evaluations)
+    ]
     return join(
         _explain(target),
         table(
             f"{' and '.join(counted)}. The baseline predicts the mean of the training "
             "target everywhere, with its standard deviation.",
-            heads,
+            heads("Score", *titles),
             rows,
             label=f"Scores of {target.name}",
         ),
@@ -81,24 +89,24 @@ def calibration_section(target: TargetFacts, level: int, name: str) -> Child:
             "if more, it is too cautious."
         )
     ]
-    for k, one in enumerate(evaluations_of(target)):
+    for k, evaluation in enumerate(evaluations_of(target)):
         parts += [
-            heading(level + 1, _title(one.forecast.source)) if target.test else None,
-            None if one.forecast.is_new else paragraph(TUNED),
-            _coverages(one, target.name),
+            heading(level + 1, _title(evaluation.source)) if target.test else None,
+            None if evaluation.is_new else paragraph(TUNED),
+            _coverages(evaluation, target.name),
             figures(
                 (
-                    calibration_figure(one, f"{name}-calibration{k}"),
+                    calibration_figure(evaluation, f"{name}-calibration{k}"),
                     join(tag("b", "Do intervals keep their promise?"), " Above the diagonal they "
                     "are too wide, below too narrow."),
                 ),
                 (
-                    pit_figure(one, f"{name}-pit{k}"),
+                    pit_figure(evaluation, f"{name}-pit{k}"),
                     join(tag("b", "Where do targets fall in their distributions?"), " Flat is "
                     "right. A hill: too wide. A bowl: too narrow. A slope: biased."),
                 ),
                 (
-                    width_figure(one, f"{name}-width{k}"),
+                    width_figure(evaluation, f"{name}-width{k}"),
                     join(tag("b", "Right everywhere, or on average only?"), " Rows in groups, from "
                     "narrow to wide intervals. Marks of a calibrated model lie before the grey "
                     "bars, 19 times in 20."),
@@ -108,23 +116,16 @@ def calibration_section(target: TargetFacts, level: int, name: str) -> Child:
     return join(*parts)
 
 
-def coverage_at(scores: Scores, nominal: float) -> Coverage:
-    """The coverage at one nominal value."""
-    return next(one for one in scores.coverages if one.nominal == nominal)
-
-
 def _coverages(evaluation: Evaluation, target: str) -> Html:
-    rows = []
-    for one in evaluation.scores.coverages:
-        rows.append(
-            tag(
-                "tr",
-                tag("th", percent(one.nominal, 0), scope="row"),
-                cell(percent(one.observed), class_="num off" if one.is_off else "num"),
-                cell(f"{percent(one.low)} to {percent(one.high)}", class_="num quiet only-wide"),
-                cell(number(one.width)),
-            )
+    rows = [
+        row(
+            percent(part.nominal, 0),
+            off_cell(part.observed, part.is_off),
+            cell(f"{percent(part.low)} to {percent(part.high)}", class_="num quiet only-wide"),
+            cell(number(part.width)),
         )
+        for part in evaluation.scores.coverages
+    ]
     return table(
         join(
             f"Central intervals, {evaluation.scores.n_rows:,} rows.",
@@ -136,14 +137,9 @@ def _coverages(evaluation: Evaluation, target: str) -> Html:
                 class_="only-wide",
             ),
         ),
-        [
-            head("Promised", class_=None),
-            head("Inside"),
-            head("By chance", class_="num only-wide"),
-            head("Mean width"),
-        ],
+        heads("Promised", "Inside", head("By chance", class_="num only-wide"), "Mean width"),
         rows,
-        label=f"Coverage of intervals of {target}, {evaluation.forecast.source}",
+        label=f"Coverage of intervals of {target}, {evaluation.source}",
     )
 
 
@@ -160,10 +156,8 @@ def _explain(target: TargetFacts) -> Html:
 
 
 def _score(scores: Scores, key: str) -> str:
-    value = float(getattr(scores, key))
-    if key in ("r2", "calibration_error"):
-        return percent(value)
-    return number(value)
+    show = percent if key in ("r2", "calibration_error") else number
+    return show(float(getattr(scores, key)))
 
 
 def _title(source: str) -> str:

@@ -18,18 +18,28 @@ class Advice:
         Name of the rule that found it.
     serious : bool
         Whether predictions or error bars suffer; otherwise it is a remark.
-    target : str or None
-        Target that it is about; None if it is about the model.
     title, reason, action : str
         What is off, the evidence, and what to do.
+    target : str or None
+        Target that it is about; None if it is about the model.
     """
 
     rule: str
     serious: bool
-    target: str | None
     title: str
     reason: str
     action: str
+    target: str | None = None
+
+
+def problem(rule: str, title: str, reason: str, action: str) -> Advice:
+    """Advice about something that predictions or error bars suffer from."""
+    return Advice(rule, True, title, reason, action)
+
+
+def remark(rule: str, title: str, reason: str, action: str) -> Advice:
+    """Advice that may help."""
+    return Advice(rule, False, title, reason, action)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -45,6 +55,6 @@ def counted(names: Sequence[str], noun: str) -> str:
     return f"One {noun}" if len(names) == 1 else f"{len(names):,} {noun}s"
 
 
-def either(names: Sequence[str], one: str, several: str) -> str:
+def either(names: Sequence[str], singular: str, plural: str) -> str:
     """A word in the singular or the plural."""
-    return one if len(names) == 1 else several
+    return singular if len(names) == 1 else plural

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from triegp.plots.numbers import show_number
-from triegp.report.advice import MOST_NAMES, Advice, counted, either, listed
+from triegp.plots.text import show_number
+from triegp.report.advice import MOST_NAMES, Advice, counted, either, listed, problem, remark
 from triegp.report.facts import Evaluation, Facts, TargetFacts
-from triegp.report.oddities import MANY_OUTLIERS
+from triegp.report.outliers import MANY_OUTLIERS
 from triegp.report.words import percent, plural
 
 Floats = npt.NDArray[np.float64]
@@ -30,10 +30,8 @@ def on_training(facts: Facts) -> Iterator[Advice]:
     """How training ended, and whether there were enough rows."""
     fit = facts.fit
     if fit.diverged:
-        yield Advice(
+        yield problem(
             "diverged",
-            True,
-            None,
             "Training did not converge",
             "The likelihood fell, or linear systems could not be solved. The best parameters found "
             "before are kept.",
@@ -41,20 +39,16 @@ def on_training(facts: Facts) -> Iterator[Advice]:
             "n_trees with a smaller max_iter.",
         )
     if fit.stopped_early:
-        yield Advice(
+        yield problem(
             "stopped",
-            True,
-            None,
             "Training was stopped early",
             "The time budget or Ctrl-C ended training, or some steps were left out to keep within "
             "the budget.",
             "Raise time_budget, or fit again without it. Accuracy and error bars usually gain.",
         )
     if fit.n_rows < FEW_ROWS:
-        yield Advice(
+        yield problem(
             "few rows",
-            True,
-            None,
             f"There are few rows, {fit.n_rows:,}",
             "With so few rows, what the model has learned and the error bars are rough; so are the "
             "scores in this report.",
@@ -66,10 +60,8 @@ def on_data(facts: Facts) -> Iterator[Advice]:
     """Copies, constant features, and test rows outside the training box."""
     fit, outside = facts.fit, facts.outside
     if fit.n_copies >= max(2.0, LEAST_COPIES * fit.n_rows):
-        yield Advice(
+        yield problem(
             "copies",
-            True,
-            None,
             f"{fit.n_copies:,} rows are copies of others",
             f"{percent(fit.n_copies / fit.n_rows)} of the rows repeat another row with the same "
             "target, or nearly. The model counts each group of copies as one observation.",
@@ -77,10 +69,8 @@ def on_data(facts: Facts) -> Iterator[Advice]:
             "Keep copies out of test sets, or scores will look too good.",
         )
     if fit.constant:
-        yield Advice(
+        yield remark(
             "constant",
-            False,
-            None,
             f"{counted(fit.constant, 'feature')} never {either(fit.constant, 'changes', 'change')}",
             f"{listed(fit.constant)} {either(fit.constant, 'has', 'have')} the same value in all "
             "training rows.",
@@ -90,10 +80,8 @@ def on_data(facts: Facts) -> Iterator[Advice]:
     if outside is not None and outside.n_outside > outside.expected + 3 * np.sqrt(
         max(outside.expected, 1.0)
     ):
-        yield Advice(
+        yield problem(
             "outside",
-            True,
-            None,
             f"{plural(outside.n_outside, 'test row')} outside the training range",
             f"{percent(outside.n_outside / outside.n_rows)} of the test rows have a value beyond "
             "the range of the training rows, or one that training has not seen. Chance would "
@@ -107,12 +95,10 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
     """Features that do nothing, odd targets, and errors that could be smaller."""
     main = target.main
     least = min(LEAST_SHARE, LEAST_OF_MEAN / max(len(target.importances), 1))
-    idle = [one.label for one in target.importances if one.share < least]
+    idle = [part.label for part in target.importances if part.share < least]
     if idle and len(target.importances) > 1:
-        yield Advice(
+        yield remark(
             "idle",
-            False,
-            None,
             f"{counted(idle, 'feature')} {either(idle, 'does', 'do')} next to nothing",
             f"{listed(idle)} {either(idle, 'explains', 'explain')} less than "
             f"{percent(least, 2)} of the explained variance{either(idle, '', ' each')}.",
@@ -122,10 +108,8 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
     if main is None:
         return
     if target.n_distinct == 1:
-        yield Advice(
+        yield problem(
             "constant target",
-            True,
-            None,
             "The target never changes",
             f"All rows have the value {show_number(float(main.forecast.y[0]))}.",
             "There is nothing to learn. Check that the right column was chosen as the target.",
@@ -134,10 +118,8 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
     if target.n_distinct is not None and (
         target.n_distinct <= FEW_VALUES and main.forecast.n_rows >= 10 * target.n_distinct
     ):
-        yield Advice(
+        yield remark(
             "few values",
-            False,
-            None,
             f"The target has {target.n_distinct} distinct values only",
             "The model treats it as a continuous number, so intervals end between the values that "
             "occur.",
@@ -145,12 +127,10 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
             "grades, read predictions as averages.",
         )
     if main.scores.r2 < LEAST_R2:
-        yield Advice(
+        yield problem(
             "no signal",
-            True,
-            None,
             "The features explain next to nothing",
-            f"By {main.forecast.source}, the share of variance explained is "
+            f"By {main.source}, the share of variance explained is "
             f"{percent(max(main.scores.r2, 0.0))}: hardly better than predicting the mean.",
             "Look for features that relate to the target. Check that rows of features and targets "
             "belong together.",
@@ -160,7 +140,7 @@ def on_target(target: TargetFacts, facts: Facts) -> Iterator[Advice]:
 
 def _on_residuals(target: TargetFacts, main: Evaluation, facts: Facts) -> Iterator[Advice]:
     forecast = main.forecast
-    index = [one.name for one in facts.fit.targets].index(target.name)
+    index = [fitted.name for fitted in facts.fit.targets].index(target.name)
     enough = forecast.n_rows >= FEW_ROWS
     if enough and facts.fit.targets[index].transform == "identity":
         low, middle, high = np.quantile(forecast.residual, [0.05, 0.5, 0.95])
@@ -175,35 +155,29 @@ def _on_residuals(target: TargetFacts, main: Evaluation, facts: Facts) -> Iterat
                 else "Errors grow with the prediction: the rank correlation of their size with the "
                 f"prediction is {trend:.2f}, and the target is positive."
             )
-            yield Advice(
+            yield remark(
                 "skewed",
-                False,
-                None,
                 "A transform of the target may help",
                 reason,
                 "Fit with target_transform='auto', which tries several, and compare the "
                 "leave-one-out scores.",
             )
     if target.n_outliers and target.n_outliers <= max(3.0, MANY_OUTLIERS * forecast.n_rows):
-        some = ", ".join(str(row.row) for row in target.outliers[:MOST_NAMES])
-        yield Advice(
+        shown = ", ".join(str(row.row) for row in target.outliers[:MOST_NAMES])
+        yield remark(
             "outliers",
-            False,
-            None,
             "One row looks like an outlier"
             if target.n_outliers == 1
             else f"{target.n_outliers:,} rows look like outliers",
             "The target is further from the prediction than noise explains, even among "
-            f"{forecast.n_rows:,} rows: row {some}"
+            f"{forecast.n_rows:,} rows: row {shown}"
             + (" and others." if target.n_outliers > len(target.outliers[:MOST_NAMES]) else "."),
             "Check these rows for errors of measurement or entry. Correct or remove those that are "
             "wrong, and keep those that are merely rare.",
         )
     elif target.n_outliers:
-        yield Advice(
+        yield remark(
             "long tails",
-            False,
-            None,
             "Noise has long tails",
             f"{target.n_outliers:,} rows ({percent(target.n_outliers / forecast.n_rows)}) are "
             "further out than Gaussian noise would put any. So many are hardly errors in the data.",

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import binomtest
 
-from triegp.plots.numbers import show_number
-from triegp.report.advice import Advice
+from triegp.metrics.forecasts import weighted_mean
+from triegp.metrics.summary import Coverage
+from triegp.plots.text import show_number
+from triegp.report.advice import Advice, problem, remark
 from triegp.report.facts import Evaluation, TargetFacts
-from triegp.report.forecasts import share_of
 from triegp.report.regions import LEVEL, Region
-from triegp.report.scores import Coverage
 from triegp.report.words import percent
 
 RARE = 0.001  # p value from which on a deviation is taken as real
@@ -28,35 +28,31 @@ def on_intervals(target: TargetFacts) -> Iterator[Advice]:
     for evaluation in (target.loo, target.test):
         if evaluation is None:
             continue
-        found = [*_off_overall(evaluation)]
-        yield from found
-        if not found:
+        overall = [*_off_overall(evaluation)]
+        yield from overall
+        if not overall:
             yield from _off_in_region(evaluation, _regions_of(target, evaluation))
 
 
 def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
-    source, scores = evaluation.forecast.source, evaluation.scores
+    source, scores = evaluation.source, evaluation.scores
     middle, *outer = scores.coverages
-    found = [one for one in outer if _is_off(one, scores.n_effective, OFF_OVERALL)]
-    if not found and _is_off(middle, scores.n_effective, OFF_MIDDLE):
-        yield Advice(
+    off = [part for part in outer if _is_off(part, scores.n_effective, OFF_OVERALL)]
+    if not off and _is_off(middle, scores.n_effective, OFF_MIDDLE):
+        yield remark(
             "shape",
-            False,
-            None,
             f"The middle of the distributions is off ({source})",
             f"{percent(middle.observed)} of the targets lie in their {percent(middle.nominal, 0)} "
             "interval; wider intervals are right. The noise is not bell-shaped, for instance with "
             "two peaks.",
             "Use intervals of 80\u202f% and more. A feature that tells the cases apart would help.",
         )
-    if found:
-        coverage = max(found, key=lambda one: abs(one.observed - one.nominal))
+    if off:
+        coverage = max(off, key=lambda part: abs(part.observed - part.nominal))
         narrow = coverage.observed < coverage.nominal
         ends = f"{percent(coverage.low)} to {percent(coverage.high)}"
-        yield Advice(
+        yield problem(
             "narrow" if narrow else "wide",
-            True,
-            None,
             f"Intervals are too {'narrow' if narrow else 'wide'} ({source})",
             f"{percent(coverage.observed)} of the targets lie in their "
             f"{percent(coverage.nominal, 0)} interval" + (f"; chance would explain {ends}."),
@@ -69,10 +65,11 @@ def _off_overall(evaluation: Evaluation) -> Iterator[Advice]:
 
 
 def _regions_of(target: TargetFacts, evaluation: Evaluation) -> list[tuple[str, Region]]:
-    found = [("", region) for region in evaluation.by_width]
+    regions = [("", region) for region in evaluation.by_width]
     if evaluation is target.main:
-        found += [(group.feature, one) for group in target.regions or () for one in group.regions]
-    return found
+        for group in target.regions or ():
+            regions += [(group.feature, region) for region in group.regions]
+    return regions
 
 
 def _off_in_region(
@@ -87,16 +84,13 @@ def _off_in_region(
     ]
     if not off:
         return
-    _, feature, region = max(off, key=lambda one: one[0])
+    _, feature, region = max(off, key=lambda part: part[0])
     narrow = region.coverage < LEVEL
     place = f"{feature} is {region.label}" if feature else f"intervals are {region.label} wide"
     others = f" {len(off) - 1} more regions are off." if len(off) > 1 else ""
-    yield Advice(
+    yield problem(
         "narrow region" if narrow else "wide region",
-        True,
-        None,
-        f"Intervals are too {'narrow' if narrow else 'wide'} in places "
-        f"({evaluation.forecast.source})",
+        f"Intervals are too {'narrow' if narrow else 'wide'} in places ({evaluation.source})",
         f"Where {place}, {percent(region.coverage)} of {region.n_rows:,} "
         f"targets lie in their {percent(LEVEL, 0)} interval.{others}",
         "Right on average is not right everywhere. More rows there, or a feature that tells quiet "
@@ -110,17 +104,16 @@ def on_test_set(target: TargetFacts) -> Iterator[Advice]:
     loo, test = target.loo, target.test
     if loo is None or test is None:
         return
-    one, other = loo.forecast, test.forecast
-    centre = share_of(one.log_density, one.weight)
-    spread = share_of((one.log_density - centre) ** 2, one.weight)
-    error = np.sqrt(spread / loo.scores.n_effective + other.log_density.var() / other.n_rows)
+    density, weight = loo.forecast.log_density, loo.forecast.weight
+    new, n_new = test.forecast.log_density, test.forecast.n_rows
+    centre = weighted_mean(density, weight)
+    spread = weighted_mean((density - centre) ** 2, weight)
+    error = np.sqrt(spread / loo.scores.n_effective + new.var() / n_new)
     worse = test.scores.rmse > DRIFT_RMSE * loo.scores.rmse
-    gap = centre - float(other.log_density.mean())
+    gap = centre - float(new.mean())
     if gap > DRIFT_ERRORS * error and worse:
-        yield Advice(
+        yield problem(
             "drift",
-            True,
-            None,
             "The test set is predicted much worse than training rows",
             f"RMSE {show_number(test.scores.rmse, 3)} on the test set, "
             f"{show_number(loo.scores.rmse, 3)} by leave-one-out. Chance does not explain the "
@@ -142,5 +135,5 @@ def _is_real(share: float, n_rows: float, nominal: float, n_tests: int) -> bool:
     n_rows: effective number of rows.
     """
     n = max(1, round(n_rows))
-    found = binomtest(round(share * n), n, nominal).pvalue
-    return bool(found * n_tests < RARE)
+    p_value = binomtest(round(share * n), n, nominal).pvalue
+    return bool(p_value * n_tests < RARE)

@@ -12,9 +12,9 @@ from triegp.report.facts import Facts
 
 def advise(facts: Facts) -> tuple[Advice, ...]:
     """All advice that the facts support, serious advice first."""
-    found = [*on_training(facts), *on_data(facts)]
+    pieces = [*on_training(facts), *on_data(facts)]
+    several = len(facts.fit.targets) > 1
     for target in facts.targets:
-        own = [*on_target(target, facts), *on_intervals(target), *on_test_set(target)]
-        several = len(facts.fit.targets) > 1
-        found += [replace(one, target=target.name if several else None) for one in own]
-    return tuple(sorted(found, key=lambda one: not one.serious))
+        for piece in (*on_target(target, facts), *on_intervals(target), *on_test_set(target)):
+            pieces.append(replace(piece, target=target.name if several else None))
+    return tuple(sorted(pieces, key=lambda piece: not piece.serious))

@@ -45,15 +45,15 @@ class Calendar:
 def read_calendar(model: Any, j: int, times: Floats) -> Calendar:
     """The parts of column j, of which these times are not missing."""
     roles = np.array(model.layout_.roles)
-    own = model.layout_.source == j
-    encoder, at = model.encoders_[0], int(np.flatnonzero(own & (roles == "value"))[0])
+    parts = model.layout_.source == j
+    encoder, at = model.encoders_[0], int(np.flatnonzero(parts & (roles == "value"))[0])
     low, high = float(encoder.low_[at]), float(encoder.high_[at])
     finest = float(np.diff(np.unique(times)).min(initial=np.inf))
     allowed = {
         "trend": True,
         "season": high - low >= LEAST_YEARS * YEAR and finest < YEAR,
-        "weekday": "weekday" in roles[own] and finest < WEEK,
-        "hour": "hour" in roles[own] and finest < 1.0,
+        "weekday": "weekday" in roles[parts] and finest < WEEK,
+        "hour": "hour" in roles[parts] and finest < 1.0,
     }
     return Calendar(
         tuple(part for part in PARTS if allowed[part]), low, high, float(np.median(times))

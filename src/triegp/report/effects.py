@@ -12,11 +12,12 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from triegp.encoding.tables import ReadTable
+from triegp.metrics.forecasts import sample_rows
 from triegp.models.distribution import PredictiveDistribution
 from triegp.models.transformed import TransformedDistribution
+from triegp.plots.features import column_of, label_column
+from triegp.plots.text import show_value
 from triegp.report.calendar import Calendar, move_part, read_calendar, read_part
-from triegp.report.features import BY_CODE, label_column, show_value
-from triegp.report.forecasts import draw_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -128,8 +129,7 @@ class PairEffect:
 
 def rank_importances(model: Any, target: int) -> tuple[Importance, ...]:
     """Importances of all features for one target, largest first."""
-    found = model.importances_
-    part = found[target] if isinstance(found, list) else found
+    part = _of_target(model.importances_, target)
     return tuple(
         Importance(
             feature=j,
@@ -163,8 +163,8 @@ def strongest_pair(
         label = max(parts, key=lambda effect: effect.variance).axis.label
         same = axes_of(model, table, j, N_PAIR_POINTS)
         axes.append(next(axis for axis in same if axis.label == label))
-    found = [_pair(model, table, pair, target) for pair in combinations(axes, 2)]
-    return max(found, key=lambda one: one.interplay, default=None)
+    effects_of_pairs = (_pair(model, table, pair, target) for pair in combinations(axes, 2))
+    return max(effects_of_pairs, key=lambda pair: pair.interplay, default=None)
 
 
 def axes_of(model: Any, table: ReadTable, j: int, n_points: int = N_POINTS) -> tuple[Axis, ...]:
@@ -182,23 +182,22 @@ def axes_of(model: Any, table: ReadTable, j: int, n_points: int = N_POINTS) -> t
 
 def axis_of(table: ReadTable, j: int, n_points: int = N_POINTS) -> Axis:
     """Values of feature j: evenly spaced numbers, or its most frequent categories."""
-    columns = table.columns
-    values = np.asarray(table.data[:, j], np.float64)
-    there = values[~np.isnan(values)]
-    distinct, count = np.unique(there, return_counts=True)
-    ordered = columns.kinds[j] not in BY_CODE and distinct.size > 2
+    column = column_of(table, j)
+    known = column.values[~np.isnan(column.values)]
+    distinct, count = np.unique(known, return_counts=True)
+    ordered = not column.listed and distinct.size > 2
     if ordered:
-        points = _spread(there, n_points)
-        rug = np.quantile(there, np.linspace(*ENDS, N_RUG))
+        points = _spread(known, n_points)
+        rug = np.quantile(known, np.linspace(*ENDS, N_RUG))
     else:
         points = distinct[np.argsort(-count, kind="stable")][: min(MOST_LEVELS, n_points)]
-        if columns.kinds[j] != "category":
+        if column.kind != "category":
             points = np.sort(points)
-        if there.size < values.size:
+        if known.size < column.values.size:
             points = np.append(points, np.nan)
         rug = np.empty(0)
-    ticks = tuple(show_value(columns, j, value) for value in points.tolist())
-    return Axis(j, label_column(columns, j), points, ticks, columns.kinds[j], ordered, rug)
+    ticks = tuple(column.label(value, 4) for value in points.tolist())
+    return Axis(j, column.name, points, ticks, column.kind, ordered, rug)
 
 
 def _axis_of_part(
@@ -210,7 +209,7 @@ def _axis_of_part(
         values = np.round(values, 6)  # hours of times that are rounded to microseconds
     points = _spread(values, HOURS if part == "hour" else n_points)
     if part == "trend":
-        ticks = [show_value(table.columns, j, value)[:10] for value in np.floor(points).tolist()]
+        ticks = [show_value(day, "time") for day in np.floor(points).tolist()]
     elif part == "season":
         days = (np.datetime64("2001-01-01") + points.astype(np.int64)).tolist()
         ticks = [f"{day.day} {MONTHS[day.month - 1]}" for day in days]
@@ -241,13 +240,15 @@ def _spread(values: Floats, n_points: int) -> Floats:
 
 
 def _effect(model: Any, table: ReadTable, axis: Axis, target: int) -> Effect:
-    rows = np.asarray(table.data[draw_rows(table.shape[0], N_ROWS)], np.float64)
+    rows = np.asarray(table.data[sample_rows(table.shape[0], N_ROWS)], np.float64)
     grid = np.repeat(rows, axis.values.size, axis=0)
     grid[:, axis.feature] = axis.place(grid[:, axis.feature], np.tile(axis.values, rows.shape[0]))
-    found = _with_band(model, ReadTable(grid, table.columns), target)
-    mean, low, high = (part.reshape(rows.shape[0], -1) for part in found)
-    curves = [part.mean(axis=0) for part in (mean, low, high)]
-    return Effect(axis, curves[0], curves[1], curves[2], float(mean.var(axis=1).mean()))
+    curves = np.reshape(
+        _with_band(model, ReadTable(grid, table.columns), target), (3, rows.shape[0], -1)
+    )
+    variance = float(curves[0].var(axis=1).mean())
+    mean, low, high = curves.mean(axis=1)
+    return Effect(axis, mean, low, high, variance)
 
 
 def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Floats, Floats]:
@@ -256,11 +257,11 @@ def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Float
     A transformed y is T^-1(z) with z the function f plus noise. So the mean of y given f is that of
     the distribution of z moved to f and without the variance of f.
     """
-    function = _one(model.predict_distribution(table, latent=True), target)
+    function = _of_target(model.predict_distribution(table, latent=True), target)
     if not isinstance(function, TransformedDistribution):
         mean, half = function.mean(), BAND * function.std()
         return mean, mean - half, mean + half
-    new = _one(model.predict_distribution(table), target)
+    new = _of_target(model.predict_distribution(table), target)
     z, centre = new.base, function.base.mean()
     noise = np.maximum(z.variances - function.base.var(), 0.0)
     ends = [
@@ -273,12 +274,13 @@ def _with_band(model: Any, table: ReadTable, target: int) -> tuple[Floats, Float
 
 
 def _pair(model: Any, table: ReadTable, axes: tuple[Axis, Axis], target: int) -> PairEffect:
-    rows = np.asarray(table.data[draw_rows(table.shape[0], N_PAIR_ROWS)], np.float64)
+    rows = np.asarray(table.data[sample_rows(table.shape[0], N_PAIR_ROWS)], np.float64)
     places = [part.ravel() for part in np.meshgrid(*(a.values for a in axes), indexing="ij")]
     grid = np.repeat(rows, places[0].size, axis=0)
     for axis, values in zip(axes, places, strict=True):
         grid[:, axis.feature] = axis.place(grid[:, axis.feature], np.tile(values, rows.shape[0]))
-    mean = _column(model.predict(ReadTable(grid, table.columns)), target)
+    mean = np.asarray(model.predict(ReadTable(grid, table.columns)))
+    mean = mean if mean.ndim == 1 else mean[:, target]
     mean = mean.reshape(rows.shape[0], axes[0].values.size, -1).mean(axis=0)
     centred = mean - mean.mean()
     sums = centred.mean(axis=1, keepdims=True) + centred.mean(axis=0, keepdims=True)
@@ -287,12 +289,6 @@ def _pair(model: Any, table: ReadTable, axes: tuple[Axis, Axis], target: int) ->
     return PairEffect(axes, mean, interplay)
 
 
-def _one(found: Any, target: int) -> Any:
-    """The distribution of one target, of what `predict_distribution` returned."""
-    return found[target] if isinstance(found, list) else found
-
-
-def _column(values: Any, target: int) -> Floats:
-    """One target of what `predict` returned, (m,)."""
-    found = np.asarray(values)
-    return found if found.ndim == 1 else found[:, target]
+def _of_target(values: Any, target: int) -> Any:
+    """What a model returned for one target: an item of a list if it has several."""
+    return values[target] if isinstance(values, list) else values

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from triegp.checks import float_array
 from triegp.encoding.tables import ReadTable, read_table
+from triegp.metrics.forecasts import Forecast, make_forecast, weighted_mean
+from triegp.metrics.summary import Scores, Tally
+from triegp.models.distribution import PredictiveDistribution
 from triegp.report.effects import (
     Effect,
     Importance,
@@ -20,18 +23,18 @@ from triegp.report.effects import (
     strongest_pair,
 )
 from triegp.report.fit import Fit, constant_features, describe_fit
-from triegp.report.forecasts import LEAVE_ONE_OUT, TEST_SET, Forecast, make_forecast, share_of
-from triegp.report.oddities import OddRow, outlying_rows, worst_rows
+from triegp.report.outliers import RowFacts, outlying_rows, worst_rows
 from triegp.report.regions import (
     FeatureRegions,
     Region,
     regions_by_feature,
     regions_by_width,
 )
-from triegp.report.scores import Scores, score_baseline, score_forecast
 
 Floats = npt.NDArray[np.float64]
 
+LEAVE_ONE_OUT, TEST_SET = "leave-one-out", "test set"  # sources of evaluations
+MOST_SAMPLED = 10_000  # rows of which quantiles and CRPS are computed
 MOST_TARGETS = 8  # that have a section of their own
 FEWEST_EFFECTS = 3  # features whose effects are shown, whatever they explain
 LEAST_SHARE = 0.005  # explained variance from which on others are shown
@@ -44,6 +47,8 @@ class Evaluation:
 
     Attributes
     ----------
+    source : str
+        "leave-one-out" or "test set".
     forecast : Forecast
         Predictions beside targets.
     scores : Scores
@@ -54,10 +59,16 @@ class Evaluation:
         Rows by the width of their intervals.
     """
 
+    source: str
     forecast: Forecast
     scores: Scores
     baseline: Scores | None
     by_width: tuple[Region, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was learned from these rows: those of a test set."""
+        return self.source == TEST_SET
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +90,7 @@ class TargetFacts:
     regions : tuple of FeatureRegions or None
         Widths and coverage by bins of features; of leave-one-out if possible. None if features of
         the rows are not known.
-    worst, outliers : tuple of OddRow
+    worst, outliers : tuple of RowFacts
         Rows of largest error, and rows that Gaussian noise does not explain; of leave-one-out if
         possible.
     n_outliers : int
@@ -93,10 +104,10 @@ class TargetFacts:
     importances: tuple[Importance, ...]
     effects: tuple[Effect, ...]
     pair: PairEffect | None
-    regions: tuple[FeatureRegions, ...] | None
-    worst: tuple[OddRow, ...]
-    outliers: tuple[OddRow, ...]
-    n_outliers: int
+    regions: tuple[FeatureRegions, ...] | None = None
+    worst: tuple[RowFacts, ...] = ()
+    outliers: tuple[RowFacts, ...] = ()
+    n_outliers: int = 0
 
     @property
     def main(self) -> Evaluation | None:
@@ -151,12 +162,31 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """What was passed with the model: a test set as it was read, and its targets (m, k)."""
+class Rows:
+    """Rows of one kind, by leave-one-out or of a test set, before they are compared.
 
-    table: ReadTable
+    Attributes
+    ----------
+    table : ReadTable or None
+        Their features; None if they are not known.
+    y : float64 (m, k)
+        Their targets.
+    distributions : list of distributions of m rows
+        What was predicted, one per target.
+    weight : float64 (m,) or None
+        Sample weights.
+    """
+
+    table: ReadTable | None
     y: Floats
     distributions: Sequence[Any]
+    weight: Floats | None = None
+
+    def forecast(self, t: int) -> Forecast:
+        """Target t beside its predictions."""
+        return make_forecast(
+            self.y[:, t], self.distributions[t], weight=self.weight, most_sampled=MOST_SAMPLED
+        )
 
 
 def gather(
@@ -184,8 +214,7 @@ def gather(
         Number of rows in the tables of rows.
     """
     names = name_targets(targets, model.target_mean_.size)
-    fit = describe_fit(model, names)
-    gaps = list[Gap]()
+    fit, gaps = describe_fit(model, names), list[Gap]()
     if len(names) > MOST_TARGETS:
         gaps.append(
             Gap(
@@ -193,26 +222,30 @@ def gather(
                 f"a report has sections for the first {MOST_TARGETS} targets only",
             )
         )
-    held = _kept_table(model, gaps)
-    loo = _leave_one_out(model, gaps)
-    weight = None if loo is None else model.loo_weights()
-    given = None if X is None else _read_test_set(model, X, y)
-    table = held if held is not None else None if given is None else given.table
-    if held is None and given is not None:
+    kept = _kept_table(model, gaps)
+    training = _leave_one_out(model, kept, gaps)
+    test = None if X is None else _read_test_set(model, X, y)
+    table = kept
+    if kept is None and test is not None:
+        table = test.table
         gaps.append(
             Gap(
                 "Effects along training rows",
                 "training rows are not kept; rows of the test set are used instead",
             )
         )
-    found = []
-    optimism = np.atleast_1d(model.loo_optimism_)
+    constant = constant_features(model)
+    facts = []
     for t, name in enumerate(names[:MOST_TARGETS]):
-        left = None if loo is None else _evaluate_loo(*loo[t], weight, float(optimism[t]))
-        test = None if given is None else _evaluate_test(given, t, left)
-        found.append(_describe(model, t, name, left, test, held, given, table, n_effects, n_rows))
-    outside = None if given is None else _count_outside(model, given.table)
-    return Facts(fit, tuple(found), tuple(gaps), outside, weight is not None)
+        loo, new = _evaluate(model, t, training, test)
+        ranked = [part for part in rank_importances(model, t) if part.feature not in constant]
+        effects, pair = _find_effects(model, table, ranked, t, n_effects)
+        target = TargetFacts(name, loo, new, None, tuple(ranked), effects, pair)
+        rows = test if loo is None else training
+        facts.append(target if rows is None else _describe_rows(target, rows.table, n_rows))
+    outside = _count_outside(model, None if test is None else test.table)
+    weighted = training is not None and training.weight is not None
+    return Facts(fit, tuple(facts), tuple(gaps), outside, weighted)
 
 
 def name_targets(names: Sequence[str] | None, n_targets: int) -> tuple[str, ...]:
@@ -226,43 +259,33 @@ def name_targets(names: Sequence[str] | None, n_targets: int) -> tuple[str, ...]
     return tuple(names)
 
 
-def _describe(
-    model: Any,
-    t: int,
-    name: str,
-    loo: Evaluation | None,
-    test: Evaluation | None,
-    held: ReadTable | None,
-    given: Given | None,
-    table: ReadTable | None,
-    n_effects: int,
-    n_rows: int,
-) -> TargetFacts:
-    constant = set(constant_features(model))
-    importances = tuple(one for one in rank_importances(model, t) if one.feature not in constant)
-    main = loo or test
-    own = held if loo is not None else None if given is None else given.table
-    effects: tuple[Effect, ...] = ()
-    pair = None
-    ranked = [one.feature for one in importances]
-    if table is not None:
-        strong = [one.feature for one in importances if one.share >= LEAST_SHARE]
-        shown = [j for k, j in enumerate(ranked) if k < FEWEST_EFFECTS or j in strong]
-        effects = effects_of(model, table, shown[:n_effects], t)
-        first = ranked[:PAIR_FEATURES]
-        searched = [effect for effect in effects if effect.axis.feature in first]
-        pair = strongest_pair(model, table, searched, t)
-    outliers, n_outliers = ((), 0) if main is None else outlying_rows(main.forecast, own, n_rows)
-    return TargetFacts(
-        name=name,
-        loo=loo,
-        test=test,
-        n_distinct=None if main is None else int(np.unique(main.forecast.y).size),
-        importances=importances,
-        effects=effects,
-        pair=pair,
-        regions=None if main is None or own is None else regions_by_feature(main.forecast, own),
-        worst=() if main is None else worst_rows(main.forecast, own, n_rows),
+def _find_effects(
+    model: Any, table: ReadTable | None, ranked: Sequence[Importance], t: int, n_effects: int
+) -> tuple[tuple[Effect, ...], PairEffect | None]:
+    """Effects of the most important features, and the strongest pair of the first three."""
+    if table is None:
+        return (), None
+    shown = [
+        part.feature
+        for k, part in enumerate(ranked)
+        if k < FEWEST_EFFECTS or part.share >= LEAST_SHARE
+    ]
+    effects = effects_of(model, table, shown[:n_effects], t)
+    first = [part.feature for part in ranked[:PAIR_FEATURES]]
+    searched = [effect for effect in effects if effect.axis.feature in first]
+    return effects, strongest_pair(model, table, searched, t)
+
+
+def _describe_rows(target: TargetFacts, table: ReadTable | None, n_rows: int) -> TargetFacts:
+    """With what there is to say about the rows of its main evaluation."""
+    assert target.main is not None
+    forecast = target.main.forecast
+    outliers, n_outliers = outlying_rows(forecast, table, n_rows)
+    return replace(
+        target,
+        n_distinct=int(np.unique(forecast.y).size),
+        regions=None if table is None else regions_by_feature(forecast, table),
+        worst=worst_rows(forecast, table, n_rows),
         outliers=outliers,
         n_outliers=n_outliers,
     )
@@ -270,8 +293,7 @@ def _describe(
 
 def _kept_table(model: Any, gaps: list[Gap]) -> ReadTable | None:
     """The training rows as a table."""
-    rows = model.rows_
-    if rows is None:
+    if model.rows_ is None:
         gaps.append(
             Gap(
                 "Feature values of training rows, and noise by region",
@@ -281,22 +303,23 @@ def _kept_table(model: Any, gaps: list[Gap]) -> ReadTable | None:
             )
         )
         return None
-    return ReadTable(np.asarray(rows.features), model.columns_)
+    return ReadTable(np.asarray(model.rows_.features), model.columns_)
 
 
-def _leave_one_out(model: Any, gaps: list[Gap]) -> list[tuple[Floats, Any]] | None:
-    """Targets and leave-one-out distributions, one pair per target."""
+def _leave_one_out(model: Any, table: ReadTable | None, gaps: list[Gap]) -> Rows | None:
     try:
-        y, found = model.loo_targets(), model.loo_distribution()
+        y, distributions = np.asarray(model.loo_targets()), model.loo_distribution()
     except ValueError as error:
         gaps.append(Gap("Leave-one-out of single rows", str(error)))
         return None
-    if isinstance(found, list):
-        return [(np.asarray(y)[:, t], one) for t, one in enumerate(found)]
-    return [(np.asarray(y), found)]
+    return Rows(table, y.reshape(len(y), -1), _listed(distributions), model.loo_weights())
 
 
-def _read_test_set(model: Any, X: Any, y: Any) -> Given:
+def _listed(distributions: Any) -> list[Any]:
+    return distributions if isinstance(distributions, list) else [distributions]
+
+
+def _read_test_set(model: Any, X: Any, y: Any) -> Rows:
     data, columns = read_table(X, model, model.columns_)
     targets = float_array("y", y)
     targets = targets[:, None] if targets.ndim == 1 else targets
@@ -308,37 +331,46 @@ def _read_test_set(model: Any, X: Any, y: Any) -> Given:
     if not np.isfinite(targets).all():
         row = int(np.argmin(np.isfinite(targets).all(axis=1)))
         raise ValueError(f"y must be finite, got {targets[row].tolist()} at row {row}")
-    found = model.predict_distribution(X)
-    return Given(ReadTable(data, columns), targets, found if isinstance(found, list) else [found])
+    return Rows(ReadTable(data, columns), targets, _listed(model.predict_distribution(X)))
 
 
-def _evaluate_loo(
-    y: Floats, distribution: Any, weight: Floats | None, optimism: float
-) -> Evaluation:
-    """Leave-one-out; the nll is that of new rows, without what parameters gained."""
-    forecast = make_forecast(LEAVE_ONE_OUT, y, distribution, weight)
-    centre = share_of(forecast.y, forecast.weight)
-    spread = np.sqrt(share_of((forecast.y - centre) ** 2, forecast.weight))
-    found = _evaluate(forecast, centre, float(spread))
-    return replace(found, scores=replace(found.scores, nll=found.scores.nll + optimism))
+def _evaluate(
+    model: Any, t: int, training: Rows | None, test: Rows | None
+) -> tuple[Evaluation | None, Evaluation | None]:
+    """By leave-one-out and of the test set.
+
+    The nll of leave-one-out is that of new rows, without what parameters gained. Baselines have
+    mean and deviation of the training targets, or of the test set's if those are not known.
+    """
+    known, loo = None, None
+    if training is not None:
+        known = training.forecast(t)
+        loo = compare_forecasts(LEAVE_ONE_OUT, known, known)
+        optimism = float(np.atleast_1d(model.loo_optimism_)[t])
+        loo = replace(loo, scores=replace(loo.scores, nll=loo.scores.nll + optimism))
+    if test is None:
+        return loo, None
+    forecast = test.forecast(t)
+    return loo, compare_forecasts(TEST_SET, forecast, known or forecast)
 
 
-def _evaluate_test(given: Given, t: int, loo: Evaluation | None) -> Evaluation:
-    """Beside a baseline that has the mean and deviation of the training targets, if known."""
-    forecast = make_forecast(TEST_SET, given.y[:, t], given.distributions[t])
-    known = forecast if loo is None else loo.forecast
-    centre = share_of(known.y, known.weight)
-    spread = np.sqrt(share_of((known.y - centre) ** 2, known.weight))
-    return _evaluate(forecast, centre, float(spread))
+def compare_forecasts(source: str, forecast: Forecast, known: Forecast) -> Evaluation:
+    """Scores beside those of a Gaussian with mean and deviation of known targets."""
+    centre = weighted_mean(known.y, known.weight)
+    variance = weighted_mean((known.y - centre) ** 2, known.weight)
+    baseline = None
+    if variance > 0:
+        means, variances = (np.full((1, forecast.n_rows), value) for value in (centre, variance))
+        same = PredictiveDistribution(np.ones(1), means, variances)
+        baseline = Tally().add(replace(forecast, distribution=same)).scores()
+    by_width = regions_by_width(forecast)
+    return Evaluation(source, forecast, Tally().add(forecast).scores(), baseline, by_width)
 
 
-def _evaluate(forecast: Forecast, centre: float, spread: float) -> Evaluation:
-    baseline = score_baseline(forecast, centre, spread) if spread > 0 else None
-    return Evaluation(forecast, score_forecast(forecast), baseline, regions_by_width(forecast))
-
-
-def _count_outside(model: Any, table: ReadTable) -> Outside:
+def _count_outside(model: Any, table: ReadTable | None) -> Outside | None:
     """Rows outside the box; chance puts one there with probability 2 d / (n + 1) at most."""
+    if table is None:
+        return None
     n_rows, n_features = table.shape
     outside = int(np.sum(model.outside_box(table)))
     chance = min(1.0, 2.0 * n_features / (float(model.n_rows_) + 1.0))

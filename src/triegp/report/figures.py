@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from triegp.metrics.forecasts import binomial_band, sample_rows
 from triegp.plots import CalibrationDisplay, CoverageByWidthDisplay, PitDisplay
-from triegp.plots.canvas import draw_cells, draw_colorbar, draw_reference, dress, ramp
-from triegp.plots.forecasts import binomial_band
-from triegp.plots.grids import cell_edges
-from triegp.plots.numbers import show_number
+from triegp.plots.canvas import (
+    cell_edges,
+    draw_cells,
+    draw_points,
+    draw_reference,
+    draw_rug,
+    dress,
+    ramp,
+    set_labels,
+    tick_values,
+)
 from triegp.plots.palette import current_palette
+from triegp.plots.text import shorten, show_number
 from triegp.report.effects import MONTHS, Axis, Effect, PairEffect
 from triegp.report.facts import Evaluation
-from triegp.report.forecasts import draw_rows
 from triegp.report.markup import Html
 from triegp.report.svg import draw_svg
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
-
 MOST_POINTS = 500  # of a scatter plot
 MOST_LETTERS = 16  # of a label of a category
-MOST_UPRIGHT = 34  # of all labels of an axis, if they stand upright
-CURVE = np.linspace(0.02, 0.98, 49)  # nominal coverages of the calibration curve
-N_PIT = 20  # bins of the PIT histogram
 SMALL = (3.3, 2.4)  # inches
 SQUARE = (3.3, 3.1)
 QUARTERS = (0, 90, 181, 273)  # days of the year on which they begin
@@ -36,21 +37,14 @@ N_SHADES = 24  # of a map; matplotlib draws colour bars of 50 shades or more as 
 
 def calibration_figure(evaluation: Evaluation, name: str) -> Html:
     """Nominal against observed coverage."""
-    forecast = evaluation.forecast
-    reached = np.abs(2.0 * forecast.pit - 1.0)
-    order = np.argsort(reached, kind="stable")
-    weight = np.ones(reached.size) if forecast.weight is None else forecast.weight
-    total = np.concatenate([[0.0], np.cumsum(weight[order])])
-    observed = total[np.searchsorted(reached[order], CURVE, side="right")] / total[-1]
-    bands = binomial_band(round(evaluation.scores.n_effective), CURVE)
-    display = CalibrationDisplay(CURVE, observed, *bands, forecast.n_rows)
-    off = float(np.max(np.abs(observed - CURVE)))
+    display = CalibrationDisplay.from_forecast(evaluation.forecast)
+    off = float(np.max(np.abs(display.observed - display.nominal)))
     return draw_svg(
         display.plot,
         name=name,
         title="Calibration curve",
         description="Nominal coverage of central intervals against the share of targets inside, "
-        f"by {forecast.source}. The curve is at most {100 * off:.1f} percentage points from the "
+        f"by {evaluation.source}. The curve is at most {100 * off:.1f} percentage points from the "
         "diagonal, where a calibrated model lies.",
         size=SQUARE,
     )
@@ -58,20 +52,15 @@ def calibration_figure(evaluation: Evaluation, name: str) -> Html:
 
 def pit_figure(evaluation: Evaluation, name: str) -> Html:
     """Histogram of P(Y <= y)."""
-    forecast = evaluation.forecast
-    edges = np.linspace(0.0, 1.0, N_PIT + 1)
-    count = np.histogram(forecast.pit, edges, weights=forecast.weight)[0]
-    density = count * (N_PIT / count.sum())
-    bands = binomial_band(round(evaluation.scores.n_effective), 1.0 / N_PIT)
-    low, high = (float(N_PIT * part) for part in bands)
-    display = PitDisplay(forecast.pit, edges, density, low, high)
+    display = PitDisplay.from_forecast(evaluation.forecast)
+    low, high = display.density.min(), display.density.max()
     return draw_svg(
         display.plot,
         name=name,
         title="Histogram of predicted probabilities",
         description="How often targets fall into each twentieth of their predictive distribution, "
-        f"by {forecast.source}. A calibrated model has bars of height 1; these range from "
-        f"{density.min():.2f} to {density.max():.2f}.",
+        f"by {evaluation.source}. A calibrated model has bars of height 1; these range from "
+        f"{low:.2f} to {high:.2f}.",
         size=SQUARE,
     )
 
@@ -81,20 +70,18 @@ def width_figure(evaluation: Evaluation, name: str) -> Html | None:
     regions = evaluation.by_width
     if len(regions) < 2:
         return None
-    count = np.array([region.n_rows for region in regions])
-    width = np.array([region.width for region in regions])
-    observed = np.array([region.coverage for region in regions])
-    bands = binomial_band(np.round([region.n_effective for region in regions]), 0.9)
-    display = CoverageByWidthDisplay(
-        0.9, width, np.append(width, width[-1]), count, observed, *bands
+    width, observed, count, n_effective = (
+        np.array([getattr(region, part) for region in regions])
+        for part in ("width", "coverage", "n_rows", "n_effective")
     )
+    bands = binomial_band(np.round(n_effective), 0.9)
+    edges = np.append(width, width[-1])
+    display = CoverageByWidthDisplay(0.9, width, edges, count, observed, *bands)
 
-    def draw(ax: Axes) -> None:
+    def draw(ax: Any) -> None:
         display.plot(ax)
         ax.set_xlabel("mean width of the intervals in a group")
-        legend = ax.get_legend()
-        if legend is not None:  # the caption says it
-            legend.remove()
+        ax.get_legend().remove()  # the caption says it
 
     return draw_svg(
         draw,
@@ -110,24 +97,20 @@ def width_figure(evaluation: Evaluation, name: str) -> Html | None:
 def scatter_figure(evaluation: Evaluation, name: str) -> Html:
     """Observed against predicted values."""
     forecast = evaluation.forecast
-    some = draw_rows(forecast.n_rows, MOST_POINTS)
+    rows = sample_rows(forecast.n_rows, MOST_POINTS)
 
-    def draw(ax: Axes) -> None:
-        palette = current_palette()
-        x, y = forecast.mean[some], forecast.y[some]
+    def draw(ax: Any) -> None:
+        x, y = forecast.mean[rows], forecast.y[rows]
         ends = [min(x.min(), y.min()), max(x.max(), y.max())]
         draw_reference(ax, ends, ends)
-        ax.plot(
-            x, y, linestyle="none", marker="o", markersize=3, markeredgewidth=0,
-            color=palette.accent, alpha=0.45,
-        )  # fmt: skip
+        draw_points(ax, x, y, color=current_palette().accent, alpha=0.45, markersize=3)
         dress(ax, "predicted", "observed")
 
     return draw_svg(
         draw,
         name=name,
         title="Observed against predicted",
-        description=f"{some.size:,} rows, each a point; on the dashed diagonal the prediction is "
+        description=f"{rows.size:,} rows, each a point; on the dashed diagonal the prediction is "
         f"right. The typical distance is {show_number(evaluation.scores.mae, 3)}.",
         size=SQUARE,
     )
@@ -145,26 +128,21 @@ def effect_figure(effect: Effect, target: str, name: str, limits: tuple[float, f
     """Prediction along one feature, with its band."""
     axis = effect.axis
 
-    def draw(ax: Axes) -> None:
+    def draw(ax: Any) -> None:
         palette = current_palette()
         if axis.ordered:
-            ax.fill_between(
-                axis.values, effect.low, effect.high,
-                color=palette.band, alpha=0.2, linewidth=0,
-            )  # fmt: skip
+            band = {"color": palette.band, "alpha": 0.2, "linewidth": 0}
+            ax.fill_between(axis.values, effect.low, effect.high, **band)
             ax.plot(axis.values, effect.mean, color=palette.accent, linewidth=1.8)
-            ax.plot(
-                axis.rug, np.zeros(axis.rug.size), transform=ax.get_xaxis_transform(),
-                linestyle="none", marker="|", markersize=7, color=palette.faint, clip_on=False,
-            )  # fmt: skip
+            draw_rug(ax, axis.rug, clip_on=False)
         else:
             x = np.arange(axis.values.size)
             ax.vlines(x, effect.low, effect.high, color=palette.band, alpha=0.35, linewidth=5)
-            ax.plot(x, effect.mean, linestyle="none", marker="o", color=palette.accent)
+            draw_points(ax, x, effect.mean, color=palette.accent)
             ax.set_xlim(-0.6, x.size - 0.4)
         ax.set_ylim(*limits)
-        _label_axis(ax.xaxis, axis)
-        dress(ax, _shorten(axis.label, 40), _shorten(target, 24))
+        dress(ax, shorten(axis.label, 40), shorten(target, 24))
+        _label_axis(ax, "x", axis)
 
     top, bottom = int(np.argmax(effect.mean)), int(np.argmin(effect.mean))
     return draw_svg(
@@ -180,52 +158,47 @@ def effect_figure(effect: Effect, target: str, name: str, limits: tuple[float, f
 
 def pair_figure(pair: PairEffect, target: str, name: str) -> Html:
     """Prediction along two features, as a map."""
+    first, second = pair.axes
+    edges: dict[str, Any] = {
+        name: cell_edges(axis.values)
+        for name, axis in zip("xy", pair.axes, strict=True)
+        if axis.ordered
+    }
 
-    def draw(ax: Axes) -> None:
-        one, other = pair.axes
-        x, y = (
-            cell_edges(axis.values) if axis.ordered else np.arange(axis.values.size + 1) - 0.5
-            for axis in pair.axes
-        )
-        drawn = draw_cells(ax, x, y, pair.mean.T, cmap=ramp().resampled(N_SHADES))
-        _label_axis(ax.xaxis, one)
-        _label_axis(ax.yaxis, other)
-        dress(ax, _shorten(one.label, 40), _shorten(other.label, 30))
-        draw_colorbar(ax, drawn, _shorten(target, 24))
+    def draw(ax: Any) -> None:
+        dress(ax, shorten(first.label, 40), shorten(second.label, 30))
+        _label_axis(ax, "x", first)
+        _label_axis(ax, "y", second)
+        colors = ramp().resampled(N_SHADES)
+        draw_cells(ax, pair.mean.T, shorten(target, 24), cmap=colors, **edges)
 
-    one, other = pair.axes
     i, j = np.unravel_index(int(np.argmax(pair.mean)), pair.mean.shape)
     return draw_svg(
         draw,
         name=name,
-        title=f"Joint effect of {one.label} and {other.label}",
+        title=f"Joint effect of {first.label} and {second.label}",
         description=f"Prediction of {target} along both features, averaged over rows: highest, "
-        f"{show_number(float(pair.mean[i, j]), 3)}, at {one.label} {one.ticks[i]} and "
-        f"{other.label} {other.ticks[j]}.",
+        f"{show_number(float(pair.mean[i, j]), 3)}, at {first.label} {first.ticks[i]} and "
+        f"{second.label} {second.ticks[j]}.",
         size=SQUARE,
     )
 
 
-def _label_axis(line: XAxis | YAxis, axis: Axis) -> None:
-    """Few ticks; those of times are dates, those of categories words."""
+def _label_axis(ax: Any, name: str, axis: Axis) -> None:
+    """Few ticks of the "x" or "y" axis; those of times are dates, those of categories words."""
     from matplotlib.ticker import MaxNLocator, MultipleLocator
 
+    line = getattr(ax, f"{name}axis")
     if not axis.ordered:
-        words = [_shorten(word, MOST_LETTERS) for word in axis.ticks]
-        line.set_ticks(np.arange(axis.values.size), words)
-        if line.axis_name == "x" and sum(map(len, words)) > MOST_UPRIGHT:
-            for tick in line.get_ticklabels():
-                tick.set(rotation=35, ha="right", rotation_mode="anchor")
+        places = np.arange(axis.values.size)
+        words = [shorten(word, MOST_LETTERS) for word in axis.ticks]
+        if name == "x":
+            set_labels(ax, places, words)
+        else:
+            line.set_ticks(places, words)
     elif axis.kind == "time":
-        step = max(1, (axis.values.size - 1) // 2)
-        line.set_ticks(axis.values[::step], [word[:10] for word in axis.ticks[::step]])
+        tick_values(line, "time", 5)
     elif axis.kind == "season":
         line.set_ticks(QUARTERS, MONTHS[::3])
-    elif axis.kind == "hour":
-        line.set_major_locator(MultipleLocator(6))
     else:
-        line.set_major_locator(MaxNLocator(5))
-
-
-def _shorten(word: str, most: int) -> str:
-    return word if len(word) <= most else f"{word[: most - 1]}…"
+        line.set_major_locator(MultipleLocator(6) if axis.kind == "hour" else MaxNLocator(5))

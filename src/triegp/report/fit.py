@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from triegp.report.features import label_column
+from triegp.plots.features import label_column
+from triegp.plots.text import shorten
 
 KIND_NAMES = {
     "number": "number",
@@ -20,6 +21,7 @@ KIND_NAMES = {
     "duration": "duration",
 }
 EXACT_ROWS = 2_000  # up to which leave-one-out of trees and a smooth part is exact
+MOST_LETTERS = 60  # of the value of a parameter
 NOT_OF_THE_MODEL = ("verbose", "n_jobs", "engine")  # parameters that do not change the result
 
 
@@ -99,42 +101,30 @@ class Fit:
 
 def describe_fit(model: Any, names: tuple[str, ...]) -> Fit:
     """What was fitted. names: of the targets."""
-    columns = model.columns_
-    counted = Counter(columns.kinds)
-    importances = model.importances_
-    parts = importances if isinstance(importances, list) else [importances]
-    shown = model.target_transform_
-    transforms = shown if isinstance(shown, list) else [shown]
-    bases = _bases(model, len(names))
+    counted = Counter(model.columns_.kinds)
+    parts, transforms = (
+        value if isinstance(value, list) else [value]
+        for value in (model.importances_, model.target_transform_)
+    )
     targets = []
-    for t, name in enumerate(names):
-        n_trees, has_smooth, noise = bases[t]
-        chosen = transforms[t]
-        targets.append(
-            TargetFit(
-                name=name,
-                transform=chosen if isinstance(chosen, str) else type(chosen).__name__,
-                n_trees=n_trees,
-                smooth=float(np.sum(parts[t].explained_smooth)),
-                has_smooth=has_smooth,
-                noise=noise,
-            )
-        )
-    forest = hasattr(model, "forests_")
+    for t, (n_trees, has_smooth, noise) in enumerate(_models_of_targets(model)):
+        transform, smooth = transforms[t], float(np.sum(parts[t].explained_smooth))
+        transform = transform if isinstance(transform, str) else type(transform).__name__
+        targets.append(TargetFit(names[t], transform, n_trees, smooth, has_smooth, noise))
     return Fit(
         estimator=type(model).__name__,
         version=version("triegp"),
         n_rows=int(model.n_rows_),
-        n_features=len(columns.kinds),
+        n_features=len(model.columns_.kinds),
         kinds=tuple((KIND_NAMES[kind], counted[kind]) for kind in KIND_NAMES if counted[kind]),
-        constant=tuple(label_column(columns, j) for j in constant_features(model)),
+        constant=tuple(label_column(model.columns_, j) for j in constant_features(model)),
         n_copies=int(model.n_copies_),
         seconds=model.fit_seconds_,
-        n_iter=_known_steps(model),
+        n_iter=getattr(model, "n_iter_", None),  # not known of an old model file
         stopped_early=bool(model.stopped_early_),
         diverged=bool(getattr(model, "diverged_", False)),
         parameters=changed_parameters(model),
-        exact=not forest or int(model.n_rows_) <= EXACT_ROWS,
+        exact=not hasattr(model, "forests_") or int(model.n_rows_) <= EXACT_ROWS,
         targets=tuple(targets),
     )
 
@@ -144,39 +134,29 @@ def constant_features(model: Any) -> list[int]:
     encoder = model.encoders_[0]
     varies = np.zeros(len(model.columns_.kinds), np.bool_)
     np.logical_or.at(varies, model.layout_.source, encoder.high_ > encoder.low_)
-    found: list[int] = np.flatnonzero(~varies).tolist()
-    return found
+    constant: list[int] = np.flatnonzero(~varies).tolist()
+    return constant
 
 
 def changed_parameters(model: Any) -> tuple[tuple[str, str], ...]:
     """Parameters that differ from their defaults, as text."""
     defaults = inspect.signature(type(model).__init__).parameters
-    found = []
+    changed = []
     for name, value in model.get_params(deep=False).items():
-        default = defaults[name].default if name in defaults else None
-        if name in NOT_OF_THE_MODEL or value is default:
-            continue
-        text = repr(value)
-        if text != repr(default):
-            found.append((name, text if len(text) <= 60 else f"{text[:57]}..."))
-    return tuple(found)
+        default = repr(defaults[name].default) if name in defaults else None
+        if name not in NOT_OF_THE_MODEL and repr(value) != default:
+            changed.append((name, shorten(repr(value), MOST_LETTERS)))
+    return tuple(changed)
 
 
-def _bases(model: Any, n_targets: int) -> list[tuple[int, bool, float]]:
+def _models_of_targets(model: Any) -> list[tuple[int, bool, float]]:
     """Number of trees, whether there is a smooth part, and noise, for each target."""
     if hasattr(model, "forests_"):
-        models = [part.model for part in model.forests_ for _ in range(part.n_targets)]
-        return [(len(one.orders), one.smooth is not None, float(one.new_noise)) for one in models]
-    found = []
+        sums = [part.model for part in model.forests_ for _ in range(part.n_targets)]
+        return [(len(s.orders), s.smooth is not None, float(s.new_noise)) for s in sums]
+    facts = []
     for part in model.ensembles_:
         for t in range(len(part.members[0].posteriors)):
-            noise = np.mean([float(one.posteriors[t].new_noise) for one in part.members])
-            found.append((len(part.members), False, float(noise)))
-    return found
-
-
-def _known_steps(model: Any) -> int | None:
-    try:
-        return int(model.n_iter_)
-    except AttributeError:  # of an old model file
-        return None
+            noise = np.mean([float(member.posteriors[t].new_noise) for member in part.members])
+            facts.append((len(part.members), False, float(noise)))
+    return facts

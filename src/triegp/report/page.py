@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from string import Template
 
-from triegp.report.accuracy import accuracy_section, calibration_section, coverage_at
+from triegp.report.accuracy import accuracy_section, calibration_section
 from triegp.report.advice import Advice
 from triegp.report.facts import Facts, TargetFacts
-from triegp.report.markup import Child, Html, join, tag
+from triegp.report.markup import Child, Html, join, tag, text
 from triegp.report.sections import (
     effects_section,
     importance_section,
@@ -17,12 +18,13 @@ from triegp.report.sections import (
 )
 from triegp.report.words import (
     cell,
-    head,
     heading,
+    heads,
     number,
     paragraph,
     percent,
     plural,
+    row,
     seconds,
     table,
 )
@@ -47,12 +49,11 @@ def write_page(facts: Facts, advice: Sequence[Advice], title: str) -> str:
     if several:
         for t, target in enumerate(facts.targets):
             links.append((f"target{t}", target.name))
-            inner = [
-                tag("section", heading(3, words), section(target, 3, f"t{t}-{name}"))
-                for name, words, section in SECTIONS
-            ]
-            own = join(heading(2, target.name), _cards(target), inner)
-            body.append(tag("section", own, id=f"target{t}"))
+            parts = [heading(2, target.name), _cards(target)]
+            for name, words, section in SECTIONS:
+                inside = section(target, 3, f"t{t}-{name}")
+                parts.append(tag("section", heading(3, words), inside))
+            body.append(tag("section", parts, id=f"target{t}"))
     else:
         for name, words, section in SECTIONS:
             links.append((name, words))
@@ -60,42 +61,17 @@ def write_page(facts: Facts, advice: Sequence[Advice], title: str) -> str:
             body.append(tag("section", heading(2, words), inside, id=name))
     links += [("fit", "What was fitted"), ("reading", "How to read this")]
     body += [_fit(facts), _reading(facts)]
-    content = tag(
-        "div",
-        _header(facts, title),
-        tag(
-            "div",
-            tag(
-                "nav",
-                tag("ul", [tag("li", tag("a", words, href=f"#{to}")) for to, words in links]),
-                aria_label="Contents",
-            ),
-            tag("main", *body, id="main"),
-            class_="body",
-        ),
-        tag("footer", f"Written by triegp {facts.fit.version}. This file needs no network."),
-        class_="sheet",
+    page = Template(_resource("page.html"))
+    return page.substitute(
+        title=text(title),
+        version=text(facts.fit.version),
+        policy=POLICY,
+        style=_resource("page.css"),
+        script=_resource("page.js"),
+        header=_header(facts, title),
+        links=join([tag("li", tag("a", words, href=f"#{to}")) for to, words in links]),
+        body=join(body),
     )
-    document = tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="generator", content=f"triegp {facts.fit.version}"),
-            tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-            tag("title", title),
-            tag("style", Html(_resource("page.css"))),
-        ),
-        tag(
-            "body",
-            tag("a", "Skip to the content", class_="skip", href="#main"),
-            content,
-            tag("script", Html(_resource("page.js"))),
-        ),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{document}\n"
 
 
 # Nothing is loaded from anywhere; the style and the script of the page are in it.
@@ -114,43 +90,31 @@ def _header(facts: Facts, title: str) -> Html:
     )
     lede += f" and {plural(len(fit.targets), 'target')}" if len(fit.targets) > 1 else ""
     lede += f", in {seconds(fit.seconds)}." if fit.seconds is not None else "."
-    return tag(
-        "header",
-        tag(
-            "div",
-            tag("p", "Model report", class_="kicker"),
-            tag("button", "Dark", type="button", id="theme", hidden=True),
-            class_="top",
-        ),
-        tag("h1", title),
-        tag("p", lede, class_="lede"),
-    )
+    button = tag("button", "Dark", type="button", id="theme", hidden=True)
+    kicker = tag("div", tag("p", "Model report", class_="kicker"), button, class_="top")
+    return tag("header", kicker, tag("h1", title), tag("p", lede, class_="lede"))
 
 
 def _summary(facts: Facts, advice: Sequence[Advice]) -> Html:
-    serious = [one for one in advice if one.serious]
+    serious = [piece for piece in advice if piece.serious]
     if serious:
         n = len(serious)
         verdict = f"{'One thing needs' if n == 1 else f'{n} things need'} attention: "
-        listed = "; ".join(_in_sentence(one) for one in serious)
+        listed = "; ".join(map(_in_sentence, serious))
         said = join(verdict, tag("a", listed, href="#advice"), ".")
     else:
-        said = join(
+        said = text(
             "All is well: predictions and intervals can be trusted as far as the test set tells."
             if any(target.test is not None for target in facts.targets)
             else "Nothing is wrong by leave-one-out. Error bars were tuned on the same rows; a "
             "test set would tell how well they hold on new ones."
         )
         if advice:
-            said = join(
-                said,
-                " ",
-                tag("a", plural(len(advice), "remark"), href="#advice"),
-                " may help to improve the model or the data.",
-            )
+            link = tag("a", plural(len(advice), "remark"), href="#advice")
+            said = join(said, " ", link, " may help to improve the model or the data.")
     judged = any(target.main is not None for target in facts.targets)
     if not judged and not serious:
-        said = join(
+        said = text(
             "Accuracy is not known: this model does not hold its rows. Pass a test set to learn it."
         )
     return tag(
@@ -172,8 +136,8 @@ def _cards(target: TargetFacts) -> Child:
     if main is None:
         return None
     scores, base = main.scores, main.baseline
-    covered = coverage_at(scores, 0.9)
-    by = f"by {main.forecast.source}"
+    covered = scores.coverage(0.9)
+    by = f"by {main.source}"
     against = "" if base is None else f"; {number(base.mae)} without the features"
     cards = [
         ("Explained", percent(scores.r2), f"of the variance of {target.name}, {by}"),
@@ -182,7 +146,7 @@ def _cards(target: TargetFacts) -> Child:
             "Inside 90\u202f% intervals",
             percent(covered.observed),
             f"of the targets; {percent(covered.low)} to {percent(covered.high)} if they are right"
-            if main.forecast.is_new
+            if main.is_new
             else "of the targets, by leave-one-out, on which error bars were tuned",
         ),
         (
@@ -191,34 +155,23 @@ def _cards(target: TargetFacts) -> Child:
             "on average, in units of the target",
         ),
     ]
-    return tag(
-        "dl",
-        [
-            tag(
-                "div",
-                tag("dt", label),
-                tag("dd", value, class_="big"),
-                tag("dd", small, class_="small"),
-                class_="card",
-            )
-            for label, value, small in cards
-        ],
-        class_="cards",
-    )
+    shown = []
+    for label, value, small in cards:
+        parts = tag("dt", label), tag("dd", value, class_="big"), tag("dd", small, class_="small")
+        shown.append(tag("div", parts, class_="card"))
+    return tag("dl", shown, class_="cards")
 
 
 def _overview(facts: Facts) -> Html:
     rows = []
     for t, target in enumerate(facts.targets):
-        name = tag("th", tag("a", target.name, href=f"#target{t}"), scope="row")
-        main = target.main
+        name, main = tag("a", target.name, href=f"#target{t}"), target.main
         if main is None:
-            rows.append(tag("tr", name, [cell("—") for _ in range(4)]))
+            rows.append(row(name, [cell("—") for _ in range(4)]))
             continue
-        covered = coverage_at(main.scores, 0.9)
+        covered = main.scores.coverage(0.9)
         rows.append(
-            tag(
-                "tr",
+            row(
                 name,
                 cell(percent(main.scores.r2), value=main.scores.r2),
                 cell(number(main.scores.mae), value=main.scores.mae),
@@ -226,16 +179,10 @@ def _overview(facts: Facts) -> Html:
                 cell(number(covered.width), value=covered.width),
             )
         )
-    sources = {target.main.forecast.source for target in facts.targets if target.main is not None}
+    sources = {target.main.source for target in facts.targets if target.main is not None}
     return table(
         f"Scores by {' or '.join(sorted(sources))}." if sources else "Scores are not known.",
-        [
-            head("Target", class_=None),
-            head("Explained"),
-            head("Typical error"),
-            head("Inside 90\u202f%"),
-            head("Mean width"),
-        ],
+        heads("Target", "Explained", "Typical error", "Inside 90\u202f%", "Mean width"),
         rows,
         label="All targets",
         sortable=True,
@@ -246,13 +193,13 @@ def _advice(advice: Sequence[Advice]) -> Html:
     items = [
         tag(
             "li",
-            tag("span", "Needs attention" if one.serious else "Remark", class_="flag"),
-            tag("h3", join(f"{one.target}: " if one.target else None, one.title)),
-            tag("p", one.reason),
-            tag("p", tag("b", "What to do. "), one.action),
-            class_="serious" if one.serious else None,
+            tag("span", "Needs attention" if piece.serious else "Remark", class_="flag"),
+            tag("h3", join(f"{piece.target}: " if piece.target else None, piece.title)),
+            tag("p", piece.reason),
+            tag("p", tag("b", "What to do. "), piece.action),
+            class_="serious" if piece.serious else None,
         )
-        for one in advice
+        for piece in advice
     ]
     inside: Child = tag("ul", items, class_="advice")
     if not items:
@@ -288,16 +235,10 @@ def _fit(facts: Facts) -> Html:
         )
     entries.append(("Copies among the rows", f"{fit.n_copies:,}"))
     if fit.parameters:
-        shown = [tag("code", f"{name}={value}") for name, value in fit.parameters]
-        entries.append(("Parameters", tag("span", shown, class_="chips")))
-    return tag(
-        "section",
-        tag("h2", "What was fitted"),
-        tag(
-            "dl", [(tag("dt", label), tag("dd", value)) for label, value in entries], class_="facts"
-        ),
-        id="fit",
-    )
+        chips = [tag("code", f"{name}={value}") for name, value in fit.parameters]
+        entries.append(("Parameters", tag("span", chips, class_="chips")))
+    shown = [(tag("dt", label), tag("dd", value)) for label, value in entries]
+    return tag("section", tag("h2", "What was fitted"), tag("dl", shown, class_="facts"), id="fit")
 
 
 def _reading(facts: Facts) -> Html:
@@ -325,10 +266,7 @@ def _reading(facts: Facts) -> Html:
     return tag(
         "section",
         tag("h2", "How to read this"),
-        paragraph(
-            left_out,
-            weights,
-        ),
+        paragraph(left_out, weights),
         paragraph(
             "Scores and intervals assume that rows to come are like those seen, and that rows are "
             "independent. For time series or grouped data, pass a test set from a later period or "

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from triegp.encoding.tables import ReadTable
-from triegp.plots.numbers import show_number
-from triegp.report.features import Bins, bin_column, label_column
-from triegp.report.forecasts import Forecast, share_of
-from triegp.report.scores import chance_of, count_rows, is_off
+from triegp.metrics.forecasts import (
+    Forecast,
+    binomial_band,
+    effective_rows,
+    weighted_mean,
+)
+from triegp.metrics.summary import is_off
+from triegp.plots.features import bin_values, column_of, quantile_bins
+from triegp.plots.text import show_number
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 LEVEL = 0.9  # nominal coverage of the intervals
 N_BINS = 6  # of a feature
@@ -33,7 +40,7 @@ class Region:
     n_rows : int
         Rows in the bin, of those that were looked at.
     n_effective : float
-        How many rows of equal weight would tell as much, see `count_rows`.
+        How many rows of equal weight would tell as much, see `effective_rows`.
     width : float
         Mean width of their 90 % intervals.
     error : float
@@ -73,15 +80,12 @@ def regions_by_width(forecast: Forecast, n_bins: int = 10) -> tuple[Region, ...]
     width = _widths(forecast)
     if width.size < 2 * FEWEST:
         return ()
-    n_bins = min(n_bins, width.size // FEWEST)
-    edges = np.unique(np.quantile(width, np.arange(1, n_bins) / n_bins))
-    index = np.searchsorted(edges, width, side="left")
+    bins, edges = quantile_bins(width, min(n_bins, width.size // FEWEST))
     labels = []
-    for k in range(edges.size + 1):
-        own = width[index == k]
-        ends = (own.min(), own.max()) if own.size else (np.nan, np.nan)
+    for k in range(edges.size - 1):
+        ends = width[bins == k].min(), width[bins == k].max()
         labels.append(" to ".join(show_number(float(end), 3) for end in ends))
-    return _summarise(forecast, Bins(tuple(labels), index))
+    return _summarise(forecast, bins, labels)
 
 
 def regions_by_feature(
@@ -91,32 +95,31 @@ def regions_by_feature(
 
     table: with the rows that `forecast.row` points to.
     """
-    rows = forecast.row[forecast.sample]
-    some = ReadTable(table.data[rows], table.columns)
-    width, weight = _widths(forecast), forecast.sampled_weight()
-    log_width = np.log(np.maximum(width, np.finfo(np.float64).tiny))
-    found = []
-    for j in range(some.shape[1]):
-        bins = bin_column(some, j, N_BINS)
-        regions = _summarise(forecast, bins)
+    rows = ReadTable(table.data[forecast.row[forecast.sample]], table.columns)
+    log_width = np.log(np.maximum(_widths(forecast), np.finfo(np.float64).tiny))
+    groups = []
+    for j in range(rows.shape[1]):
+        column = column_of(rows, j)
+        bins, labels, _ = bin_values(column, N_BINS, "{:,} other categories")
+        regions = _summarise(forecast, bins, labels)
         if len(regions) > 1:
-            share = explained_share(log_width, bins, weight)
-            found.append(FeatureRegions(label_column(table.columns, j), share, regions))
-    found.sort(key=lambda one: -one.share)
-    return tuple(one for k, one in enumerate(found[:n_features]) if k == 0 or one.share > LEAST)
+            share = explained_share(log_width, bins, forecast.sampled_weight)
+            groups.append(FeatureRegions(column.name, share, regions))
+    groups.sort(key=lambda group: -group.share)
+    return (*groups[:1], *(group for group in groups[1:n_features] if group.share > LEAST))
 
 
-def explained_share(values: Floats, bins: Bins, weight: Floats | None) -> float:
+def explained_share(values: Floats, bins: Ints, weight: Floats | None) -> float:
     """Share of the variance of values that lies between bins, less what chance gives."""
     count = np.ones(values.size) if weight is None else weight
-    total = np.bincount(bins.index, count, len(bins.labels))
-    mean = np.bincount(bins.index, count * values, len(bins.labels)) / np.maximum(total, 1e-300)
-    centre = share_of(values, weight)
-    spread = share_of((values - centre) ** 2, weight)
+    total = np.bincount(bins, count)
+    mean = np.bincount(bins, count * values) / np.maximum(total, 1e-300)
+    centre = weighted_mean(values, weight)
+    spread = weighted_mean((values - centre) ** 2, weight)
     if spread <= 0:
         return 0.0
     between = float(np.average((mean - centre) ** 2, weights=total)) / spread
-    n, k = count_rows(weight, values.size), int((total > 0).sum())
+    n, k = effective_rows(weight, values.size), int((total > 0).sum())
     return max(0.0, 1.0 - (1.0 - between) * (n - 1.0) / max(n - k, 1.0))
 
 
@@ -124,20 +127,19 @@ def _widths(forecast: Forecast) -> Floats:
     return np.asarray(np.diff(forecast.interval(LEVEL), axis=1)[:, 0])
 
 
-def _summarise(forecast: Forecast, bins: Bins) -> tuple[Region, ...]:
+def _summarise(forecast: Forecast, bins: Ints, labels: Sequence[str]) -> tuple[Region, ...]:
     """Regions of the sampled rows, without those of few rows."""
-    width, weight = _widths(forecast), forecast.sampled_weight()
-    inside = forecast.inside(LEVEL)[forecast.sample]
-    error = np.abs(forecast.residual[forecast.sample])
-    found = []
-    for k, label in enumerate(bins.labels):
-        own = np.flatnonzero(bins.index == k)
-        if own.size < FEWEST:
+    weight, sample = forecast.sampled_weight, forecast.sample
+    width, error = _widths(forecast), np.abs(forecast.residual[sample])
+    inside = forecast.inside(LEVEL)[sample]
+    regions = []
+    for k, label in enumerate(labels):
+        rows = np.flatnonzero(bins == k)
+        if rows.size < FEWEST:
             continue
-        count = None if weight is None else weight[own]
-        share = share_of(inside[own], count)
-        n_effective = count_rows(count, own.size)
-        low, high = chance_of(LEVEL, n_effective)
-        size, off = share_of(width[own], count), share_of(error[own], count)
-        found.append(Region(label, own.size, n_effective, size, off, share, low, high))
-    return tuple(found)
+        count = None if weight is None else weight[rows]
+        n_effective = effective_rows(count, rows.size)
+        means = [weighted_mean(values[rows], count) for values in (width, error, inside)]
+        band = map(float, binomial_band(max(1, round(n_effective)), LEVEL))
+        regions.append(Region(label, rows.size, n_effective, *means, *band))
+    return tuple(regions)

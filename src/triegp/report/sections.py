@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from triegp.plots.numbers import show_number
+from triegp.plots.text import show_number
 from triegp.report.effects import Effect, Importance
 from triegp.report.facts import LEAST_SHARE, TargetFacts
 from triegp.report.figures import effect_figure, effect_limits, pair_figure
 from triegp.report.markup import Child, Html, join, tag
-from triegp.report.oddities import MANY_OUTLIERS, OddRow
+from triegp.report.outliers import MANY_OUTLIERS, RowFacts
 from triegp.report.regions import FeatureRegions
 from triegp.report.words import (
+    BAR_HEAD,
+    bar_cell,
     cell,
     figures,
     head,
     heading,
+    heads,
     number,
+    off_cell,
     paragraph,
     percent,
     plural,
+    row,
     table,
     tiny,
 )
@@ -33,15 +38,13 @@ LEAST_INTERPLAY = 0.01  # share of variance from which on a pair is shown
 def importance_section(target: TargetFacts, level: int, name: str) -> Child:
     """Importances by feature, and coarse to fine."""
     shown = target.importances[:MOST_FEATURES]
-    depth = max((len(one.by_bit) for one in shown), default=0)
-    depth = min(depth, MOST_DEPTHS)
-    smooth = any(one.smooth > 0 for one in shown)
-    largest = max((one.share for one in shown), default=1.0)
+    smooth = any(feature.smooth > 0 for feature in shown)
+    largest = max((feature.share for feature in shown), default=1.0)
     rows = []
-    for one in shown:
-        width = f"{100 * max(one.share, 0.0) / max(largest, 1e-9):.1f}%"
-        parts = [*((("smooth", one.smooth),) if smooth else ())]
-        parts += [(f"1/{2 ** (k + 1)}", part) for k, part in enumerate(one.by_bit[:depth])]
+    for feature in shown:
+        parts = [("smooth", feature.smooth)] if smooth else []
+        bits = feature.by_bit[:MOST_DEPTHS]
+        parts += [(f"1/{2 ** (k + 1)}", part) for k, part in enumerate(bits)]
         finest = max(max((part for _, part in parts), default=0.0), 1e-9)
         strip = tag(
             "span",
@@ -59,11 +62,10 @@ def importance_section(target: TargetFacts, level: int, name: str) -> Child:
             aria_label=_describe_scale(parts),
         )
         rows.append(
-            tag(
-                "tr",
-                tag("th", one.label, scope="row"),
-                cell(percent(max(one.share, 0.0)), value=one.share),
-                cell(tag("span", class_="bar", style=f"--w:{width}"), class_="wide-bar only-wide"),
+            row(
+                feature.label,
+                cell(percent(max(feature.share, 0.0)), value=feature.share),
+                bar_cell(max(feature.share, 0.0) / max(largest, 1e-9)),
                 cell(strip, class_=None),
             )
         )
@@ -81,15 +83,9 @@ def importance_section(target: TargetFacts, level: int, name: str) -> Child:
         ),
         table(
             scale,
-            [
-                head("Feature", class_=None),
-                head("Share"),
-                head(tag("span", "Bar", class_="unseen"), class_="only-wide"),
-                head("Coarse to fine", class_=None),
-            ],
+            heads("Feature", "Share", BAR_HEAD, head("Coarse to fine", class_=None)),
             rows,
             label=f"Importance of features for {target.name}",
-            sortable=False,
         ),
         paragraph(f"{plural(more, 'more feature')} with smaller shares.", class_="note")
         if more > 0
@@ -107,7 +103,7 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
             class_="quiet",
         )
     limits = effect_limits(target.effects)
-    features = {one.feature: one for one in target.importances}
+    features = {importance.feature: importance for importance in target.importances}
     pictures = [
         (
             effect_figure(effect, target.name, f"{name}-effect{k}", limits),
@@ -118,15 +114,15 @@ def effects_section(target: TargetFacts, level: int, name: str) -> Child:
     pair = target.pair
     joint: Child = None
     if pair is not None and pair.interplay >= LEAST_INTERPLAY:
-        one, other = pair.axes
+        first, second = pair.axes
         joint = join(
             heading(level + 1, "Two features together"),
             figures(
                 (
                     pair_figure(pair, target.name, f"{name}-pair"),
-                    join(tag("b", f"{one.label} and {other.label}"), ". The effect of one depends "
-                    f"on the other: {percent(pair.interplay, 0)} of the variance of this map is "
-                    "not a sum of two separate effects."),
+                    join(tag("b", f"{first.label} and {second.label}"), ". The effect of one "
+                    f"depends on the other: {percent(pair.interplay, 0)} of the variance of this "
+                    "map is not a sum of two separate effects."),
                 )
             ),
         )  # fmt: skip
@@ -184,20 +180,17 @@ def regions_section(target: TargetFacts, level: int, name: str) -> Child:
 
 def _regions_table(group: FeatureRegions) -> Html:
     widest = max(region.width for region in group.regions)
-    rows = []
-    for region in group.regions:
-        width = f"{100 * region.width / widest if widest > 0 else 0:.1f}%"
-        rows.append(
-            tag(
-                "tr",
-                tag("th", region.label, scope="row"),
-                cell(f"{region.n_rows:,}", class_="num only-wide"),
-                cell(number(region.width)),
-                cell(tag("span", class_="bar", style=f"--w:{width}"), class_="wide-bar only-wide"),
-                cell(number(region.error)),
-                cell(percent(region.coverage), class_="num off" if region.is_off else "num"),
-            )
+    rows = [
+        row(
+            region.label,
+            cell(f"{region.n_rows:,}", class_="num only-wide"),
+            cell(number(region.width)),
+            bar_cell(region.width / widest if widest > 0 else 0.0),
+            cell(number(region.error)),
+            off_cell(region.coverage, region.is_off),
         )
+        for region in group.regions
+    ]
     return table(
         join(
             "By ",
@@ -205,14 +198,14 @@ def _regions_table(group: FeatureRegions) -> Html:
             ": mean width of 90\u202f% intervals, mean absolute error, and share of "
             "targets inside.",
         ),
-        [
-            head(group.feature, class_=None),
+        heads(
+            group.feature,
             head("Rows", class_="num only-wide"),
-            head("Width"),
-            head(tag("span", "Bar", class_="unseen"), class_="only-wide"),
-            head("Error"),
-            head("Inside"),
-        ],
+            "Width",
+            BAR_HEAD,
+            "Error",
+            "Inside",
+        ),
         rows,
         label=f"Width of intervals by {group.feature}",
     )
@@ -223,7 +216,7 @@ def rows_section(target: TargetFacts, level: int, name: str) -> Child:
     main = target.main
     if main is None:
         return paragraph("Single rows are not known.", class_="quiet")
-    source = main.forecast.source
+    source = main.source
     n_rows = main.forecast.n_rows
     if target.outliers:
         many = target.n_outliers > MANY_OUTLIERS * n_rows
@@ -258,43 +251,34 @@ def rows_section(target: TargetFacts, level: int, name: str) -> Child:
     )
 
 
-def _rows_table(rows: tuple[OddRow, ...], caption: str, label: str) -> Html:
-    unusual = any(row.unusual for row in rows)
-    heads = [
-        head("Row", class_=None),
-        head("Target"),
-        head("Predicted"),
-        head("90\u202f% interval"),
-        head("z"),
-        head("By chance"),
-    ]
+def _rows_table(rows: tuple[RowFacts, ...], caption: str, label: str) -> Html:
+    unusual = any(facts.unusual for facts in rows)
+    titles = heads("Row", "Target", "Predicted", "90\u202f% interval", "z", "By chance")
+    note = ". Rows are counted from 0."
     if unusual:
-        heads.append(head("Unusual values", class_=None))
+        titles.append(head("Unusual values", class_=None))
+        note += " Unusual values: those that few rows have or exceed, with their share."
     body = []
-    for row in rows:
+    for facts in rows:
         cells = [
-            tag("th", f"{row.row}", scope="row", data_value=str(row.row)),
-            cell(show_number(row.y, 5), value=row.y),
-            cell(number(row.mean, 4), value=row.mean),
-            cell(f"{number(row.low, 4)} to {number(row.high, 4)}", value=row.high - row.low),
-            cell(number(row.z, 3), value=row.z),
-            cell(tiny(row.expected), value=row.expected),
+            cell(show_number(facts.y, 5), value=facts.y),
+            cell(number(facts.mean, 4), value=facts.mean),
+            cell(
+                f"{number(facts.low, 4)} to {number(facts.high, 4)}", value=facts.high - facts.low
+            ),
+            cell(number(facts.z, 3), value=facts.z),
+            cell(tiny(facts.expected), value=facts.expected),
         ]
         if unusual:
-            said = [
+            values = [
                 tag(
-                    "span",
-                    f"{feature} = {value} ",
-                    tag("span", f"({percent(share)})", class_="quiet"),
+                    "span", f"{name} = {value} ", tag("span", f"({percent(share)})", class_="quiet")
                 )
-                for feature, value, share in row.unusual
+                for name, value, share in facts.unusual
             ]
-            cells.append(tag("td", tag("span", said, class_="chips")))
-        body.append(tag("tr", cells))
-    note = ". Rows are counted from 0." + (
-        " Unusual values: those that few rows have or exceed, with their share." if unusual else ""
-    )
-    return table(caption + note, heads, body, label=label, sortable=True)
+            cells.append(tag("td", tag("span", values, class_="chips")))
+        body.append(row(f"{facts.row}", *cells, value=str(facts.row)))
+    return table(caption + note, titles, body, label=label, sortable=True)
 
 
 def _describe_scale(parts: list[tuple[str, float]]) -> str:

@@ -90,7 +90,7 @@ def inline(svg: str, name: str, title: str, description: str) -> Html:
     for part in fields(Palette):
         svg = svg.replace(getattr(SENTINELS, part.name), f"var(--{part.name})")
     svg = _keep_ids(svg, name)
-    svg = re.sub(r"(<[^<>]*>)", lambda found: _round_numbers(found[1]), svg)
+    svg = re.sub(r"(<[^<>]*>)", lambda match: _round_numbers(match[1]), svg)
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None
     head = (
@@ -106,8 +106,8 @@ def _keep_ids(svg: str, name: str) -> str:
     """Only ids that are referred to, with a prefix."""
     used = set(re.findall(r'(?:href="#|url\(#)([\w-]+)', svg))
 
-    def rename(found: re.Match[str]) -> str:
-        return f' id="{name}-{found[1]}"' if found[1] in used else ""
+    def rename(match: re.Match[str]) -> str:
+        return f' id="{name}-{match[1]}"' if match[1] in used else ""
 
     svg = re.sub(r' id="([^"]*)"', rename, svg)
     return re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
@@ -117,4 +117,4 @@ def _round_numbers(element: str) -> str:
     """Coordinates to hundredths of a point."""
     if element.startswith(("<title", "<desc")):
         return element
-    return NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), element)
+    return NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), element)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from triegp.plots.numbers import MINUS, show_number
+from triegp.plots.text import MINUS, show_number
 from triegp.report.markup import Child, Html, join, tag
 
 
@@ -53,9 +53,34 @@ def cell(content: Child, *, value: float | None = None, class_: str | None = "nu
     return tag("td", content, class_=class_, data_value=sorted_by)
 
 
-def head(label: Child, *, class_: str | None = "num", scope: str = "col") -> Html:
+def off_cell(share: float, is_off: bool) -> Html:
+    """A cell with a share, coloured if it is off."""
+    return cell(percent(share), class_="num off" if is_off else "num")
+
+
+def row(name: Child, *cells: Child, value: str | None = None) -> Html:
+    """A row of a table; name: its first cell, value: what that is sorted by."""
+    return tag("tr", tag("th", name, scope="row", data_value=value), *cells)
+
+
+def heads(first: Child, *others: Child | Html) -> list[Html]:
+    """Header cells, all but the first of numbers; those that are elements already stay."""
+    cells = [part if isinstance(part, Html) else head(part) for part in others]
+    return [head(first, class_=None), *cells]
+
+
+def head(label: Child, *, class_: str | None = "num") -> Html:
     """A header cell."""
-    return tag("th", label, scope=scope, class_=class_)
+    return tag("th", label, scope="col", class_=class_)
+
+
+BAR_HEAD = head(tag("span", "Bar", class_="unseen"), class_="only-wide")
+
+
+def bar_cell(share: float) -> Html:
+    """A cell with a bar of a length between 0 and 1."""
+    bar = tag("span", class_="bar", style=f"--w:{100 * share:.1f}%")
+    return cell(bar, class_="wide-bar only-wide")
 
 
 def table(
@@ -79,13 +104,13 @@ def table(
     return join(tag("p", note, class_="note above"), scrolled)
 
 
-def figures(*found: tuple[Html | None, Child]) -> Html:
+def figures(*pictures: tuple[Html | None, Child]) -> Html:
     """Figures beside each other, each with a caption."""
     return tag(
         "div",
         [
             tag("figure", picture, tag("figcaption", caption))
-            for picture, caption in found
+            for picture, caption in pictures
             if picture is not None
         ],
         class_="figures",

@@ -83,15 +83,15 @@ def write_report(
             f"{type(model).__name__}"
         )
     if (X is None) != (y is None):
-        given, missing = ("X", "y") if y is None else ("y", "X")
-        raise ValueError(f"a test set needs both X and y, got {given} without {missing}")
+        passed, missing = ("X", "y") if y is None else ("y", "X")
+        raise ValueError(f"a test set needs both X and y, got {passed} without {missing}")
     n_effects = whole_number("n_effects", n_effects, least=0)
     n_rows = whole_number("n_rows", n_rows)
     if title is not None and not isinstance(title, str):
         raise TypeError(f"title must be a string, got {type(title).__name__}")
     target = check_path(path)
     facts = gather(model, X, y, targets=targets, n_effects=n_effects, n_rows=n_rows)
-    names = [one.name for one in facts.fit.targets]
+    names = [fitted.name for fitted in facts.fit.targets]
     if title is None:
         what = names[0] if len(names) == 1 else f"{len(names)} targets"
         title = f"Predicting {what}"
