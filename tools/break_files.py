@@ -120,7 +120,7 @@ def examine(path: Path, reference: list[Any], learned: list[str], steps: list[An
     same = all(map(same_bits, said, reference)) and len(said) == len(reference)
     if not same:
         check_defined(said, bool(model._stream.transforms))
-        model.save(path.with_name("again"))
+        model.save(path.with_name("again"), training_data=model._stream.kept is not None)
         if not all(map(same_bits, ask(triegp.load(path.with_name("again"))), said)):
             raise BrokenError("it does not come back from a file of its own")
     scale = sum(np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in said[:2])

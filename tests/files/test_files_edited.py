@@ -324,6 +324,7 @@ EDITS = [
     ("calibrated", "stream.fitted.0.border.slope", lambda a: np.vstack([a, a])),
     ("calibrated", "stream.fitted.0.inputs", lambda a: a[::-1].copy()),
     ("calibrated", "stream.fitted.0.inputs", None),
+    ("calibrated", "stream.fitted.0.border.low", lambda a: a - 1.0),
     ("calibrated", f"{STAGE}.tails.weight", lambda a: 0.9 * a),
     ("calibrated", f"{STAGE}.tails.weight", lambda a: 0 * a + 1.7e308),
     ("calibrated", f"{STAGE}.tails.offset", lambda a: a + 0.1),
@@ -404,6 +405,7 @@ EDITS = [
     ("log", "stream.transforms.0.low", 1e9),
     ("log", "stream.transforms.0.record", "Pickle"),
     *(("log", "stream.scale", np.array([value])) for value in (1e-300, 1e300)),
+    ("log", "stream.mean", np.array([4e198])),
     ("trend", f"{STAGE}.trend.share", 1.5),
     ("trend", f"{STAGE}.trend.level", 1e200),
 ]

@@ -55,7 +55,8 @@ def _check_calibrated(model: CalibratedModel) -> None:
     base, stages, border, inputs = model.base, model.stages, model.border, model.inputs
     if isinstance(base, CalibratedModel) or len(stages) != base.n_targets:
         raise ValueError(f"stages must be one per target, got {len(stages)}")
-    d = encoders_of(base)[0].n_working
+    box = encoders_of(base)[0]
+    d = box.n_working
     for stage in stages:
         local, repeats = stage.local, stage.repeats
         if stage.logs.size != base.n_rows:
@@ -68,6 +69,10 @@ def _check_calibrated(model: CalibratedModel) -> None:
             raise ValueError("inputs need repeats of every target, of as many inputs")
     if border is not None and len(border.slope) != len(stages):
         raise ValueError(f"border must have slopes of {len(stages)} targets")
+    if border is not None and not (
+        np.array_equal(border.low, box.low_) and np.array_equal(border.high, box.high_)
+    ):
+        raise ValueError("border must be that of the box of the trees")
 
 
 def _check_tails(tails: Tails) -> None:

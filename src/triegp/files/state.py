@@ -81,9 +81,11 @@ def _check_stream(stream: Stream) -> None:
         raise ValueError(f"encoders must have {n_working} features")
     if len(stream.transforms) not in (0, n_targets):
         raise ValueError(f"transforms must be {n_targets}, got {len(stream.transforms)}")
-    for own, transform in zip(scale, stream.transforms, strict=False):  # often there are none
+    for own, centre, transform in zip(scale, mean, stream.transforms, strict=False):  # often none
         if transform is not None and not 1.0 / LARGEST_SCALE < own < LARGEST_SCALE:
             raise ValueError(f"a transformed target must not have the scale {own}")
+        if transform is not None and not abs(centre) < LARGEST_SCALE:
+            raise ValueError(f"a transformed target must not have the mean {centre}")
     n_held = [part.n_targets for part in stream.fitted]
     if n_held not in ([n_targets], [1] * n_targets):
         raise ValueError(f"fitted must hold {n_targets} targets in all, got {n_held}")
