@@ -7,7 +7,7 @@ from tolerances import VALUE
 from triegp import BinaryTreeGPRegressor
 from triegp.calibration.model import base_of
 from triegp.engines import CpuEngine
-from triegp.mixture.members import FEWEST_APIECE, leave_out_members, mix
+from triegp.mixture.members import FEWEST_APIECE, average_left_out, leave_out_members, mix
 from triegp.tree import predict
 
 
@@ -51,6 +51,18 @@ def test_an_observation_has_the_moments_of_the_mixture(ensemble, new):
     var = weight @ (np.stack([part.var for part in parts]) + noise + np.square(means - mean))
     np.testing.assert_allclose(found.mean(), mean, **VALUE)
     np.testing.assert_allclose(found.var(), var, **VALUE)
+
+
+def test_an_average_of_variances_has_the_same_bits_with_any_number_of_threads(
+    ensemble, monkeypatch
+):
+    left = leave_out_members(ensemble.members, 0)
+    for n_threads in (1, 2, 8):
+        monkeypatch.setattr("triegp.mixture.members.threads_of", lambda _, n=n_threads: n)
+        found = average_left_out(ensemble.members, 0)
+        np.testing.assert_array_equal(found.mean, left.mean)
+        np.testing.assert_array_equal(found.var[0], left.var.mean(axis=0))
+        np.testing.assert_array_equal(found.noise, left.noise)
 
 
 @pytest.mark.parametrize("wide", [False, True])

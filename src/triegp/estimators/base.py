@@ -626,7 +626,6 @@ class TreeGPRegressor(
         )
         rows = transform_rows(passed, transforms)
         mean, scale = self._location_and_scale(rows)
-        kept = copy_rows(passed) if self.keep_rows else None
         counted = rows.weight
         if counted is not None and self.weights == "precision":  # one observation each
             counted = (counted > 0).astype(np.float64)
@@ -658,7 +657,7 @@ class TreeGPRegressor(
             columns=columns,
             layout=layout,
             fitted=tuple(part.fitted for part in trained),
-            kept=kept,
+            kept=copy_rows(passed) if self.keep_rows else None,
             observations=observations,
             plan=new_plan(replace(passed, X=working), trained[0].fitted.n_rows),
             seeds=seeds,

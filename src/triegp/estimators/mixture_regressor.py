@@ -469,8 +469,6 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     def _fit_rows(self, *given: Any) -> tuple[ModelState, list[Warning]]:
         state, told = super()._fit_rows(*given)
         return_memory()
-        for part in state.stream.fitted:  # now that nothing of the training is in memory
-            cast(Ensemble, base_of(part)).hold_messages()
         return state, told
 
     def _engine_for(self, fitted: Sequence[Fitted]) -> Engine | None:
@@ -480,4 +478,6 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
         return choose("cuda", 0.0) if self.engine == "cuda" and True in places else None
 
     def _shares(self, fitted: Ensemble, column: int) -> Importances:
-        return importances(fitted, column)
+        found = importances(fitted, column)
+        return_memory()
+        return found

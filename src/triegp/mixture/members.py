@@ -13,7 +13,16 @@ from triegp.devices import like, to_host
 from triegp.encoding.codes import Codes, select_codes
 from triegp.encoding.grids import Grids, encode_grids, prepare_grids
 from triegp.encoding.quantiser import Quantiser
-from triegp.engines import CpuEngine, Engine, PlainEngine, computed_once, mix_means, mix_moments
+from triegp.engines import (
+    CpuEngine,
+    Engine,
+    PlainEngine,
+    computed_once,
+    mix_means,
+    mix_moments,
+    return_memory,
+    threads_of,
+)
 from triegp.mixture.calibration import Calibration, temper
 from triegp.mixture.cells import add_rows, leave_out_rows
 from triegp.mixture.draws import MemberDraws, evaluate_member
@@ -598,10 +607,31 @@ def leave_out_members(
         mean[k], var[k] = part.mean[some], part.variance[some]
         if run:
             runs[k] = np.minimum(run_variance(posterior)[some], var[k])
+        del part, posterior
+        return_memory()  # the heaps of threads keep what the messages took
 
     posteriors[0].trie.engine.each(leave_out, range(len(posteriors)))
     noise = np.stack([like(posterior.rows.total_noise, rows.y) for posterior in posteriors])
     return LeftOut(mean, var, runs, noise if noise.shape[1] == 1 else noise[:, some])
+
+
+def average_left_out(members: Sequence[Member], target: int) -> LeftOut:
+    """`leave_out_members` with var (1, n), the average over the members.
+
+    It holds the variances of as many members as there are threads.
+    """
+    posterior = members[0].posteriors[target]
+    rows, at_once = posterior.rows, threads_of(posterior.trie.engine)
+    mean, total = np.empty_like(rows.y, shape=(len(members), rows.n_rows)), np.zeros_like(rows.y)
+    noise = []
+    for first in range(0, len(members), at_once):
+        some = slice(first, first + at_once)
+        left = leave_out_members(members[some], target)
+        mean[some] = left.mean
+        for var in left.var:  # in the order of the members, however many threads there are
+            total += var
+        noise.append(left.noise)
+    return LeftOut(mean, total[None] / len(members), left.run, np.concatenate(noise))
 
 
 def leave_out_held(members: Sequence[Member], target: int, held: Rows) -> LeftOut:

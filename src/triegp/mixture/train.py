@@ -17,7 +17,13 @@ from triegp.engines.choice import CARD_ROW_BYTES
 from triegp.mixture.calibration import Calibration
 from triegp.mixture.cells import cell_rows, condition_cells
 from triegp.mixture.learning import learn_in_pool, learn_orders
-from triegp.mixture.members import Ensemble, Member, leave_out_held, leave_out_members
+from triegp.mixture.members import (
+    Ensemble,
+    Member,
+    average_left_out,
+    leave_out_held,
+    leave_out_members,
+)
 from triegp.mixture.optimise import (
     MAX_DENSE_BITS,
     TrainedOrder,
@@ -190,10 +196,12 @@ def weigh(
         return Ensemble(tuple(members), (Calibration(weight),) * rows.n_targets)
     found = []
     for target in range(rows.n_targets):
-        if held is None:
-            left = leave_out_members(members, target)
-        else:
+        if held is not None:
             left = leave_out_held(members, target, held)
+        elif settings.mixture == "calibrated":
+            left = average_left_out(members, target)
+        else:
+            left = leave_out_members(members, target)
         # Observations at one input are left out together: they count once.
         count = rows.weight if rows.copies is None or rows.pulling else None
         y = rows.target(target).y

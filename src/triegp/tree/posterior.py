@@ -285,7 +285,8 @@ def leave_one_out(posterior: Posterior, *, whole: bool = False) -> Prediction:
         messages.inside[0],
         stays,
     )
-    return Prediction(like(trie.unsort(mean), rows.y), like(trie.unsort(var), rows.y))
+    mean = trie.unsort(mean)
+    return Prediction(like(mean, rows.y), like(trie.unsort(var), rows.y))
 
 
 def run_variance(posterior: Posterior) -> Floats:
