@@ -192,11 +192,8 @@ class Walk:
         answers = run_each(ask, self._looks, threads_of(self._engine))
         scores = np.concatenate([part for _, part in answers])
         log_det = sum(part for part, _ in answers) / len(scores)
-        scale = SCALES[:, None, None]
-        if self._data.rows.known_noise is not None:  # variances are not to be scaled
-            scale = np.ones((1, 1, 1))
-        loss = np.log(scale) + 2.0 * np.log1p(np.square(scores / scale) / 3.0)
-        return 0.5 * log_det + STUDENT + float(loss.mean(axis=(1, 2)).min())
+        fixed = self._data.rows.known_noise is not None  # variances are not to be scaled
+        return 0.5 * log_det + student_nll(scores, SCALES[160:161] if fixed else SCALES)
 
     def _part_nll(self, part: EncodedRows) -> float:
         parameters, n, n_targets = self.parameters, part.rows.n_rows, part.rows.n_targets
@@ -234,6 +231,13 @@ class Walk:
         more = rng.choice(self._seen, min(LOOK_RANDOM, self._seen.size), replace=False)
         rows = np.append(np.unique(np.append(near, more)), chosen)
         return self._data.select(rows), chosen.size
+
+
+def student_nll(scores: Floats, scales: Floats = SCALES) -> float:
+    """Mean nll of scores under Student's t3, at the best of the scales."""
+    scale = scales[:, None]
+    loss = np.log(scale) + 2.0 * np.log1p(np.square(scores.ravel() / scale) / 3.0)
+    return STUDENT + float(loss.mean(axis=1).min())
 
 
 def train_stage(

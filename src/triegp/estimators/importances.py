@@ -161,7 +161,8 @@ def layered_importances(fitted: Layered, target: int) -> Importances:
     model, left = base.model, rest.residuals(target)
     f = column_of(model.rows.y, target) - model.variance * column_of(model.alpha, target)
     better = float(np.mean(np.square(left.y)) - np.mean(np.square(left.y - left.mean)))
-    sizes = [float(f.var()), fitted.scale[target] ** 2 * max(better, 0.0)]
+    gain = fitted.below.gain[target]
+    sizes = [float(gain**2 * f.var()), fitted.scale[target] ** 2 * max(better, 0.0)]
     own = np.zeros(layers[0].prior.size)
     own[effects.features] = effects.spread[:, target]
     total = sum(sizes) + own.sum()

@@ -8,7 +8,7 @@ what is left are those of highest marginal likelihood (MacKay's fixed point).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,13 @@ class MainEffects:
         return out
 
 
+def no_effects(n_targets: int) -> MainEffects:
+    """The function 0 for each target."""
+    nothing, starts = np.empty((0, n_targets)), np.zeros(1, np.int64)
+    level = np.zeros(n_targets)
+    return MainEffects(np.empty(0, np.int64), starts, np.empty(0), nothing, level, nothing)
+
+
 def fit_effects(rows: Rows) -> MainEffects:
     """Main effects of rows (n, d) with targets (n, k). O(n d + m d^2 + K^3) for K knots.
 
@@ -79,8 +86,7 @@ def fit_effects(rows: Rows) -> MainEffects:
     weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     level = np.average(y, axis=0, weights=weight)
     if not features.size:
-        nothing = np.empty((0, level.size))
-        return MainEffects(features, np.zeros(1, np.int64), np.empty(0), nothing, level, nothing)
+        return replace(no_effects(level.size), level=level)
     gram, moments = _sum_ramps(X, y - level, weight, features, knots)
     owner = np.repeat(np.arange(features.size), ends - np.append(0, ends[:-1]) - 1)
     values, total = np.empty((int(ends[-1]), level.size)), float(weight.sum())

@@ -66,7 +66,8 @@ class Below:
         Conditioned on some rows, less their effects.
     gain : float64 (k,)
         Factor of the mean of the base, in [0, 1]: that of least squared error at rows that the base
-        has not seen. It is near 1, unless the effects leave little but noise.
+        has not seen. It is near 1, unless the effects leave little but noise; and 0 if the rest
+        predicts better without the base, whose rows are then among its own.
     bound : float64 (k,)
         Largest size of a mean.
     usual : float
@@ -86,7 +87,9 @@ class Below:
     def mean(self, points: tuple[Floats, Any], column: int) -> Floats:
         """Mean at new rows, (m,)."""
         effects, at = points
-        found = effects[:, column] + self.gain[column] * self.base_mean(at, column)
+        found = effects[:, column]
+        if self.gain[column]:
+            found = found + self.gain[column] * self.base_mean(at, column)
         return np.asarray(np.clip(found, -self.bound[column], self.bound[column]))
 
     def base_mean(self, at: Any, column: int) -> Floats:
@@ -102,6 +105,8 @@ class Below:
     def mean_at(self, X: Array) -> Floats:
         """Means of all targets, (m, k). A row does not depend on the others."""
         out = np.empty((X.shape[0], self.bound.size))
+        if not self.gain.any():
+            return self.effects.at(X)
         for lo in range(0, X.shape[0], ROWS_AT_ONCE):
             some = slice(lo, lo + ROWS_AT_ONCE)
             points = self.read(X[some], var=False)
@@ -142,8 +147,8 @@ class Layered:
 
     @property
     def n_base(self) -> int:
-        """Number of rows of the model that are those of the base."""
-        return 0 if self.rest.held is not None else self.base.n_rows
+        """Number of rows of the model that are those of the base, and not of the rest."""
+        return 0 if self.rest.held is not None or not self.below.gain.any() else self.base.n_rows
 
     @property
     def n_targets(self) -> int:
@@ -163,7 +168,7 @@ class Layered:
     @property
     def n_observations(self) -> float:
         """Number of observations in the likelihood of one target."""
-        return self.base.n_observations + self.rest.n_observations
+        return self.rest.n_observations + (self.base.n_observations if self.n_base else 0.0)
 
     @property
     def on_host(self) -> bool:
@@ -315,7 +320,7 @@ class Layered:
         """Log marginal likelihood: that of the base, and of the rest given the base."""
         rest = self.rest.log_evidence(column)
         rest -= self.rest.n_observations * float(np.log(self.scale[column]))
-        return self.base.log_evidence(column) + rest
+        return rest + (self.base.log_evidence(column) if self.n_base else 0.0)
 
     def check(self, rows: Rows) -> None:
         """Raise ValueError if these rows cannot be added."""

@@ -12,13 +12,15 @@ import numpy.typing as npt
 from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import Settings
 from triegp.additive.train import train_forest
+from triegp.additive.walk import student_nll
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
-from triegp.layers.effects import fit_effects
+from triegp.layers.effects import fit_effects, no_effects
 from triegp.layers.layered import Below, Layered, rest_rows
 from triegp.mixture.cells import Units
 from triegp.mixture.members import Ensemble
 from triegp.mixture.placing import place_ensemble
+from triegp.mixture.settings import Settings as MixtureSettings
 from triegp.mixture.settings import members_for, settings_of
 from triegp.mixture.train import train_ensemble
 from triegp.mixture.whole import Whole
@@ -27,13 +29,14 @@ from triegp.models.interface import Trained
 from triegp.models.pieces import Piece
 from triegp.models.repeats import find_inputs, hash_inputs
 from triegp.models.run import Run
-from triegp.tree.rows import Rows
+from triegp.tree.rows import Rows, join_rows
 
 Floats = npt.NDArray[np.float64]
 
 MOST_ROWS = 196_608  # of one process: beyond, solves take most of the time and gain little
 BASE_ROWS = 131_072  # of the base, but for three quarters of all
 N_NEARBY = 64  # of the base, whose variance only tells where there are few rows
+COMPARED_ROWS, COMPARED_MEMBERS = 1 << 16, 8  # of mixtures that tell whether the base helps
 USUAL_ROWS, USUAL_SHARE = 2_000, 0.99  # from which the usual variance of the base is read
 GAIN_ROWS = 1 << 16  # from which the gain of the base is learned: to 0.01 for 1 % of the variance
 LEAST_SCALE = 1e-9  # of what the layers below leave, relative to the deviation of y
@@ -61,12 +64,19 @@ def train_layered(
     whole : Whole, optional
         All rows, if `rows` are only some of them: those that the mixture holds. The base is then
         conditioned on others of `whole.sample`.
+
+    Notes
+    -----
+    Where trees with many rows tell more than a base with some, as of delays of flights by route and
+    day, subtracting the base would cost more than it brings. Two small mixtures tell, one with the
+    base, and one without it but with twice the rows. Without it, the base says no more than where
+    there are no rows.
     """
     source = rows if whole is None else _others(whole.sample, rows)
     n_base = min(BASE_ROWS, source.n_rows * 3 // 4)
-    n_judged = held_rows(source.n_rows).size if whole is None else 0
-    effects = fit_effects(source.select(slice(source.n_rows - n_judged)))
-    chosen = source.select(slice(n_base))
+    judged = held_rows(source.n_rows)
+    chosen, after = source.select(slice(n_base)), source.select(slice(n_base, judged[0]))
+    effects = fit_effects(source.select(slice(judged[0])))
     known = effects.at(chosen.features)
     first = replace(run, progress=_named(run, "base"))
     if run.watch.limited:
@@ -78,32 +88,74 @@ def train_layered(
         first,
     )
     base = cast(FittedForest, trained.fitted).stand(apart=False)
-    bound = np.abs(source.y).max(axis=0)
-    some = source.features[n_base : n_base + USUAL_ROWS]
+    some = after.features[:USUAL_ROWS]
     var = base.predict(base.read(some, var=True), 0, var=True, latent=True).var()
+    bound, usual = np.abs(source.y).max(axis=0), float(np.quantile(var, USUAL_SHARE))
+    below = Below(effects, base, np.ones(bound.size), bound, usual)
+    below = replace(below, gain=_find_gain(below, after))
+    n_evaluations = trained.n_evaluations
+    if run.watch.stop:
+        run.leave_out("the test whether a base helps")
+    else:
+        judge = source.select(judged)
+        part, two = after.select(slice(COMPARED_ROWS)), slice(max(n_base - COMPARED_ROWS, 0), None)
+        both = join_rows([chosen.select(two), part])
+        scores = [
+            _score(encoders, _less(part, below), _less(judge, below), run),
+            _score(encoders, both, judge, run),
+        ]
+        if scores[1] < scores[0]:
+            nothing = np.zeros(bound.size)
+            below = replace(below, effects=no_effects(bound.size), gain=nothing)
+            n_base = 0
     others = rows if whole is not None else rows.select(slice(n_base, None))
-    below = Below(effects, base, np.ones(bound.size), bound, float(np.quantile(var, USUAL_SHARE)))
-    below = replace(below, gain=_find_gain(below, others))
     means = below.mean_at(others.features)
     left = np.sqrt(np.average(np.square(others.y - means), axis=0, weights=others.weight))
     scale = np.maximum(left, LEAST_SCALE)
-    mixture = settings_of("default", {})
-    n_rows = others.n_rows if whole is None else whole.n_rows
-    mixture = replace(mixture, n_members=members_for(n_rows, mixture.n_members))
     if whole is not None:
-        whole = _whole_rest(whole, below, scale, chosen)
-    mixed = train_ensemble(encoders, rest_rows(others, means, scale), mixture, run, whole)
+        whole = _whole_rest(whole, below, scale, chosen.select(slice(n_base)))
+    n_rows = others.n_rows if whole is None else whole.n_rows
+    mixed = train_ensemble(encoders, rest_rows(others, means, scale), _mixture(n_rows), run, whole)
     rest = cast(Ensemble, mixed.fitted)
     if not rest.on_host:
         rest = place_ensemble(rest, CpuEngine(n_threads=run.n_threads))
-    known = means if whole is not None else np.concatenate([known, means])
-    fitted = Layered(below, rest, scale, known)
+    if whole is None:
+        means = np.concatenate([known[:n_base], means])
+    fitted = Layered(below, rest, scale, means)
     residuals = None
     if settings.calibrated and mixed.residuals is not None:
         pairs = enumerate(mixed.residuals)
         residuals = tuple(fitted.place_residuals(part, column) for column, part in pairs)
-    stopped, n_evaluations = trained.stopped or mixed.stopped, trained.n_evaluations
-    return Trained(fitted, stopped, n_evaluations + mixed.n_evaluations, residuals, trained.curve)
+    stopped = trained.stopped or mixed.stopped
+    n_evaluations += mixed.n_evaluations
+    return Trained(fitted, stopped, n_evaluations, residuals, trained.curve)
+
+
+def _mixture(n_rows: int) -> MixtureSettings:
+    """Settings of the rest."""
+    found = settings_of("default", {})
+    return replace(found, n_members=members_for(n_rows, found.n_members))
+
+
+def _less(rows: Rows, below: Below) -> Rows:
+    """Rows less the mean of the layers below."""
+    return replace(rows, y=rows.y - below.mean_at(rows.features))
+
+
+def _score(encoders: Sequence[Quantiser], rows: Rows, judge: Rows, run: Run) -> float:
+    """Nll per row of judging rows by a small mixture of trees, at its best scale.
+
+    By a Student distribution: outliers must not decide, as error bars will have tails.
+    """
+    mixture = replace(_mixture(rows.n_rows), n_members=COMPARED_MEMBERS)
+    scale = np.maximum(rows.y.std(axis=0), LEAST_SCALE)
+    own = replace(run, progress=_named(run, "compared"), left_out=[], engine="cpu")
+    fitted = train_ensemble(encoders, rest_rows(rows, 0.0, scale), mixture, own).fitted
+    points, total = fitted.read(judge.features, var=False), 0.0
+    for c, unit in enumerate(scale):
+        mean = fitted.predict(points, c, var=False, latent=True).mean()
+        total += student_nll(judge.y[:, c] - unit * mean)
+    return total
 
 
 def _find_gain(below: Below, rows: Rows) -> Floats:
@@ -134,13 +186,10 @@ def _whole_rest(whole: Whole, below: Below, scale: Floats, chosen: Rows) -> Whol
         float(np.square((np.sqrt(size) + np.sqrt(most) * bound) / unit))
         for _, size, bound, unit in pairs
     )
-    learned = whole.sample
-    learned = rest_rows(learned, below.mean_at(learned.features), scale)
-    inside = find_inputs(read.inputs, learned.features) < 0
     return replace(
         whole,
         read=read,
-        sample=learned.select(np.flatnonzero(inside)),
+        sample=read.convert(whole.sample),
         units=Units(target, square, units.weight),
     )
 
@@ -168,9 +217,12 @@ class RestReader:
 
     def __call__(self, piece: Piece) -> Rows:
         """Rows of a piece, less the mean of the layers below."""
-        rows = self.read(piece)
-        new = np.flatnonzero(find_inputs(self.inputs, rows.features) < 0)
-        rows = rows.select(new)
+        return self.convert(self.read(piece))
+
+    def convert(self, rows: Rows) -> Rows:
+        """Rows that are not those of the base, less the mean of the layers below."""
+        if self.inputs.size:
+            rows = rows.select(np.flatnonzero(find_inputs(self.inputs, rows.features) < 0))
         return rest_rows(rows, self.below.mean_at(rows.features), self.scale)
 
 
