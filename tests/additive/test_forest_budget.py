@@ -196,10 +196,7 @@ def test_progress_moves_in_every_stage(monkeypatch):
         assert shares[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("auto_rows", "said"), [(10**9, training.NO_TEST), (0, training.NO_ORDERS)]
-)
-def test_what_ctrl_c_skips_after_training_is_said(monkeypatch, auto_rows, said):
+def test_what_ctrl_c_skips_after_training_is_said(monkeypatch):
     real = training.train_stage
 
     def train_and_press(*given):
@@ -208,9 +205,8 @@ def test_what_ctrl_c_skips_after_training_is_said(monkeypatch, auto_rows, said):
         return found
 
     monkeypatch.setattr(training, "train_stage", train_and_press)
-    monkeypatch.setattr(training, "AUTO_ROWS", auto_rows)
     X = np.random.default_rng(0).random((60, 2))
     model = TrieGPRegressor(n_trees=4, max_iter=2, on_interrupt="keep", random_state=0)
-    with pytest.warns(ConvergenceWarning, match=said):
+    with pytest.warns(ConvergenceWarning, match=training.NO_TEST):
         model.fit(X, X[:, 0])
     assert model.stopped_early_

@@ -450,18 +450,6 @@ def test_targets_are_trained_together(init):
     assert trained.residuals[0].var is trained.residuals[1].var
 
 
-def test_orders_of_single_trees_are_compared_on_all_targets(monkeypatch):
-    """From 100,000 rows on, unless patched."""
-    monkeypatch.setattr("triegp.additive.train.AUTO_ROWS", 100)
-    monkeypatch.setattr("triegp.models.folds.FEW_ROWS", 100)
-    rng = np.random.default_rng(0)
-    X = rng.random((300, 2))
-    y = np.stack([np.where(X[:, 0] > 0.5, 1.0, -1.0), X[:, 1] - 0.5], axis=1)
-    run = Run(np.random.default_rng(1), 1, Stopwatch())
-    given = ([BitEncoder(precision=4).fit(X)], Rows(y, X=X), Settings(n_trees=4, max_iter=3), run)
-    assert train_forest(*given).fitted.n_targets == 2
-
-
 def test_the_plan_counts_the_targets():
     work = Work(10_000, 64, True, 1e-8)
     many = replace(work, n_targets=7)

@@ -20,7 +20,7 @@ from triegp.additive.conditioning import smooth_sizes
 from triegp.additive.forest import multiply
 from triegp.additive.model import tolerance_for
 from triegp.additive.settings import Settings
-from triegp.additive.train import n_trees_for, train_forest
+from triegp.additive.train import train_forest
 from triegp.models.folds import find_folds
 from triegp.models.jobs import Stopwatch
 from triegp.models.run import Run
@@ -209,15 +209,9 @@ def test_without_features_that_vary_there_is_no_smooth_part():
 # Sizes
 
 
-def test_many_rows_have_fewer_trees_inducing_rows_and_neighbours():
-    sizes = [n_trees_for(64, n) for n in (1, 100_000, 131_072, 262_144, 10**6, 10**8)]
-    assert sizes[:3] == [64, 64, 64]
-    assert sizes[3] == 32
-    assert sizes[4:] == [16, 16]
-    assert n_trees_for(8, 10**8) == 8
+def test_many_rows_have_fewer_neighbours():
     assert smooth_sizes(1) == smooth_sizes(32_768) == (256, 512)
     assert smooth_sizes(262_144) == (256, 64)
-    assert smooth_sizes(10**8) == (64, 64)
     sizes = [smooth_sizes(n) for n in (32_768, 100_000, 10**6, 10**7)]
     assert sizes == sorted(sizes, reverse=True)
 

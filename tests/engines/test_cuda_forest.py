@@ -30,8 +30,6 @@ from triegp.additive.settings import Settings
 from triegp.engines import CpuEngine
 from triegp.engines.cuda import CudaEngine
 from triegp.smooth.dense import Dense, make_dense
-from triegp.smooth.induced import make_induced
-from triegp.smooth.linear import Linear
 
 N_ROWS = 3_000 if ON_CARD else 18
 N_TREES = 16 if ON_CARD else 2
@@ -52,8 +50,6 @@ def both(problem):
     smooth = None
     if problem.smooth == "dense":
         smooth = make_dense(kernel, problem.inputs / kernel.lengthscale, keep=False)
-    elif problem.smooth == "inducing":  # and no neighbours
-        smooth = Linear(make_induced(kernel, problem.inputs, N_ROWS // 3, 0))
     found = []
     for engine in (CPU, CudaEngine()):
         lent = smooth if smooth is None or engine is CPU else smooth.lend(engine)
@@ -61,7 +57,7 @@ def both(problem):
     return found
 
 
-SMOOTH = [None, "dense", "inducing"]
+SMOOTH = [None, "dense"]
 with_and_without = pytest.mark.parametrize("smooth", SMOOTH)
 
 
@@ -93,8 +89,7 @@ def test_products(smooth):
     x = np.random.default_rng(1).standard_normal((N_ROWS, 2))
     cpu, cuda = both(problem)
     expected = forest_product(cpu, x)
-    if smooth != "inducing":
-        same(expected, problem.kernel() @ x)
+    same(expected, problem.kernel() @ x)
     same(forest_product(cuda, x), expected)
     same(multiply(cuda, CudaEngine().hold(x)), expected)
 
@@ -109,13 +104,6 @@ def test_a_kernel_matrix_that_fits_is_kept(monkeypatch):
         assert (cuda.smooth.matrix is not None) == (there > 0)
         found.append(forest_product(cuda, x))
     same(*found)
-
-
-def test_neighbours_are_not_lent():
-    problem = problem_of(smooth="inducing")
-    smooth = Linear(make_induced(problem.parameters.smooth, problem.inputs, 4, 3))
-    with pytest.raises(ValueError, match="neighbours are not available on a device"):
-        smooth.lend(CudaEngine())
 
 
 @with_and_without
@@ -269,21 +257,17 @@ def test_a_matrix_that_is_not_positive_is_refused():
 
 @with_and_without
 def test_a_model_solved_on_the_card_lives_on_the_host(smooth, monkeypatch):
-    """Its smooth part is exact; from 200,000 rows on, it has inducing rows alone."""
+    """Its smooth part is exact."""
     monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
     monkeypatch.setattr(model, "RANK", RANK)
     monkeypatch.setattr(conditioning, "tolerance_for", lambda rows: 1e-8)
     monkeypatch.setattr(conditioning, "smooth_sizes", lambda n, share: (n, 0))  # exact on the CPU
     problem = problem_of(smooth=smooth)
-    if smooth == "inducing":
-        monkeypatch.setattr(conditioning, "DENSE_ROWS", 0)
     given = (problem.data, problem.parameters, Settings(), 0, CPU)
     cpu, cuda = (condition_forest(*given, solver) for solver in (None, CudaEngine()))
     assert type(cuda.alpha) is np.ndarray
     assert cuda.forest.engine is CPU
-    if smooth == "inducing":
-        assert cuda.smooth.induced.n_neighbours == 0
-    elif smooth == "dense":
+    if smooth == "dense":
         assert isinstance(cuda.smooth, Dense)
     same(cuda.alpha, cpu.alpha, FITS)
     mean, var = (work(cuda, problem.new) for work in (mean_at, variance_at))

@@ -115,7 +115,7 @@ def solve_seconds(work: Work, share: float) -> float:
         step = n_trees + READ_VALUE * 2 * rank
     else:
         m_i, m_v = smooth_sizes(n, share)
-        columns, near = tree_columns(n, share), min(m_v, MOST_NEIGHBOURS)
+        columns, near = tree_columns(share), min(m_v, MOST_NEIGHBOURS)
         q = m_i + columns
         make = PRODUCT * m_i * m_i + SEARCH + _regression(m_v, 1, m_i)
         make += _regression(near, n_trees, q) + COLUMN * n_trees * columns + FAST_PRODUCT * q * q

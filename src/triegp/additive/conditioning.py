@@ -31,7 +31,7 @@ from triegp.additive.variance import Known, with_factor
 from triegp.engines import Engine, one_blas_thread, threads_of
 from triegp.models.interface import Residuals
 from triegp.models.jobs import Stopwatch
-from triegp.smooth.dense import make_dense
+from triegp.smooth.dense import Dense, make_dense
 from triegp.smooth.induced import make_induced
 from triegp.smooth.interface import HostSmooth
 from triegp.smooth.kernel import Kernel
@@ -74,11 +74,8 @@ class Limits:
 
 
 MOST_INDUCING, FEWEST_INDUCING = 256, 64
-INDUCING_FLOATS = 1 << 26  # largest n * inducing rows
 MOST_NEIGHBOURS, FEWEST_NEIGHBOURS = 512, 64
 NEIGHBOUR_FLOATS = 1 << 24  # largest n * neighbours
-CARD_INDUCING = 1_024  # of a solver on a device, which has no neighbours
-DENSE_ROWS = 200_000  # up to this many rows, a solver on a device takes the kernel as it is
 SCALE_RESIDUAL = 0.05  # largest relative residual at which the scale can be read off a solution
 # A solve from a start reduces its residual at least by this factor: where rows were inserted, and
 # where the start misses the held-out rows, at which its residual is as small as their noise.
@@ -117,8 +114,6 @@ def condition_forest(
     solver: Engine | None = None,
     limits: Limits | None = None,
     held: Ints | None = None,
-    *,
-    means: bool = False,
 ) -> ForestModel:
     """Condition trees and smooth part on all rows, at the scale of highest likelihood.
 
@@ -143,8 +138,6 @@ def condition_forest(
     held : int64, optional
         Rows held out of training. They come last in the order of the smooth part, so that without
         themselves they are predicted as new rows are.
-    means : bool, default=False
-        Whether only means are asked of the model: the factor of variances stays 1.
     """
     codes, rows = data.codes, data.rows
     if is_exact(rows.n_rows):
@@ -161,13 +154,14 @@ def condition_forest(
         start, factor = _solve_fewer(data, parameters, noisy, seed, engine, limits)
     lent = forest
     if solver is not None:
-        lent = build_forest(codes, orders, solver, None if smooth is None else smooth.lend(solver))
+        dense = smooth.lend(solver) if isinstance(smooth, Dense) else None
+        lent = build_forest(codes, orders, solver, dense)
     keys = engine.each(lambda _, t: trie_keys(forest.tries[t], codes[t]), range(len(orders)))
     process = None
     if isinstance(smooth, Linear) and solver is None:
         process = process_of(forest, keys, data.inputs, noisy)
-    n_held = 0 if held is None or means else held.size
-    estimated = not (is_exact(rows.n_rows) or means)
+    n_held = 0 if held is None else held.size
+    estimated = not is_exact(rows.n_rows)
     probes = draw_probes(forest, noisy, seed) if estimated and solver is None else None
     made, solution, held_mean, known = solve_targets(
         lent, noisy, seed, start, limits, process, n_held, probes
@@ -257,8 +251,8 @@ def make_smooth(
 ) -> HostSmooth | None:
     """The smooth part over all rows, in the host's memory; None if there is none.
 
-    Few rows: exact. On the host: by inducing rows and neighbours, fewer for many rows or with a
-    smaller share. For a solver on a device: exact, and from 200,000 rows on by inducing rows alone.
+    Few rows, and for a solver on a device: exact. Otherwise by inducing rows and neighbours, fewer
+    for many rows or with a smaller share.
     """
     n = inputs.shape[0]
     if kernel is None:
@@ -266,23 +260,21 @@ def make_smooth(
     if takes_dense(n, solver):
         return make_dense(kernel, inputs / kernel.lengthscale, keep=False)
     n_inducing, n_neighbours = smooth_sizes(n, share)
-    if solver is not None:
-        n_inducing, n_neighbours = min(CARD_INDUCING, max(n_inducing, INDUCING_FLOATS // n)), 0
     sizes = (n_inducing, n_neighbours, seed, threads_of(engine), held)
     return Linear(make_induced(kernel, inputs, *sizes))
 
 
 def takes_dense(n_rows: int, solver: Engine | None) -> bool:
     """Whether the smooth part of so many rows is exact."""
-    return is_exact(n_rows) or (solver is not None and n_rows <= DENSE_ROWS)
+    return is_exact(n_rows) or solver is not None
 
 
 def smooth_sizes(n_rows: int, share: float = 1.0) -> tuple[int, int]:
-    """Inducing rows and neighbours of a block: 256 and 512, fewer for many rows; a share of them.
+    """Inducing rows and neighbours of a block: 256 and 512; a share of them, at least 64.
 
-    Neighbours fall from 32,768 rows on, inducing rows from 262,144 on, to 64 each.
+    Neighbours fall from 32,768 rows on.
     """
-    n_inducing = share * min(MOST_INDUCING, INDUCING_FLOATS // max(n_rows, 1))
+    n_inducing = share * MOST_INDUCING
     n_neighbours = share * min(MOST_NEIGHBOURS, NEIGHBOUR_FLOATS // max(n_rows, 1))
     return max(FEWEST_INDUCING, round(n_inducing)), max(FEWEST_NEIGHBOURS, round(n_neighbours))
 

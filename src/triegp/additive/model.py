@@ -39,7 +39,6 @@ Words = npt.NDArray[np.uint64]
 RANK = 1_000
 BASIS_FLOATS = 1 << 26  # largest n * rank of a preconditioner
 TREE_COLUMNS, FEWEST_COLUMNS = 256, 32  # of the trees, in a preconditioner with neighbours
-COLUMN_FLOATS = 1 << 28  # largest n * columns of these, unless there are the fewest
 TOLERANCE, LARGEST_TOLERANCE = 1e-5, 1e-2  # of the relative residual of alpha
 ACCURATE_ROWS = 20_000  # up to so many rows, the smallest tolerance costs little
 NOISE_SHARE = 0.02  # of the deviation of the noise: error of the mean that a solve may leave
@@ -327,7 +326,7 @@ def precondition(
     """
     n, rng = forest.n_rows, np.random.default_rng(seed)
     if isinstance(forest.smooth, Linear):
-        columns = tree_columns(n, share)
+        columns = tree_columns(share)
         given = (forest, process, forest.smooth.induced, variance, columns, rng, tell)
         return precondition_neighbours(*given)
     rank = max(1, round(share * rank_for(n)))
@@ -339,10 +338,9 @@ def rank_for(n_rows: int) -> int:
     return min(RANK, max(32, BASIS_FLOATS // n_rows))
 
 
-def tree_columns(n_rows: int, share: float = 1.0) -> int:
-    """Columns of the trees in a preconditioner with neighbours: 256, less for many rows."""
-    columns = min(TREE_COLUMNS, max(FEWEST_COLUMNS, COLUMN_FLOATS // n_rows))
-    return max(min(FEWEST_COLUMNS, columns), round(share * columns))
+def tree_columns(share: float = 1.0) -> int:
+    """Columns of the trees in a preconditioner with neighbours: a share of 256, at least 32."""
+    return max(FEWEST_COLUMNS, round(share * TREE_COLUMNS))
 
 
 def tolerance_for(rows: Rows) -> float:

@@ -9,7 +9,7 @@ from triegp.checks import boolean, one_of, positive_number, whole_number
 from triegp.encoding.scaling import SCALINGS
 from triegp.smooth.kernel import KERNELS
 
-INITS = ("auto", "even", "random", "trained")
+INITS = ("even", "random", "trained")
 VARIANCES = ("nearby", "exact")
 MOST_TREES = 10_000  # grids are made for all of them, however short the time budget is
 
@@ -31,7 +31,7 @@ class Settings:
     n_trees: int = 64
     smooth: Any = "auto"
     kernel: str = "matern32"
-    init: str = "auto"
+    init: str = "even"
     slope: float = 1.5
     scaling: str = "both"
     precision: Any = 8

@@ -28,14 +28,7 @@ from triegp.additive.folds import predict_folds
 from triegp.additive.model import ForestModel, rank_for, tolerance_for
 from triegp.additive.preconditioner import BLOCK_ROWS
 from triegp.additive.settings import Settings
-from triegp.additive.singles import (
-    NO_ORDERS,
-    better_orders,
-    condition_some,
-    single_settings,
-    take_orders,
-    train_singles,
-)
+from triegp.additive.singles import single_settings, take_orders, train_singles
 from triegp.additive.start import (
     EncodedRows,
     Parameters,
@@ -63,8 +56,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 START_NOISE = 0.1  # relative to the variance of y, before the scale is found
-TREE_ROWS = 1 << 23  # largest number of rows times trees, but at least 16 trees
-FEWEST_TREES = 16
 CARD_TREE_BYTES = 48  # GPU memory per row and tree, codes not included
 CARD_TARGET_BYTES = 64  # GPU memory per row and target after the first: vectors of a solve
 WORST_RESIDUAL = 0.03  # relative, of a solve that leave-one-out can be read off
@@ -72,7 +63,6 @@ SOLVED_COLUMNS = 16  # right-hand sides solved at once, for the estimate of the 
 NO_FOLDS = "predictions of held-out rows (calibration learns from leave-one-out)"
 NO_CALIBRATION = "the calibration (predictions are Gaussian)"
 NO_TEST = "the test whether the smooth part is of use"
-AUTO_ROWS = 200_000  # from this many rows on, init="auto" tries the orders of single trees
 LEAST_GAIN = 1e-3  # of nll per row, for a smooth part to be kept
 
 
@@ -105,19 +95,13 @@ def train_forest(
     refuse_zero_weights(rows)
     check_range(rows)
     check_extremes(rows)
-    settings = replace(settings, n_trees=n_trees_for(settings.n_trees, rows.n_rows))
     work = rows.n_rows * settings.n_trees * SOLVED_COLUMNS
     room = forest_card_bytes(encoders, settings.n_trees, rows.n_rows, rows.n_targets)
-    if settings.init == "trained" or _asks_singles(settings, rows.n_rows):
+    if settings.init == "trained":
         room = max(room, card_bytes(encoders, single_settings(), rows.n_rows, rows.n_targets))
     engine = choose(run.engine, work, run.n_threads, room)
     with one_blas_thread():
         return _train(encoders, rows, settings, run, engine)
-
-
-def n_trees_for(n_trees: int, n_rows: int) -> int:
-    """Number of trees: fewer than asked for from 131,072 rows on if there are 64, at least 16."""
-    return min(n_trees, max(FEWEST_TREES, TREE_ROWS // max(n_rows, 1)))
 
 
 def forest_card_bytes(
@@ -163,31 +147,6 @@ def _train(
     seed = int(run.rng.integers(2**31))
     solver = None if engine.on_host else engine
     n_evaluations += stage.n_steps
-    if _asks_singles(settings, rows.n_rows) and run.watch.stop and not run.watch.limited:
-        run.leave_out(NO_ORDERS)
-    elif _asks_singles(settings, rows.n_rows) and not run.watch.limited:
-        orders = better_orders(
-            condition_some(data, found, settings, seed, host, seen, Limits(run.watch)),
-            encoders,
-            grids,
-            rows,
-            seen,
-            held,
-            run,
-            host,
-            engine,
-        )
-        run.raise_interrupt()
-        if orders is not None:
-            codes = encode_grids(orders.grids, rows.features, host)
-            others = replace(data, encoders=orders.grids, codes=codes)
-            start, again = replace(parameters, phi=orders.phi), _renamed(before)
-            second, better = _learn(others, start, seen, held, settings, host, run, again)
-            n_evaluations += orders.n_evaluations + second.n_steps
-            if second.stopped:
-                run.leave_out(NO_ORDERS)
-            elif not second.diverged:
-                data, stage, found = others, second, better
     parameters = found
     if stage.stopped:
         run.leave_out(f"{settings.max_iter - stage.n_steps} of {settings.max_iter} training steps")
@@ -210,20 +169,6 @@ def _train(
     run.progress("fits", 1, 1)
     fitted = FittedForest(model, stage.nll_per_row, stage.n_steps, stage.diverged)
     return Trained(fitted, stage.stopped, n_evaluations, residuals, stage.curve)
-
-
-def _asks_singles(settings: Settings, n_rows: int) -> bool:
-    """Whether single trees are trained to see if their orders are better."""
-    return settings.init == "auto" and n_rows >= AUTO_ROWS
-
-
-def _renamed(run: Run) -> Run:
-    """The run with another name for the steps of training, which are taken again."""
-
-    def tell(stage: str, done: int, total: int) -> None:
-        run.progress(f"{stage} again", done, total)
-
-    return replace(run, progress=tell)
 
 
 def _limits(run: Run, work: Work, plan: Plan) -> Limits:

@@ -61,12 +61,10 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
         likelihood of training rows by less than 0.001 per row.
     kernel : {"matern32", "matern52", "matern12", "rbf"}, default="matern32"
         Kernel of the smooth part, with one lengthscale per input.
-    init : {"auto", "even", "random", "trained"}, default="auto"
+    init : {"even", "random", "trained"}, default="even"
         Initial bit orders. "even": bits sorted by the width of their cells, features in a random
         order per tree. "random": features shuffled again at each depth. "trained": the orders of 16
-        single trees that are trained first, each used on several grids. "auto": "even"; from
-        100,000 rows on and without a time budget, "trained" if single trees predict held-out rows
-        better, given 16,384 rows.
+        single trees that are trained first, each used on several grids.
     slope : float, default=1.5
         For even orders: initial exponent with which the remaining variance falls with the width of
         the cells. Training changes it.
@@ -287,7 +285,7 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
         n_trees: int = 64,
         smooth: Any = "auto",
         kernel: str = "matern32",
-        init: str = "auto",
+        init: str = "even",
         slope: float = 1.5,
         scaling: str = "both",
         precision: Any = 8,

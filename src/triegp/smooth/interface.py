@@ -41,9 +41,6 @@ class HostSmooth(Smooth, Protocol):
     def extend(self, inputs: Floats) -> Self:
         """The smooth part with more rows, after the others."""
 
-    def lend(self, engine: Any) -> Smooth:
-        """The smooth part in the memory of an engine on a device."""
-
     def read(self, inputs: Floats) -> Any:
         """New rows, prepared for the following methods."""
 

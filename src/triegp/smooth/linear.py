@@ -63,16 +63,6 @@ class Linear:
         """The smooth part with more rows, after the others."""
         return Linear(extend(self.induced, inputs), self.gain)
 
-    def lend(self, engine: Any) -> LowRank:
-        """The smooth part in the memory of an engine on a device; it must have no neighbours."""
-        if self.induced.n_neighbours:
-            raise ValueError("neighbours are not available on a device")
-        factor = self.induced.factor
-        kept, phi = np.empty(factor.order.size), np.empty(self.induced.phi.shape)
-        kept[factor.order] = self.gain * np.square(factor.roots[:, 0], dtype=np.float64)
-        phi[factor.order] = float(np.sqrt(self.gain)) * self.induced.phi
-        return LowRank(self, engine.hold(phi), engine.hold(kept), engine)
-
     def read(self, inputs: Floats) -> InducedPoints:
         """New rows with their neighbours."""
         return new_rows.read(self.induced, inputs)
@@ -123,47 +113,3 @@ class Linear:
         if self.gain != 1.0:
             product *= self.gain
         return product
-
-
-@dataclass(frozen=True, eq=False)
-class LowRank:
-    """Inducing rows without neighbours on a device: K = Phi Phi' + D; implements `Smooth`.
-
-    Attributes
-    ----------
-    host : Linear
-        The same on the host.
-    phi : float64 (n, m_i)
-        In the engine's memory.
-    variances : float64 (n,)
-        D, in the engine's memory.
-    engine : Engine
-        The engine.
-    """
-
-    host: Linear
-    phi: Floats
-    variances: Floats
-    engine: Any
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel."""
-        return self.host.kernel
-
-    def multiply(self, x: Floats) -> Floats:
-        """K x for x (n, k)."""
-        found: Floats = self.phi @ (self.phi.T @ x)
-        found += self.variances[:, None] * x
-        return found
-
-    def columns(self, rows: npt.NDArray[Any]) -> Floats:
-        """K[:, rows], (n, r)."""
-        found: Floats = self.phi @ self.phi[rows].T
-        found[rows, self.engine.hold(np.arange(rows.size))] += self.variances[rows]
-        return found
-
-    def blocks(self, members: npt.NDArray[np.int32]) -> Floats:
-        """Kernel values within blocks of rows, (n_blocks, size, size)."""
-        found: Floats = self.engine.hold(self.host.blocks(self.engine.fetch(members)))
-        return found
