@@ -31,6 +31,7 @@ from triegp.additive.nearby import (
 )
 from triegp.additive.points import new_keys, read_points
 from triegp.additive.probes import Probes, draw_probes, read_probes
+from triegp.additive.settings import Settings
 from triegp.additive.solve import Solution
 from triegp.additive.start import row_noise
 from triegp.additive.variance import Known, with_factor
@@ -52,9 +53,9 @@ def small_cells(monkeypatch):
     monkeypatch.setattr(nearby_module, "CELL_ROWS", 5)
 
 
-def conditioned(n=150, smooth=None, **options):
+def conditioned(n=150, smooth=None, n_nearby=256, **options):
     problem = make_problem(n=n, d=3, smooth=smooth, **options)
-    return problem, problem.condition()
+    return problem, problem.condition(Settings(n_nearby=n_nearby))
 
 
 def cells_over(found, n_members):
@@ -395,10 +396,7 @@ def test_the_factor_makes_logarithms_agree():
 def test_the_factor_corrects_too_few_members(smooth, monkeypatch):
     """From few members variances are too large; the factor takes most of that away."""
     monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 0)
-    monkeypatch.setattr(
-        nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
-    )
-    problem, found = conditioned(n=400, smooth=smooth, noise=0.3, precision=6)
+    problem, found = conditioned(n=400, smooth=smooth, n_nearby=8, noise=0.3, precision=6)
     found = replace(found, factor=1.0)
     exact = np.diag(dense_posterior(found, problem.X, problem.new)[1])
     plain = variance_at(found, problem.new, "nearby")
@@ -465,23 +463,17 @@ def test_probes_far_from_converged_tell_nothing():
 
 def test_the_factor_is_learned_when_rows_are_many(monkeypatch):
     monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 100)
-    monkeypatch.setattr(
-        nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
-    )
     for smooth in KINDS:
-        _, found = conditioned(n=300, smooth=smooth, noise=0.3)
+        _, found = conditioned(n=300, smooth=smooth, n_nearby=8, noise=0.3)
         assert 0.01 < found.factor < 1.0
         assert found.known_nearby is not None
 
 
 @pytest.mark.parametrize("smooth", KINDS)
 def test_the_factor_is_learned_when_rows_become_many(smooth, monkeypatch):
-    problem, found = conditioned(n=300, smooth=smooth, noise=0.3)
+    problem, found = conditioned(n=300, smooth=smooth, n_nearby=8, noise=0.3)
     assert found.factor == 1.0
     monkeypatch.setattr("triegp.additive.exact.EXACT_ROWS", 310)
-    monkeypatch.setattr(
-        nearby_module.make_nearby, "__kwdefaults__", {"n_members": 8, "n_threads": None}
-    )
     rows = Rows(np.zeros(20), X=problem.new[:20])
     assert insert_into_forest(found, rows.select(np.arange(5))).factor == 1.0
     assert 0.01 < insert_into_forest(found, rows).factor < 1.0

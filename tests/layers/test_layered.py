@@ -10,7 +10,7 @@ from triegp import TrieGPRegressor, load
 from triegp.calibration.model import base_of
 from triegp.layers.layered import Layered
 
-N = 900
+N = 1_200
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,6 +19,7 @@ def few_rows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("triegp.estimators.trie_regressor.MOST_ROWS", 600)
         patch.setattr("triegp.layers.train.BASE_ROWS", 450)
+        patch.setattr("triegp.layers.train.COMPARED_ROWS", 300)
         yield
 
 

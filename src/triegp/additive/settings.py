@@ -34,7 +34,7 @@ class Settings:
     init: str = "even"
     slope: float = 1.5
     scaling: str = "both"
-    precision: Any = 8
+    precision: Any = None
     max_iter: int = 80
     calibrated: bool = True
     goes_on: bool = True

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
@@ -53,7 +53,6 @@ class PiecesRegressor(TreeGPRegressor):
 
     max_cells: int | None
     engine: str
-    _fewest_summed: ClassVar[int] = FEWEST_ROWS  # up to so many rows, there are no cells
 
     def fit_pieces(self, pieces: Pieces) -> Self:
         """Fit to rows that are read in pieces, so that they need not fit in memory.
@@ -104,7 +103,11 @@ class PiecesRegressor(TreeGPRegressor):
 
     def _by_cells(self, n_rows: int) -> bool:
         """Whether so many rows are summed up by cell."""
-        return n_rows > max(self._most_cells(), self._fewest_summed)
+        return n_rows > max(self._most_cells(), self._fewest_summed())
+
+    def _fewest_summed(self) -> int:
+        """Number of rows up to which there are no cells."""
+        return FEWEST_ROWS
 
     def _most_cells(self) -> float:
         """Largest number of leaves of a tree."""

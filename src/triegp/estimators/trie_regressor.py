@@ -71,8 +71,9 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     scaling : {"minmax", "ecdf", "both"}, default="both"
         How features are mapped onto [0, 1] for the trees, as in `BitEncoder`; "both" alternates
         between trees.
-    precision : "auto", "paper", int or array-like (n_features,), default=8
-        Bits per feature in the trees, as in `BitEncoder`.
+    precision : "auto", "paper", int or array-like (n_features,), optional
+        Bits per feature in the trees, as in `BitEncoder`; 8 by default, "auto" from 196,608 rows
+        on.
     max_iter : int, default=80
         Optimiser steps. Each takes the exact gradient of the likelihood of about 500 rows, or of
         all rows up to 640. 0 learns only the scale. Calibrated models of fewer than 1,000 rows take
@@ -274,7 +275,6 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     mean is that of the border, and the deviation grows without limit.
     """
 
-    _fewest_summed = 2 * HELD_ROWS  # the base is learned from other rows than those held
     _by_var = False
     _by_folds = False  # the models of the folds are smaller, and their variances larger
     _kind = "FittedForest"
@@ -288,7 +288,7 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
         init: str = "even",
         slope: float = 1.5,
         scaling: str = "both",
-        precision: Any = 8,
+        precision: Any = None,
         max_iter: int = 80,
         variance: str = "nearby",
         calibrated: bool = True,
@@ -387,15 +387,21 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
             )
         )
 
+    def _fewest_summed(self) -> int:
+        return 2 * HELD_ROWS  # the base is learned from other rows than those held
+
     def _as_asked(self, fitted: Fitted) -> Fitted:
         return with_variance(fitted, self.variance)
 
     def _encoders(self, rows: Rows, settings: Settings, layout: Layout) -> tuple[Quantiser, ...]:
+        precision = settings.precision
+        if precision is None:
+            precision = 8 if rows.n_rows <= MOST_ROWS else "auto"
         return fit_encoders(
             rows.features,
             rows.weight,
             scaling=settings.scaling,
-            precision=working_precision(layout, settings.precision),
+            precision=working_precision(layout, precision),
             outside=self.outside,
         )
 

@@ -107,7 +107,8 @@ def train_layered(
         if scores[1] < scores[0]:
             nothing = np.zeros(bound.size)
             below = replace(below, effects=no_effects(bound.size), gain=nothing)
-            n_base = 0
+    if not below.gain.any():
+        n_base = 0  # all rows are the rest's
     others = rows if whole is not None else rows.select(slice(n_base, None))
     means = below.mean_at(others.features)
     left = np.sqrt(np.average(np.square(others.y - means), axis=0, weights=others.weight))
