@@ -28,7 +28,7 @@ def loo_scores(model: Any, weight: npt.NDArray[np.float64] | None = None) -> dic
     weight: sample weights of the training rows, (n,), which means over rows are weighted by. A
     model of cells does not hold its rows; it has only the mean log density of a sample.
     """
-    if any(part.n_summed for part in getattr(model, "ensembles_", ())):
+    if not model.holds_rows_:
         return {"rows": None, "nll": -float(model.loo_score_)}
     distribution, y = first_target(model.loo_distribution()), model.loo_targets().reshape(-1)
     rows = np.flatnonzero(~np.isnan(y))

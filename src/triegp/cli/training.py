@@ -27,7 +27,7 @@ from triegp.cli.sources import Dialect, Source
 from triegp.estimators.loading import find_estimator
 
 ESTIMATORS = {"trie": "TrieGPRegressor", "mixture": "BinaryTreeGPRegressor"}
-MANY_ROWS = 1 << 22  # from which a mixture reads Parquet files in pieces, as `max_cells` says
+MANY_ROWS = 1 << 22  # from which Parquet files are read in pieces, as `max_cells` says
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def fit_model(
         model.set_params(categorical_features=list(task.categorical))
     n_rows = count_parquet(sources)
     most = model.get_params().get("max_cells", None) or MANY_ROWS
-    by_pieces = hasattr(model, "fit_pieces") and n_rows is not None and n_rows > most
+    by_pieces = n_rows is not None and n_rows > most
     if by_pieces and task.noise is None and not dialect.missing:
         _fit_pieces(model, sources, dialect, task, console)
         return None
@@ -161,7 +161,8 @@ def _fit_pieces(
     with naming(sources[0]):
         names = pq.read_schema(sources[0].path).names
     chosen = task.choose(names, sources[0])
-    console.detail("rows are read in pieces: there are more than a tree has leaves")
+    n_rows = count_parquet(sources)
+    console.detail(f"{n_rows:,} rows are read in pieces: there are more than a tree has leaves")
 
     def extras(names: list[str], source: Source) -> list[str]:
         require_columns([*task.extras, *chosen], names, source)

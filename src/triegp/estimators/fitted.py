@@ -125,6 +125,11 @@ class FittedEstimator:
         return self._inserted().n_rows
 
     @property
+    def holds_rows_(self) -> bool:
+        """Whether the model holds all of its rows; otherwise it holds sums of them by cell."""
+        return not self._inserted().fitted[0].n_summed
+
+    @property
     def n_copies_(self) -> int:
         """Training rows that are copies of others: they repeat with the same target, or nearly.
 

@@ -182,6 +182,8 @@ class BinaryTreeGPRegressor(ImportancesMixin, PiecesRegressor):
     rows_ : Rows or None
         The training rows as they were passed, those that are forgotten left out and with the
         weights to which they have faded; None if they are not kept.
+    holds_rows_ : bool
+        Whether the model holds all of its rows; otherwise it holds sums of them by cell.
     n_rows_, n_copies_ : int
         Number of training rows, rows that wait included and forgotten ones not; and how many of
         those that the model was last fitted to are copies of others.

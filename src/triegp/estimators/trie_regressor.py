@@ -54,8 +54,7 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     Parameters
     ----------
     n_trees : int, default=64
-        Number of trees in the sum, T. From 131,072 rows on there are fewer, 8.4 million rows times
-        trees in all, but at least 16. At most 10,000.
+        Number of trees in the sum, T. At most 10,000.
     smooth : {"auto", True, False}, default="auto"
         Whether there is a smooth part. "auto" drops it after training if it improves the log
         likelihood of training rows by less than 0.001 per row.
@@ -169,6 +168,8 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
         One per target, or one for all.
     rows_ : Rows or None
         The training rows as they were passed; None if they are not kept.
+    holds_rows_ : bool
+        Whether the model holds all of its rows; otherwise it holds sums of them by cell.
     n_rows_, n_copies_ : int
         Number of training rows, rows that wait included; and how many of those that the model was
         last fitted to are copies of others.
@@ -232,8 +233,12 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     Inputs of the smooth part are the features, standardised, and also their ranks where these
     differ from the values. It is exact up to 2,000 rows, and beyond computed by 256 inducing rows
     plus 512 nearest neighbours of blocks of about 32 rows. From 65,536 rows on there are 34 million
-    / n neighbours, at least 64, and from 262,144 on 67 million / n inducing rows, at least 64. On a
-    CUDA device it is exact up to 200,000 rows, and by inducing rows alone beyond.
+    / n neighbours. On a CUDA device it is exact.
+
+    From 196,608 rows on there are three layers, y = effects(x) + base(x) + rest(x) + noise: a
+    function of each feature; trees and a smooth part as here, from 131,072 of the rows; and a
+    mixture of trees, as of `BinaryTreeGPRegressor`, from all others. If mixtures without the lower
+    layers predict held-out rows better, the rest has all rows (`docs/forest.md`).
 
     Each training step is O(b^2 (T + p) + b^3), with parts of b = 512 rows and p inputs, whatever n.
     From 1,000 rows on, a fifth of the rows, at most 2,000, is held out of training: the parameters
@@ -248,14 +253,12 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     20,000 rows. Beyond, it is 2 % of the deviation of the noise relative to
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
     mean square. One step takes O(n T) for the trees and O(n m) for m inducing rows. The
-    preconditioner has the inducing rows, 256 columns of the trees (fewer from 131,072 rows on: 34
-    million / n, at least 32), and regressions of blocks of rows on 96 neighbours under what these
-    leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
+    preconditioner has the inducing rows, 256 columns of the trees, and regressions of blocks of
+    rows on 96 neighbours under what these leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
     random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
 
     Means are O(T log n) per row, and O((m + k) p) for the smooth part with k neighbours; up to
-    2,000 rows, and after a fit on a device with at most 200,000 rows, O(n) for the smooth part. Up
-    to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
+    2,000 rows, and after a fit on a device, O(n) for the smooth part. Up to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
     rows near a row, times a factor that is learned, in O(256 T + 256^2) per row whatever n. The
     result for a row does not depend on the other rows.
     `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row, or one
