@@ -254,13 +254,16 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     that of y, between 1e-5 and 1e-2, which bounds the error of the mean at training rows in root
     mean square. One step takes O(n T) for the trees and O(n m) for m inducing rows. The
     preconditioner has the inducing rows, 256 columns of the trees, and regressions of blocks of
-    rows on 96 neighbours under what these leave of kernel and noise. Without a smooth part, and on a CUDA device, it has 1,000
-    random rows (67 million / n from 67,000 rows on, at least 32) and blocks of 64 rows.
+    rows on 96 neighbours under what these leave of kernel and noise. Without a smooth part, and on
+    a CUDA device, it has 1,000 random rows (67 million / n from 67,000 rows on) and blocks of 64
+    rows.
 
     Means are O(T log n) per row, and O((m + k) p) for the smooth part with k neighbours; up to
-    2,000 rows, and after a fit on a device, O(n) for the smooth part. Up to 2,000 rows variances are exact, by the dense factor. Beyond, they are from the 256 training
-    rows near a row, times a factor that is learned, in O(256 T + 256^2) per row whatever n. The
-    result for a row does not depend on the other rows.
+    2,000 rows, and after a fit on a device, O(n) for the smooth part. Up to 2,000 rows variances
+    are exact, by the dense factor. Beyond, they are from the 256 training rows near a row, times a
+    factor that is learned, in O(256 T + 256^2) per row whatever n. The result for a row does not
+    depend on the other rows.
+
     `predict` with return_cov and `sample_y` are joint, by solves with all rows: one per row, or one
     per sample if there are fewer samples than rows. Their variances are those of variance="exact".
     New observations at a training row are an exception: what they add is from nearby rows. If there
