@@ -186,7 +186,7 @@ def test_rows_that_are_summed_up_cannot_be_forgotten(client, monkeypatch):
         model.fit(da.from_array(X, chunks=150), y)
 
 
-def test_the_flagship_is_fitted_by_one_worker(client):
+def test_few_rows_of_trees_and_a_smooth_part(client):
     X, y = problem(150)
     parameters = {"n_trees": 4, "max_iter": 4, "random_state": 0}
     local = TrieGPRegressor(**parameters).fit(X, y)
@@ -195,6 +195,21 @@ def test_the_flagship_is_fitted_by_one_worker(client):
     assert_same(model.to_local(), local, X)
     found = model.predict(da.from_array(X, chunks=50), return_std=True)
     np.testing.assert_allclose(found[1].compute(), local.predict(X, return_std=True)[1])
+
+
+def test_layers_that_workers_sum_up_have_the_bits_of_a_local_fit(client, monkeypatch):
+    for name, value in (("SAMPLE_ROWS", 1_500), ("HELD_ROWS", 300)):
+        monkeypatch.setattr(pieces_module, name, value)
+    monkeypatch.setattr("triegp.estimators.trie_regressor.HELD_ROWS", 300)
+    monkeypatch.setattr("triegp.layers.train.BASE_ROWS", 500)
+    monkeypatch.setattr("triegp.layers.train.COMPARED_ROWS", 200)
+    X, y = problem()
+    parameters = {"n_trees": 4, "max_iter": 4, "max_cells": 600, "random_state": 0}
+    local = TrieGPRegressor(**parameters).fit(X, y)
+    assert not local.holds_rows_
+    model = DaskTrieGPRegressor(client=client, **parameters)
+    model.fit(da.from_array(X, chunks=(700, 2)), da.from_array(y, chunks=900))
+    assert_same(model.to_local(), local, X[:200])
 
 
 def test_known_noise_and_budgets(client, mode):

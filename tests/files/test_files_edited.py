@@ -97,6 +97,20 @@ def fit_shared_forest():
     return parts_of(model.fit(features, targets))
 
 
+def fit_layers():
+    """Main effects, three trees with a smooth part on 450 rows, and a mixture."""
+    rng = np.random.default_rng(0)
+    features = rng.random((1_100, 2))
+    y = np.sin(6 * features[:, 0]) * features[:, 1] + 0.1 * rng.standard_normal(1_100)
+    model = TrieGPRegressor(n_trees=3, max_iter=3, local_noise=False, random_state=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("triegp.estimators.trie_regressor.MOST_ROWS", 1_000)
+        patch.setattr("triegp.layers.train.BASE_ROWS", 450)
+        patch.setattr("triegp.layers.train.COMPARED_ROWS", 200)
+        model.fit(features, y)
+    return parts_of(model)
+
+
 def fit_log():
     return parts_of(small(target_transform="log", n_members=1).fit(X[20:], np.exp(Y2[20:, 0])))
 
@@ -108,6 +122,7 @@ FITS = {
     "cells": fit_cells,
     "forest": fit_forest,
     "shared forest": fit_shared_forest,
+    "layers": fit_layers,
     "log": fit_log,
     "trend": lambda: parts_of(fit_line()),
 }
@@ -219,7 +234,7 @@ def test_every_array_has_a_type_and_a_size_and_is_finite(parts_by_name, name):
 
 MEMBER, BASE = "stream.fitted.0.members.0", "stream.fitted.0.base"
 STAGE, MODEL = "stream.fitted.0.stages.0", "stream.fitted.0.base.model"
-INDUCED = f"{MODEL}.smooth.induced"
+INDUCED, EFFECTS = f"{MODEL}.smooth.induced", f"{BASE}.below.effects"
 EDITS = [
     # the mixture
     ("mixture", "one_dimensional", True),
@@ -399,6 +414,21 @@ EDITS = [
     ("shared forest", f"{MODEL}.rows.y", at((0, 1), 1e200)),
     ("shared forest", f"{MODEL}.rows.scatter", lambda a: a[:, :1]),
     ("shared forest", f"{MODEL}.rows.scatter", at((1, 0), -1.0)),
+    # layers
+    ("layers", f"{BASE}.scale", at(0, 0.0)),
+    ("layers", f"{BASE}.known", lambda a: a[:-1]),
+    ("layers", f"{BASE}.known", lambda a: np.repeat(a, 2, axis=1)),
+    ("layers", f"{BASE}.below.gain", at(0, 1.5)),
+    ("layers", f"{BASE}.below.bound", at(0, -1.0)),
+    ("layers", f"{BASE}.below.usual", -1.0),
+    ("layers", f"{EFFECTS}.features", at(-1, 2)),
+    ("layers", f"{EFFECTS}.features", at(0, -1)),
+    ("layers", f"{EFFECTS}.features", lambda a: a[::-1].copy()),
+    ("layers", f"{EFFECTS}.starts", at(0, 1)),
+    ("layers", f"{EFFECTS}.starts", at(-1, 1 << 20)),
+    ("layers", f"{EFFECTS}.starts", lambda a: a[[0, -1]]),
+    ("layers", f"{EFFECTS}.knots", lambda a: a[::-1].copy()),
+    ("layers", f"{EFFECTS}.level", lambda a: np.repeat(a, 2)),
     # transforms, a trend
     *(("log", "stream.transforms.0.centre", value) for value in (1e300, -1e300, 711.0, -747.0)),
     ("log", "stream.transforms.0.low", 0.0),

@@ -79,6 +79,24 @@ def test_weights_are_repeated_rows():
     np.testing.assert_allclose(fit_effects(rows).at(rows.X), repeated.at(rows.X), rtol=1e-9)
 
 
+@pytest.mark.parametrize("weight", [1e-3, 1.0])
+def test_small_weights_do_not_make_few_rows(weight):
+    rng = np.random.default_rng(0)
+    X = rng.random((3_000, 4))
+    rows = Rows(np.sin(6 * X[:, :1]) + rng.normal(size=(3_000, 1)), X=X)
+    found = fit_effects(replace(rows, weight=np.full(3_000, weight)))
+    np.testing.assert_allclose(found.at(X), fit_effects(rows).at(X), rtol=1e-6)
+
+
+def test_rows_of_large_known_noise_count_little():
+    rng = np.random.default_rng(0)
+    X, known = rng.random((2_000, 2)), np.where(np.arange(2_000) % 5, 1e4, 0.0)
+    truth = np.sin(6 * X[:, 0])
+    y = truth + np.sqrt(0.01 + known) * rng.normal(size=2_000)
+    found = fit_effects(Rows(y[:, None], known_noise=known, X=X)).at(X)[:, 0]
+    assert np.sqrt(np.mean((found - truth) ** 2)) < 0.3
+
+
 def test_several_targets_are_fitted_one_by_one():
     rows = make_rows()
     both = fit_effects(Rows(np.column_stack([rows.y, -2 * rows.y]), X=rows.X)).at(rows.X)

@@ -200,7 +200,7 @@ class FittedForest:
             asked &= present
         if not asked[present].all():
             rows = np.flatnonzero(asked[present])
-        every, var[asked] = leave_out(model, rows, solve=rows is None)
+        every, var[asked] = leave_out(model, rows, solve=rows is None or self.quick_residuals)
         mean[asked] = column_of(every, column)
         noise[present] = model.rows.total_noise
         if observations is not None:

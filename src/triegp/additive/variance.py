@@ -185,13 +185,15 @@ def leave_out(
     """Mean and variance of f at each training row given all other rows, (n,) each, or some rows.
 
     Rows of weight 0 are not included. A row is left out with all of its copies. Several targets
-    have means (n, k). solve: of all rows, with the variances of `left_out_solved`.
+    have means (n, k). rows: increasing. solve: with the variances of `left_out_solved`.
     """
     every = np.arange(model.forest.n_rows) if rows is None else rows
     var = left_out(model, rows)
     if solve:
         solved, better = model.left_out_solved
-        var[solved] = better
+        at = np.minimum(np.searchsorted(every, solved), every.size - 1)
+        known = every[at] == solved
+        var[at[known]] = better[known]
     mean = model.fitted[every] - (model.alpha[every].T * var).T
     return mean, var
 

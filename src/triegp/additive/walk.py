@@ -39,7 +39,7 @@ WHOLE_ROWS = 640  # up to this many rows, every step takes all of them
 POOL_ROWS = 50_000  # clusters are drawn from so many rows, at most
 N_LOOKS = 10  # evaluations of the parameters in all steps, after the first
 FALL_SHARE = 0.6  # of the steps, while step sizes fall
-LOOK_PARTS, LOOK_ROWS, LOOK_NEAREST, LOOK_RANDOM = 5, 50, 8, 96  # held-out rows of an evaluation
+LOOK_PARTS, LOOK_ROWS, LOOK_NEAREST, LOOK_RANDOM = 12, 50, 8, 96  # held-out rows of an evaluation
 PRIOR_ROWS = 5_000  # from this many rows on, the likelihood alone decides
 FEW_RATE = 4 / 3  # factor of the step size if every step takes all rows: gradients have no noise
 LEAST_SHARE = 0.05  # of the step size, at the end
@@ -126,7 +126,8 @@ class Walk:
             part = data.select(self._draw())
             self._looks = [(part, part.rows.n_rows)]
         else:
-            self._looks = [self._make_look(held) for _ in range(LOOK_PARTS)]
+            n_parts = min(LOOK_PARTS, -(-held.size // LOOK_ROWS))
+            self._looks = [self._make_look(held) for _ in range(n_parts)]
         self.n_steps = 0
 
     def optimise_scale(self) -> None:

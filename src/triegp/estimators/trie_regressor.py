@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from triegp.additive.fitted import FittedForest
 from triegp.additive.settings import VARIANCES, Settings, check_settings
 from triegp.additive.train import train_forest
+from triegp.calibration.model import base_of
 from triegp.checks import boolean, one_of, whole_number
 from triegp.encoding.layout import Layout, working_precision
 from triegp.encoding.quantiser import Quantiser
@@ -28,7 +29,7 @@ from triegp.estimators.inputs import common_scale
 from triegp.estimators.parameters import fit_encoders
 from triegp.estimators.pieces import PiecesRegressor
 from triegp.estimators.whole import HELD_ROWS
-from triegp.layers.layered import Layered, forest_of, with_variance
+from triegp.layers.layered import Layered, evidence_error, forest_of, with_variance
 from triegp.layers.train import MOST_ROWS, train_layered
 from triegp.mixture.whole import Whole
 from triegp.models.folds import FEW_FOLDS
@@ -360,7 +361,8 @@ class TrieGPRegressor(ImportancesMixin, PiecesRegressor):
     @property
     def log_marginal_likelihood_error_(self) -> Any:
         """Standard error of `log_marginal_likelihood_`; 0 if it is exact."""
-        errors = [own.error for part in self.forests_ for own in part.evidence]
+        bases = [base_of(self._as_asked(part)) for part in self._inserted().fitted]
+        errors = [error for base in bases for error in evidence_error(base)]
         return errors[0] if self.one_dimensional_ else np.array(errors)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:

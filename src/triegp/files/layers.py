@@ -33,7 +33,7 @@ def _check_layered(model: Layered) -> None:
     if model.known.shape != (model.n_rows, n_targets):
         raise ValueError(f"known must have shape {(model.n_rows, n_targets)}")
     n_features = rest.members[0].encoder.n_working
-    if effects.features.size and effects.features[-1] >= n_features:
+    if effects.features.size and not 0 <= effects.features[0] <= effects.features[-1] < n_features:
         raise ValueError(f"features must be below {n_features}")
 
 
@@ -53,7 +53,7 @@ RULES[MainEffects] = Rule(
         "knots": (-np.finfo(float).max, np.finfo(float).max),
         "values": (-LARGEST, LARGEST),
         "level": (-LARGEST, LARGEST),
-        "spread": (-LARGEST, LARGEST),
+        "spread": (0, LARGEST),
     },
     check=_check_effects,
 )

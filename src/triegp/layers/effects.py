@@ -83,7 +83,7 @@ def fit_effects(rows: Rows) -> MainEffects:
     X, y = rows.features, rows.y
     features, knots = np.array([j for j, _ in found], np.int64), [own for _, own in found]
     ends = np.cumsum([own.size for own in knots], dtype=np.int64)
-    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    weight = trust(rows)
     level = np.average(y, axis=0, weights=weight)
     if not features.size:
         return replace(no_effects(level.size), level=level)
@@ -100,9 +100,23 @@ def fit_effects(rows: Rows) -> MainEffects:
         for a, hi in enumerate(ends):
             own = owner == a
             values[hi - knots[a].size : hi, c] = np.append(0.0, np.cumsum(steps[own]))
-            spread[a, c] = steps[own] @ gram[np.ix_(own, own)] @ steps[own] / total
+            square = steps[own] @ gram[np.ix_(own, own)] @ steps[own]
+            spread[a, c] = max(float(square) / total, 0.0)
     starts = np.append(0, ends)
     return MainEffects(features, starts, np.concatenate(knots), values, level, spread)
+
+
+def trust(rows: Rows) -> Floats:
+    """Weight of each row in sums of squares, (n,): its own, less for rows of known noise.
+
+    Noise is compared with the variance of y, 1. Small weights are scaled, so that their sum is the
+    number of rows: they say which rows count more, not that there are few.
+    """
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    if rows.known_noise is not None:
+        known = rows.known_noise
+        weight = weight / (1.0 + (known if known.ndim == 1 else known.mean(axis=1)))
+    return np.asarray(weight * max(1.0, rows.n_rows / float(weight.sum())))
 
 
 def _choose_features(rows: Rows) -> list[tuple[int, Floats]]:

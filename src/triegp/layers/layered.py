@@ -2,10 +2,10 @@
 
     y = effects(x) + base(x) + rest(x) + noise
 
-Main effects are learned from all rows. Trees and a smooth part, the base, are conditioned on some
-of the rows, given the effects. A mixture of trees, the rest, is conditioned on all other rows,
-given the mean of the two layers below it. So no row speaks twice, and residuals of the rest, from
-which the error bars are learned, are of rows that the base has not seen.
+Main effects are learned from all rows: a percent of the degrees of freedom, at most. Trees and a
+smooth part, the base, are conditioned on some of the rows, given the effects. A mixture of trees,
+the rest, is conditioned on all other rows, given the mean of the two layers below it. So residuals
+of the rest, from which the error bars are learned, are of rows that the base has not seen.
 
 The rest knows how wrong the base is where there are rows. Where there are none it does not: there
 the variance of the base counts as far as it exceeds the usual, and functions drawn from the model
@@ -104,9 +104,9 @@ class Below:
 
     def mean_at(self, X: Array) -> Floats:
         """Means of all targets, (m, k). A row does not depend on the others."""
-        out = np.empty((X.shape[0], self.bound.size))
         if not self.gain.any():
-            return self.effects.at(X)
+            return np.asarray(np.clip(self.effects.at(X), -self.bound, self.bound))
+        out = np.empty((X.shape[0], self.bound.size))
         for lo in range(0, X.shape[0], ROWS_AT_ONCE):
             some = slice(lo, lo + ROWS_AT_ONCE)
             points = self.read(X[some], var=False)
@@ -360,6 +360,13 @@ def forest_of(fitted: Fitted) -> FittedForest:
     """The trees and the smooth part of a model, whatever is above or below them."""
     base = base_of(fitted)
     return base.base if isinstance(base, Layered) else cast(FittedForest, base)
+
+
+def evidence_error(base: FittedForest | Layered) -> list[float]:
+    """Standard error of the log evidence of each target: that of the base, if it is a layer."""
+    if isinstance(base, Layered) and not base.n_base:
+        return [0.0] * base.n_targets
+    return [one.error for one in forest_of(base).evidence]
 
 
 def with_variance(fitted: Fitted, variance: str) -> Fitted:

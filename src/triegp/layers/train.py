@@ -15,7 +15,7 @@ from triegp.additive.train import train_forest
 from triegp.additive.walk import student_nll
 from triegp.encoding.quantiser import Quantiser
 from triegp.engines import CpuEngine
-from triegp.layers.effects import fit_effects, no_effects
+from triegp.layers.effects import fit_effects, no_effects, trust
 from triegp.layers.layered import Below, Layered, rest_rows
 from triegp.mixture.cells import Units
 from triegp.mixture.members import Ensemble
@@ -24,7 +24,7 @@ from triegp.mixture.settings import Settings as MixtureSettings
 from triegp.mixture.settings import members_for, settings_of
 from triegp.mixture.train import train_ensemble
 from triegp.mixture.whole import Whole
-from triegp.models.folds import held_rows
+from triegp.models.folds import FEW_ROWS, held_rows
 from triegp.models.interface import Trained
 from triegp.models.pieces import Piece
 from triegp.models.repeats import find_inputs, hash_inputs
@@ -73,10 +73,14 @@ def train_layered(
     there are no rows.
     """
     source = rows if whole is None else _others(whole.sample, rows)
+    alone = source.n_rows < FEW_ROWS  # the lower layers would be learned from rows of the rest
+    if alone:
+        source = rows
     n_base = min(BASE_ROWS, source.n_rows * 3 // 4)
     judged = held_rows(source.n_rows)
-    chosen, after = source.select(slice(n_base)), source.select(slice(n_base, judged[0]))
-    effects = fit_effects(source.select(slice(judged[0])))
+    n_learned = source.n_rows - judged.size
+    chosen, after = source.select(slice(n_base)), source.select(slice(n_base, n_learned))
+    effects = fit_effects(source.select(slice(n_learned)))
     known = effects.at(chosen.features)
     first = replace(run, progress=_named(run, "base"))
     if run.watch.limited:
@@ -94,24 +98,21 @@ def train_layered(
     below = Below(effects, base, np.ones(bound.size), bound, usual)
     below = replace(below, gain=_find_gain(below, after))
     n_evaluations = trained.n_evaluations
-    if run.watch.stop:
-        run.leave_out("the test whether a base helps")
-    else:
+    if not alone and not run.watch.stop:
         judge = source.select(judged)
         part, two = after.select(slice(COMPARED_ROWS)), slice(max(n_base - COMPARED_ROWS, 0), None)
         both = join_rows([chosen.select(two), part])
-        scores = [
-            _score(encoders, _less(part, below), _less(judge, below), run),
-            _score(encoders, both, judge, run),
-        ]
-        if scores[1] < scores[0]:
-            nothing = np.zeros(bound.size)
-            below = replace(below, effects=no_effects(bound.size), gain=nothing)
+        with_base = _score(encoders, _less(part, below), _less(judge, below), run)
+        alone = _score(encoders, both, judge, run) < with_base and not run.watch.stop
+    if run.watch.stop:
+        run.leave_out("the test whether a base helps")
+    if alone:
+        below = replace(below, effects=no_effects(bound.size), gain=np.zeros(bound.size))
     if not below.gain.any():
         n_base = 0  # all rows are the rest's
     others = rows if whole is not None else rows.select(slice(n_base, None))
     means = below.mean_at(others.features)
-    left = np.sqrt(np.average(np.square(others.y - means), axis=0, weights=others.weight))
+    left = np.sqrt(np.average(np.square(others.y - means), axis=0, weights=trust(others)))
     scale = np.maximum(left, LEAST_SCALE)
     if whole is not None:
         whole = _whole_rest(whole, below, scale, chosen.select(slice(n_base)))
@@ -164,7 +165,7 @@ def _find_gain(below: Below, rows: Rows) -> Floats:
     some = rows.select(slice(GAIN_ROWS))
     effects = below.effects.at(some.features)
     base, left = below.mean_at(some.features) - effects, some.y - effects
-    weight = np.ones((some.n_rows, 1)) if some.weight is None else some.weight[:, None]
+    weight = trust(some)[:, None]
     square = (weight * np.square(base)).sum(axis=0)
     best = (weight * base * left).sum(axis=0) / np.maximum(square, 1e-300)
     return np.asarray(np.clip(best, 0.0, 1.0))
@@ -173,8 +174,7 @@ def _find_gain(below: Below, rows: Rows) -> Floats:
 def _others(sample: Rows, held: Rows) -> Rows:
     """Rows of the sample that are not among those that the mixture holds."""
     known = np.sort(hash_inputs(held.features))
-    others = np.flatnonzero(find_inputs(known, sample.features) < 0)
-    return sample.select(others if others.size > 1 else np.arange(sample.n_rows))
+    return sample.select(np.flatnonzero(find_inputs(known, sample.features) < 0))
 
 
 def _whole_rest(whole: Whole, below: Below, scale: Floats, chosen: Rows) -> Whole:
