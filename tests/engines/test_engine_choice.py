@@ -201,7 +201,7 @@ def test_cuda_that_is_not_there_fits_nothing(model, monkeypatch):
         clone(model).set_params(engine="cuda").fit([[0.0], [1.0]], [0.0, 1.0])
 
 
-@pytest.mark.parametrize("init", [None, "even", "trained", "auto"])
+@pytest.mark.parametrize("init", [None, "even", "trained"])
 def test_the_chosen_engine_trains_and_predicts(card, monkeypatch, init):
     """With the CPU's own work under another name: the same fit to the last bit."""
     monkeypatch.setattr("triegp.additive.singles.N_SINGLES", 2)
