@@ -74,7 +74,7 @@ class CalibrationDisplay(ForecastDisplay):
         Parameters
         ----------
         forecast : Forecast
-            Of `triegp.metrics.forecasts.make_forecast`.
+            Predictions of rows, with the observations there.
         levels : array-like (k,), default: 0.02, 0.04, ..., 0.98
             Nominal coverages, strictly between 0 and 1.
         """
@@ -158,7 +158,7 @@ class PitDisplay(ForecastDisplay):
         Parameters
         ----------
         forecast : Forecast
-            Of `triegp.metrics.forecasts.make_forecast`.
+            Predictions of rows, with the observations there.
         n_bins : int, default=20
             Number of bins.
         """

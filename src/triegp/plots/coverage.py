@@ -92,7 +92,7 @@ class CoverageByWidthDisplay(ForecastDisplay):
         Parameters
         ----------
         forecast : Forecast
-            Of `triegp.metrics.forecasts.make_forecast`.
+            Predictions of rows, with the observations there.
         coverage : float, default=0.9
             Nominal coverage, strictly between 0 and 1.
         n_bins : int, default=10

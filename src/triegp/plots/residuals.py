@@ -80,7 +80,7 @@ class ResidualDisplay(ForecastDisplay):
         Parameters
         ----------
         forecast : Forecast
-            Of `triegp.metrics.forecasts.make_forecast`.
+            Predictions of rows, with the observations there.
         over : {"std", "mean"}, default="std"
             Whether x is the predicted standard deviation or the predicted mean.
         n_bins : int, default=10
