@@ -38,7 +38,7 @@ BASE_ROWS = 131_072  # of the base, but for three quarters of all
 N_NEARBY = 64  # of the base, whose variance only tells where there are few rows
 COMPARED_ROWS, COMPARED_MEMBERS = 1 << 16, 8  # of mixtures that tell whether the base helps
 USUAL_ROWS, USUAL_SHARE = 2_000, 0.99  # from which the usual variance of the base is read
-GAIN_ROWS = 1 << 16  # from which the gain of the base is learned: to 0.01 for 1 % of the variance
+GAIN_ROWS = 1 << 16  # that teach the gain of the base: to 0.04 if it explains 1 % of the variance
 LEAST_SCALE = 1e-9  # of what the layers below leave, relative to the deviation of y
 
 
@@ -73,8 +73,8 @@ def train_layered(
     there are no rows.
     """
     source = rows if whole is None else _others(whole.sample, rows)
-    alone = source.n_rows < FEW_ROWS  # the lower layers would be learned from rows of the rest
-    if alone:
+    rest_alone = source.n_rows < FEW_ROWS  # the lower layers would be learned from rows of the rest
+    if rest_alone:
         source = rows
     n_base = min(BASE_ROWS, source.n_rows * 3 // 4)
     judged = held_rows(source.n_rows)
@@ -98,15 +98,15 @@ def train_layered(
     below = Below(effects, base, np.ones(bound.size), bound, usual)
     below = replace(below, gain=_find_gain(below, after))
     n_evaluations = trained.n_evaluations
-    if not alone and not run.watch.stop:
+    if not rest_alone and not run.watch.stop:
         judge = source.select(judged)
         part, two = after.select(slice(COMPARED_ROWS)), slice(max(n_base - COMPARED_ROWS, 0), None)
         both = join_rows([chosen.select(two), part])
         with_base = _score(encoders, _less(part, below), _less(judge, below), run)
-        alone = _score(encoders, both, judge, run) < with_base and not run.watch.stop
+        rest_alone = _score(encoders, both, judge, run) < with_base and not run.watch.stop
     if run.watch.stop:
         run.leave_out("the test whether a base helps")
-    if alone:
+    if rest_alone:
         below = replace(below, effects=no_effects(bound.size), gain=np.zeros(bound.size))
     if not below.gain.any():
         n_base = 0  # all rows are the rest's
