@@ -59,7 +59,6 @@ def test_orders_keep_the_shifts_of_the_grids():
     members = trained.fitted.members
     grids = [encoders[0].with_shift(np.full(8, shift)) for shift in (0.1, 0.2, 0.3, 0.4)]
     found = take_orders(trained, encoders, grids)
-    assert found.n_evaluations == trained.n_evaluations > 0
     for t, grid in enumerate(found.grids):
         own = members[t % len(members)]
         np.testing.assert_array_equal(grid.shift_, grids[t].shift_)

@@ -46,13 +46,10 @@ class Orders:
         One per tree of the forest.
     phi : tuple of float64 (q,)
         Order and weights of each tree.
-    n_evaluations : int
-        Evaluations of the likelihood's gradient that they took.
     """
 
     grids: tuple[Quantiser, ...]
     phi: tuple[Floats, ...]
-    n_evaluations: int
 
 
 def train_singles(encoders: Sequence[Quantiser], rows: Rows, run: Run, engine: Engine) -> Trained:
@@ -79,4 +76,4 @@ def take_orders(
         own = members[t % len(members)]
         chosen.append(by_scaling[own.encoder.scaling].with_shift(grid.shift_))
         phi.append(own.order.phi)
-    return Orders(tuple(chosen), tuple(phi), trained.n_evaluations)
+    return Orders(tuple(chosen), tuple(phi))
